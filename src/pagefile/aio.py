@@ -1,0 +1,126 @@
+"""The async face: the same names, awaited; derived from the sync classes.
+
+`derive` builds an async class from a sync one: each public method becomes a
+coroutine function with the same signature and docstring. A method that has a
+non-blocking twin named `<method>_async` (only the write path has one: a commit
+joins the group that is forming) awaits it; any other runs in a worker thread,
+because reads are short. There is no second implementation to keep in step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from pagefile import handle
+from pagefile.records import Durability
+from pagefile.store import Store
+
+_TWIN = "_async"
+
+
+def derive(sync: type, name: str) -> type:
+    """An async class over `sync`, whose instances are built from a sync instance."""
+    members: dict[str, Any] = {
+        "__init__": _keep,
+        "__doc__": f"`{sync.__name__}`, awaited.",
+        "__slots__": ("_sync",),
+    }
+    for method, function in inspect.getmembers(sync, inspect.isfunction):
+        if not method.startswith("_") and not method.endswith(_TWIN):
+            twin = getattr(sync, method + _TWIN, None)
+            members[method] = _awaited(function) if twin is None else _delegated(twin, function)
+    return type(name, (), members)
+
+
+def _keep(self: Any, sync: Any) -> None:
+    self._sync = sync
+
+
+def _awaited(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    async def method(self: Any, *args: Any, **options: Any) -> Any:
+        return await asyncio.to_thread(function, self._sync, *args, **options)
+
+    return method
+
+
+def _delegated(twin: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    async def method(self: Any, *args: Any, **options: Any) -> Any:
+        return await twin(self._sync, *args, **options)
+
+    return method
+
+
+if TYPE_CHECKING:
+    from pagefile._aio_types import AsyncPagefile as _DerivedPagefile
+    from pagefile._aio_types import AsyncStore
+else:
+    AsyncStore = derive(Store, "AsyncStore")
+    _DerivedPagefile = derive(handle.Pagefile, "_DerivedPagefile")
+
+
+class AsyncPagefile(_DerivedPagefile):
+    """`Pagefile`, awaited; an async context manager."""
+
+    def __init__(self, sync: handle.Pagefile) -> None:
+        super().__init__(sync)
+        self.tenant = sync.tenant
+        self.store = AsyncStore(sync.store)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+class _Opening:
+    """What `open` returns: await it, or enter it with `async with`."""
+
+    def __init__(self, opening: Callable[[], handle.Pagefile]) -> None:
+        self._opening = opening
+        self._opened: AsyncPagefile | None = None
+
+    async def _open(self) -> AsyncPagefile:
+        self._opened = AsyncPagefile(await asyncio.to_thread(self._opening))
+        return self._opened
+
+    def __await__(self) -> Any:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> AsyncPagefile:
+        return await self._open()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._opened is not None:
+            await self._opened.close()
+
+
+def open(
+    url: str | os.PathLike[str] | None = None,
+    *,
+    tenant: str | None = None,
+    durability: Durability | None = None,
+    options: handle.Options | None = None,
+) -> _Opening:
+    """`pagefile.open` for an event loop: `async with pagefile.aio.open(…) as pf`."""
+    return _Opening(
+        functools.partial(handle.open, url, tenant=tenant, durability=durability, options=options)
+    )

@@ -1,0 +1,246 @@
+"""Group commit: the first caller commits for all who wait.
+
+A caller who finds nobody committing leads: it applies its own batch and every
+batch that queued meanwhile, in one engine transaction with one sync. So a lone
+writer pays no thread hop, and a crowd shares the sync. Async callers queue a
+ticket with a future; a small thread leads for them, so the loop never blocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import threading
+import time
+from collections import deque
+from queue import SimpleQueue
+
+from pagefile.engine import Engine, Prepared, Sealed
+from pagefile.errors import PagefileError, Unavailable
+
+#: Bounds one engine transaction, so that nobody waits for an endless group.
+MOST_PER_GROUP = 512
+
+#: After a shared sync, a leader waits this share of the sync's time for the
+#: writers it just released to come back; without it they would split into two
+#: halves that take turns, and each sync would carry half of them.
+GATHER_SHARE = 0.25
+#: Waiting costs a wake-up; below this many seconds of sync it is not worth it.
+GATHER_FROM_SECONDS = 0.0004
+
+
+class _Ticket:
+    """One batch in the queue, and whoever waits for it."""
+
+    __slots__ = ("batch", "future", "leads", "outcome", "tenant", "wake")
+
+    def __init__(self, tenant: str, batch: Prepared) -> None:
+        self.tenant = tenant
+        self.batch = batch
+        self.outcome: Sealed | PagefileError | None = None
+        self.leads = False
+        self.wake: threading.Lock | None = None
+        self.future: asyncio.Future[Sealed] | None = None
+
+
+class Committer:
+    """The only door to an engine's `apply`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._mutex = threading.Lock()
+        self._queue: deque[_Ticket] = deque()
+        self._busy = False
+        self._arrived = threading.Event()
+        self._awaited = 0
+        self._last_group = 1
+        self._last_seconds = 0.0
+        self._errands: SimpleQueue[_Ticket | None] = SimpleQueue()
+        self._runner: threading.Thread | None = None
+
+    def commit(self, tenant: str, batch: Prepared) -> Sealed:
+        """Commit and wait."""
+        if self._engine.instant:
+            return _result(self._engine.apply(((tenant, batch),))[0])
+        ticket = _Ticket(tenant, batch)
+        with self._mutex:
+            ticket.leads = not self._busy
+            self._busy = True
+            if not ticket.leads:
+                ticket.wake = threading.Lock()
+                ticket.wake.acquire()
+                self._enqueue(ticket)
+        if not ticket.leads:
+            self._wait(ticket)
+        if ticket.leads:
+            self._lead(ticket)
+        assert ticket.outcome is not None
+        return _result(ticket.outcome)
+
+    def submit(self, tenant: str, batch: Prepared) -> asyncio.Future[Sealed]:
+        """Commit without blocking the running event loop."""
+        future: asyncio.Future[Sealed] = asyncio.get_running_loop().create_future()
+        if self._engine.instant:
+            _settle(future, self._engine.apply(((tenant, batch),))[0])
+            return future
+        ticket = _Ticket(tenant, batch)
+        ticket.future = future
+        with self._mutex:
+            ticket.leads = not self._busy
+            self._busy = True
+            if not ticket.leads:
+                self._enqueue(ticket)
+        if ticket.leads:
+            self._send_runner(ticket)
+        return future
+
+    def close(self) -> None:
+        """End the helper thread; tickets already queued are still committed."""
+        with self._mutex:
+            runner, self._runner = self._runner, None
+        if runner is not None:
+            self._errands.put(None)
+            runner.join()
+
+    def _enqueue(self, ticket: _Ticket) -> None:
+        self._queue.append(ticket)
+        if self._awaited and len(self._queue) >= self._awaited:
+            self._arrived.set()
+
+    def _wait(self, ticket: _Ticket) -> None:
+        assert ticket.wake is not None
+        woken = False
+        try:
+            woken = ticket.wake.acquire()
+        finally:
+            if not woken:
+                self._abandon(ticket)
+
+    def _abandon(self, ticket: _Ticket) -> None:
+        """The waiter was interrupted (Ctrl-C): leave the queue, or pass the lead on."""
+        with self._mutex:
+            if not ticket.leads and ticket in self._queue:
+                self._queue.remove(ticket)
+        if ticket.leads:
+            # Whoever was just made leader must lead, or all behind it wait for ever.
+            self._lead(ticket)
+
+    def _lead(self, ticket: _Ticket) -> None:
+        following = self._commit_group(ticket)
+        if following is not None:
+            self._hand_over(following)
+
+    def _commit_group(self, first: _Ticket) -> _Ticket | None:
+        """Commit `first` and those who wait; return who leads next, if anyone."""
+        self._gather()
+        with self._mutex:
+            group = [first]
+            while self._queue and len(group) < MOST_PER_GROUP:
+                group.append(self._queue.popleft())
+        started = time.perf_counter()
+        failure: PagefileError | None = None
+        outcomes: list[Sealed | PagefileError] = []
+        try:
+            outcomes = self._engine.apply([(t.tenant, t.batch) for t in group])
+        except PagefileError as error:
+            failure = error
+        finally:
+            # Also on an error nobody foresaw: followers must never hang.
+            if failure is None and len(outcomes) != len(group):
+                failure = Unavailable(
+                    "the commit stopped on an unexpected error",
+                    "commit again with the same key to learn the outcome",
+                    outcome="unknown",
+                )
+            for i, ticket in enumerate(group):
+                ticket.outcome = outcomes[i] if failure is None else _own(failure, ticket)
+            with self._mutex:
+                self._last_seconds = time.perf_counter() - started
+                self._last_group = len(group)
+                following = self._queue.popleft() if self._queue else None
+                self._busy = following is not None
+                if following is not None:
+                    following.leads = True
+            _release(group, leader=first)
+        return following
+
+    def _gather(self) -> None:
+        if self._last_group < 2 or self._last_seconds < GATHER_FROM_SECONDS:
+            return
+        with self._mutex:
+            # The leader itself has left the queue: one less is awaited.
+            self._awaited = min(self._last_group + len(self._queue), MOST_PER_GROUP) - 1
+            self._arrived.clear()
+            enough = len(self._queue) >= self._awaited
+        if not enough:
+            self._arrived.wait(self._last_seconds * GATHER_SHARE)
+        self._awaited = 0
+
+    def _hand_over(self, following: _Ticket) -> None:
+        if following.wake is not None:
+            following.wake.release()
+        else:
+            self._send_runner(following)
+
+    def _send_runner(self, ticket: _Ticket) -> None:
+        with self._mutex:
+            if self._runner is None:
+                self._runner = threading.Thread(
+                    target=self._run_errands, name="pagefile-committer", daemon=True
+                )
+                self._runner.start()
+        self._errands.put(ticket)
+
+    def _run_errands(self) -> None:
+        while (ticket := self._errands.get()) is not None:
+            following: _Ticket | None = ticket
+            while following is not None and following.wake is None:
+                following = self._commit_group(following)
+            if following is not None:
+                self._hand_over(following)
+
+
+def _own(failure: PagefileError, ticket: _Ticket) -> PagefileError:
+    """Each waiter raises its own copy, which names its own batch."""
+    mine = copy.copy(failure)
+    if isinstance(mine, Unavailable):
+        mine.key = ticket.batch.key
+    return mine
+
+
+def _result(outcome: Sealed | PagefileError) -> Sealed:
+    if isinstance(outcome, PagefileError):
+        raise outcome
+    return outcome
+
+
+def _settle(future: asyncio.Future[Sealed], outcome: Sealed | PagefileError) -> None:
+    if future.done():  # Cancelled by its caller; the batch committed all the same.
+        return
+    if isinstance(outcome, PagefileError):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)
+
+
+def _settle_all(tickets: list[_Ticket]) -> None:
+    for ticket in tickets:
+        assert ticket.future is not None
+        assert ticket.outcome is not None
+        _settle(ticket.future, ticket.outcome)
+
+
+def _release(group: list[_Ticket], leader: _Ticket) -> None:
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Ticket]] = {}
+    for ticket in group:
+        if ticket.future is not None:
+            by_loop.setdefault(ticket.future.get_loop(), []).append(ticket)
+        elif ticket is not leader:
+            assert ticket.wake is not None
+            ticket.wake.release()
+    for loop, tickets in by_loop.items():
+        try:
+            # One wake-up for the whole group: waking a loop costs a system call.
+            loop.call_soon_threadsafe(_settle_all, tickets)
+        except RuntimeError:
+            continue  # The loop was closed; nobody waits there any more.

@@ -1,0 +1,92 @@
+"""The content of one record, and the digest that proves it.
+
+A record's digest is SHA-256 over a random salt, its envelope and its body. The
+salt is stored with the record and goes with it: after an erasure the digest
+stays in the commit log, but nobody can test a guess against it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Mapping
+
+import msgspec
+
+from pagefile import codec
+from pagefile.ordering import KeyValue
+
+SALT_BYTES = 16
+DIGEST_BYTES = 32
+#: The digest before the first commit of a tenant.
+GENESIS = bytes(DIGEST_BYTES)
+
+pack = msgspec.msgpack.Encoder().encode
+unpack = msgspec.msgpack.Decoder(list[tuple[int | bytes, ...]]).decode
+_two_numbers = struct.Struct(">QQ").pack
+
+
+class Action:
+    """What a manifest entry did; the numbers are part of the stored format."""
+
+    APPEND = 1
+    PUT = 2
+    DELETE = 3
+    FORK = 4
+    DROP = 5
+    PRUNE = 6
+    ERASE = 7
+
+
+class Content(msgspec.Struct, frozen=True, gc=False):
+    """Envelope and body as they are stored, encoded once and never changed."""
+
+    action: int
+    user: str | None
+    kind: str
+    actor: str
+    sources: tuple[str, ...]
+    keys: bytes
+    tenant_keys: bytes
+    type_name: str
+    body: bytes
+    salt: bytes
+
+
+def digest_of(name: str, content: Content) -> bytes:
+    """The digest of a record of the stream `name`; it covers no number the store assigns."""
+    envelope = pack(
+        (
+            content.action,
+            name,
+            content.user,
+            content.kind,
+            content.actor,
+            content.sources,
+            content.keys,
+            content.tenant_keys,
+            content.type_name,
+        )
+    )
+    return hashlib.sha256(content.salt + envelope + content.body).digest()
+
+
+def name_digest(name: str, salt: bytes) -> bytes:
+    """The digest of a stream's name, for a fork that has no record of its own yet."""
+    return hashlib.sha256(salt + name.encode()).digest()
+
+
+def chain(previous: bytes, position: int, time_us: int, manifest: bytes) -> bytes:
+    """The digest of a commit: everything before it, its place, its time, what it did."""
+    return hashlib.sha256(previous + _two_numbers(position, time_us) + manifest).digest()
+
+
+def keys_to_bytes(keys: Mapping[str, KeyValue]) -> bytes:
+    """Declared keys as they stand in the record; empty for none."""
+    return codec.encode(dict(keys))[1] if keys else b""
+
+
+def keys_from_bytes(raw: bytes) -> dict[str, KeyValue]:
+    """The inverse of `keys_to_bytes`."""
+    keys: dict[str, KeyValue] = codec.decode("", raw) if raw else {}
+    return keys

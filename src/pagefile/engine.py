@@ -1,0 +1,332 @@
+"""What an engine is: bytes, numbers and positions, and one atomic `apply`.
+
+Engines do not know what a batch means. The rules of a commit (conditions,
+limits, numbering, the hash chain) are in `transaction.py` and run against the
+`Transaction` that an engine offers inside its own write lock. An engine
+therefore is a handful of reads plus a transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal, Protocol
+
+import msgspec
+
+from pagefile import ordering
+from pagefile.batch import Selector
+from pagefile.content import GENESIS, Content, keys_from_bytes
+from pagefile.errors import PagefileError
+from pagefile.records import Durability, Problem, StreamKind
+
+LOG: StreamKind = "log"
+DOCUMENT: StreamKind = "document"
+
+#: Where a secondary key is found: inside one log, in calls for one user, in
+#: calls for the whole tenant.
+Scope = Literal["log", "user", "tenant"]
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What one commit, and one tenant, may hold. None means without limit."""
+
+    entry_bytes: int = 16 * 1024 * 1024
+    batch_operations: int = 10_000
+    batch_bytes: int = 64 * 1024 * 1024
+    log_entries: int = 2**32 - 2
+    logs: int | None = None
+    documents: int | None = None
+    name_bytes: int = 512
+    keys: int = 32
+    key_bytes: int = 1024
+    sources: int = 1024
+
+
+class IndexKey(msgspec.Struct, frozen=True, gc=False):
+    """One secondary key of a record, ready to be compared as bytes."""
+
+    scope: Scope
+    field: str
+    value: bytes
+
+
+class Write(msgspec.Struct, frozen=True, gc=False):
+    """One prepared operation. Fields that its action does not use keep their defaults."""
+
+    action: int
+    stream: StreamKind
+    name: str
+    content: Content | None = None
+    digest: bytes = b""
+    index: tuple[IndexKey, ...] = ()
+    limit: int | None = None
+    base: str = ""
+    number: int | None = None
+    salt: bytes = b""
+    selector: Selector | None = None
+    rehearse: bool = False
+
+
+class Requirement(msgspec.Struct, frozen=True, gc=False):
+    """One prepared condition."""
+
+    what: Literal["version", "absent", "length", "below", "count", "unchanged"]
+    name: str
+    number: int
+    key: IndexKey | None = None
+    user: str | None = None
+
+
+class Prepared(msgspec.Struct, frozen=True, gc=False):
+    """A batch whose values are bytes and whose digests are made."""
+
+    key: str
+    writes: Sequence[Write]
+    when: Sequence[Requirement]
+    limits: Limits
+    #: The key was made for this very attempt, so nobody can have used it.
+    fresh: bool = False
+
+
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """One stored record. `content` is None once erased."""
+
+    number: int
+    position: int
+    ordinal: int
+    time_us: int
+    content: Content | None
+
+
+class RawCommit(msgspec.Struct, frozen=True, gc=False):
+    """One row of the commit log."""
+
+    position: int
+    time_us: int
+    key: str
+    manifest: bytes
+    digest: bytes
+
+
+class Sealed(msgspec.Struct, frozen=True, gc=False):
+    """What `apply` did for one batch; `repeated` when its key had committed before."""
+
+    commit: RawCommit
+    indexes: tuple[int, ...]
+    versions: tuple[int, ...]
+    repeated: bool = False
+    erased: tuple[Wiped, ...] = ()
+
+
+class Wiped(msgspec.Struct, frozen=True, gc=False):
+    """A run of numbers whose content an erasure removed."""
+
+    stream: StreamKind
+    name: str
+    oid: int
+    first: int
+    last: int
+    records: int
+    size_bytes: int
+
+
+class Stream:
+    """A log or a document as an engine sees it.
+
+    `oid` numbers the streams of a tenant in the order of their creation, the
+    same on every engine; `id` is the engine's own. `length` is the next index
+    of a log and the last version of a document. The rows it owns start at
+    `first`: below are its base's (for a fork) or nothing (pruned).
+    """
+
+    __slots__ = (
+        "base",
+        "base_at",
+        "created",
+        "deleted",
+        "dropped",
+        "first",
+        "id",
+        "kind",
+        "length",
+        "name",
+        "oid",
+        "pruned",
+        "rows",
+        "salt",
+    )
+
+    def __init__(self, oid: int, kind: StreamKind, name: str, created: int) -> None:
+        self.id = 0
+        self.oid = oid
+        self.kind = kind
+        self.name = name
+        self.length = 0
+        self.first = 0 if kind == LOG else 1
+        self.pruned = 0
+        self.base = 0
+        self.base_at = 0
+        self.created = created
+        self.dropped = 0
+        self.deleted = False
+        self.salt = b""
+        self.rows: list[Row] = []
+
+
+class TenantHead:
+    """The moving end of one tenant."""
+
+    __slots__ = ("digest", "documents", "last_erase", "logs", "oid", "position", "time_us")
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.time_us = 0
+        self.digest = GENESIS
+        self.oid = 0
+        self.logs = 0
+        self.documents = 0
+        #: The last position at which content was pruned or erased.
+        self.last_erase = 0
+
+
+class KeyRange(msgspec.Struct, frozen=True):
+    """A range of key values `low <= value < high` within one scope, after a cursor."""
+
+    scope: Scope
+    owner: str | int | None
+    field: str
+    low: bytes
+    high: bytes
+    after: tuple[bytes, int, int] | None = None
+    reverse: bool = False
+    below: int | None = None
+
+
+class Hit(msgspec.Struct, frozen=True, gc=False):
+    """One record found by key, with its place in the order (value, position, ordinal)."""
+
+    value: bytes
+    oid: int
+    row: Row
+
+
+def index_keys(kind: StreamKind, content: Content) -> list[IndexKey]:
+    """The secondary keys that a stored record stands under."""
+    scope: Scope = "log" if kind == LOG else "user"
+    return [
+        IndexKey(where, field, ordering.encode(value))
+        for where, raw in ((scope, content.keys), ("tenant", content.tenant_keys))
+        for field, value in keys_from_bytes(raw).items()
+    ]
+
+
+class Transaction(Protocol):
+    """One tenant's state inside the engine's write lock."""
+
+    head: TenantHead
+
+    def earlier(self, key: str) -> RawCommit | None:
+        """The commit that already used this idempotency key."""
+
+    def stream(self, kind: StreamKind, name: str) -> Stream | None:
+        """The living stream of that name."""
+
+    def stream_number(self, oid: int) -> Stream:
+        """The stream with that number, living or dropped."""
+
+    def create(self, stream: Stream) -> None:
+        """Make the stream known under its name."""
+
+    def discard(self, stream: Stream) -> None:
+        """Undo `create`; nothing was written to the stream yet."""
+
+    def add(self, stream: Stream, row: Row, index: Sequence[IndexKey]) -> None:
+        """Store a record; the keys of a document's previous version become its past."""
+
+    def drop(self, stream: Stream, *, forget_name: bool = False) -> None:
+        """Free the name of a stream whose `dropped` is set; `forget_name` erases it too."""
+
+    def prune(self, stream: Stream, before: int) -> None:
+        """Remove what is numbered below `before`, save what living forks share."""
+
+    def holders(self, user: str | None) -> list[Stream]:
+        """Streams, living or dropped, that hold records of this user."""
+
+    def incarnations(self, kind: StreamKind, name: str) -> list[Stream]:
+        """Every stream that has had this name."""
+
+    def rows(self, stream: Stream) -> list[Row]:
+        """All rows the stream itself owns."""
+
+    def wipe(self, stream: Stream, rows: Sequence[Row]) -> None:
+        """Remove content and keys of these rows; their numbers stay."""
+
+    def count(self, key: IndexKey, user: str | None, most: int) -> int:
+        """How many live records stand under the key, counted up to `most`."""
+
+    def last_change(self, key: IndexKey, user: str | None) -> int:
+        """The last position at which a record came under the key or left it."""
+
+    def seal(self, commit: RawCommit) -> None:
+        """Store the commit itself; `head` already shows it."""
+
+
+class Engine(Protocol):
+    """Durable, ordered bytes for many tenants.
+
+    `apply` is the only way in. Every read takes one tenant's name and can see
+    no other. Reads without a position see everything acknowledged so far.
+    """
+
+    name: ClassVar[str]
+    #: The promises (S1 … S11) this engine keeps; the contract suite runs those.
+    promises: ClassVar[frozenset[str]]
+    #: True when `apply` returns in microseconds, so that callers need not queue.
+    instant: ClassVar[bool]
+    durability: Durability
+
+    def apply(self, items: Sequence[tuple[str, Prepared]]) -> list[Sealed | PagefileError]:
+        """Commit batches together, each isolated from the others' refusal.
+
+        Raises:
+            Unavailable: the disk or server failed; `outcome` says what that means.
+        """
+
+    def head(self, tenant: str) -> TenantHead: ...
+
+    def stream(
+        self, tenant: str, kind: StreamKind, name: str, at: int | None = None
+    ) -> Stream | None:
+        """The stream living now, or at position `at`."""
+
+    def stream_number(self, tenant: str, oid: int) -> Stream | None:
+        """The stream with that number, living or dropped."""
+
+    def rows(self, tenant: str, stream: Stream, first: int, last: int, limit: int) -> list[Row]:
+        """The stream's own rows numbered first … last, in order; from the end if limit < 0."""
+
+    def find(self, tenant: str, span: KeyRange, limit: int, at: int | None) -> list[Hit]: ...
+
+    def names(
+        self, tenant: str, kind: StreamKind, prefix: str, after: str, limit: int
+    ) -> list[str]:
+        """Names of living streams in order, after `after`."""
+
+    def commits(self, tenant: str, since: int, limit: int) -> list[RawCommit]:
+        """Commits after position `since`, in order."""
+
+    def wait(self, tenant: str, position: int, timeout: float) -> bool:
+        """Block until the tenant is at `position`; False when the time is over."""
+
+    def scrub(self, timeout: float) -> tuple[str, ...]:
+        """Remove leftovers of erased content from journals; what could not be done yet."""
+
+    def tenants(self) -> list[str]:
+        """Names of all tenants; for the admin handle only."""
+
+    def check(self, tenant: str) -> list[Problem]:
+        """Examine the engine's own structures."""
+
+    def size_bytes(self) -> int: ...
+
+    def close(self) -> None: ...

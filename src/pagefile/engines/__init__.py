@@ -1,0 +1,1 @@
+"""Engines: where the bytes are. Each hangs on `engine.py` alone."""

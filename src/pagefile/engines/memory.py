@@ -1,0 +1,405 @@
+"""The memory engine: the whole contract in plain Python objects.
+
+Read this one first. It keeps every promise but durability, and it is what the
+other engines are compared with.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar, NamedTuple
+
+from sortedcontainers import SortedDict
+
+from pagefile.engine import (
+    DOCUMENT,
+    LOG,
+    Hit,
+    IndexKey,
+    KeyRange,
+    Prepared,
+    RawCommit,
+    Row,
+    Scope,
+    Sealed,
+    Stream,
+    TenantHead,
+    index_keys,
+)
+from pagefile.errors import PagefileError
+from pagefile.records import Durability, Problem, StreamKind
+from pagefile.transaction import apply
+
+Owner = str | int | None
+
+
+class _Place(NamedTuple):
+    """Where a key's record is; sorts by (position, ordinal), the order of commits."""
+
+    position: int
+    ordinal: int
+    stream: Stream
+    number: int
+
+
+class _Bucket:
+    """The records under one key value: those it finds now, and those it found once."""
+
+    __slots__ = ("last_change", "live", "past")
+
+    def __init__(self) -> None:
+        self.live: list[_Place] = []
+        self.past: list[tuple[_Place, int]] = []
+        self.last_change = 0
+
+    def take_out(self, place: tuple[int, int]) -> _Place | None:
+        at = bisect_left(self.live, place)
+        if at < len(self.live) and self.live[at][:2] == place:
+            return self.live.pop(at)
+        return None
+
+    def seen_at(self, at: int | None) -> list[_Place]:
+        if at is None:
+            return self.live
+        then = [place for place, until in self.past if place.position <= at < until]
+        then += self.live[: bisect_right(self.live, (at, 1 << 62))]
+        then.sort(key=lambda place: place[:2])
+        return then
+
+
+class _Tenant:
+    """One tenant's state, and the transaction over it."""
+
+    def __init__(self, key_lifetime_us: int) -> None:
+        self.head = TenantHead()
+        self.streams: list[Stream] = []
+        self.living: dict[StreamKind, SortedDict[str, Stream]] = {
+            LOG: SortedDict(),
+            DOCUMENT: SortedDict(),
+        }
+        self.named: dict[tuple[StreamKind, str], list[Stream]] = {}
+        self.held: dict[str | None, dict[int, Stream]] = {}
+        self.children: dict[int, list[Stream]] = {}
+        self.index: dict[tuple[Scope, Owner, str], SortedDict[bytes, _Bucket]] = {}
+        self.log: list[RawCommit] = []
+        self.used: dict[str, int] = {}
+        self.used_in_order: deque[tuple[int, str]] = deque()
+        self.key_lifetime_us = key_lifetime_us
+        self.size_bytes = 0
+
+    # The transaction: called with the engine's lock held.
+
+    def earlier(self, key: str) -> RawCommit | None:
+        position = self.used.get(key)
+        return None if position is None else self.log[position - 1]
+
+    def stream(self, kind: StreamKind, name: str) -> Stream | None:
+        found: Stream | None = self.living[kind].get(name)
+        return found
+
+    def stream_number(self, oid: int) -> Stream:
+        return self.streams[oid - 1]
+
+    def create(self, stream: Stream) -> None:
+        self.streams.append(stream)
+        self.living[stream.kind][stream.name] = stream
+        self.named.setdefault((stream.kind, stream.name), []).append(stream)
+        if stream.base:
+            self.children.setdefault(stream.base, []).append(stream)
+
+    def discard(self, stream: Stream) -> None:
+        self.streams.pop()
+        del self.living[stream.kind][stream.name]
+        self._forget_incarnation(stream)
+        if stream.base:
+            self.children[stream.base].remove(stream)
+
+    def _forget_incarnation(self, stream: Stream) -> None:
+        named = self.named[stream.kind, stream.name]
+        named.remove(stream)
+        if not named:
+            del self.named[stream.kind, stream.name]
+
+    def add(self, stream: Stream, row: Row, index: Sequence[IndexKey]) -> None:
+        content = row.content
+        assert content is not None
+        if stream.kind == DOCUMENT and stream.rows:
+            self._retire_keys(stream, stream.rows[-1], row.position)
+        stream.rows.append(row)
+        self.size_bytes += len(content.body)
+        holder = self.held.get(content.user)
+        if holder is None:
+            holder = self.held[content.user] = {}
+        holder[stream.oid] = stream
+        for key in index:
+            bucket = self._bucket(key, stream, content.user)
+            bucket.live.append(_Place(row.position, row.ordinal, stream, row.number))
+            bucket.last_change = row.position
+
+    def _bucket(self, key: IndexKey, stream: Stream, user: str | None) -> _Bucket:
+        owner: Owner = stream.oid if key.scope == "log" else user if key.scope == "user" else None
+        values = self.index.get((key.scope, owner, key.field))
+        if values is None:
+            values = self.index[key.scope, owner, key.field] = SortedDict()
+        bucket: _Bucket | None = values.get(key.value)
+        if bucket is None:
+            bucket = values[key.value] = _Bucket()
+        return bucket
+
+    def _retire_keys(self, stream: Stream, row: Row, until: int) -> None:
+        if row.content is None:
+            return
+        for key in index_keys(stream.kind, row.content):
+            bucket = self._bucket(key, stream, row.content.user)
+            place = bucket.take_out((row.position, row.ordinal))
+            if place is not None:
+                bucket.past.append((place, until))
+            bucket.last_change = until
+
+    def drop(self, stream: Stream, *, forget_name: bool = False) -> None:
+        if self.living[stream.kind].get(stream.name) is stream:
+            del self.living[stream.kind][stream.name]
+        if forget_name:
+            self._forget_incarnation(stream)
+            stream.name = ""
+
+    def prune(self, stream: Stream, before: int) -> None:
+        stream.pruned = max(stream.pruned, before)
+        shared = max(
+            (c.base_at for c in self.children.get(stream.oid, ()) if not c.dropped), default=0
+        )
+        kept_from = max(stream.first, shared)
+        for row in stream.rows[kept_from - stream.first : before - stream.first]:
+            self._remove_keys(stream, row)
+            self.size_bytes -= len(row.content.body) if row.content is not None else 0
+        if kept_from == stream.first:
+            del stream.rows[: max(0, before - stream.first)]
+            stream.first = max(stream.first, before)
+        else:
+            for number in range(kept_from, before):
+                row = stream.rows[number - stream.first]
+                stream.rows[number - stream.first] = Row(
+                    number, row.position, row.ordinal, row.time_us, None
+                )
+
+    def holders(self, user: str | None) -> list[Stream]:
+        return [stream for _, stream in sorted(self.held.get(user, {}).items())]
+
+    def incarnations(self, kind: StreamKind, name: str) -> list[Stream]:
+        return list(self.named.get((kind, name), ()))
+
+    def rows(self, stream: Stream) -> list[Row]:
+        return list(stream.rows)
+
+    def wipe(self, stream: Stream, rows: Sequence[Row]) -> None:
+        for row in rows:
+            assert row.content is not None
+            self._remove_keys(stream, row)
+            self.size_bytes -= len(row.content.body)
+            stream.rows[row.number - stream.first] = Row(
+                row.number, row.position, row.ordinal, row.time_us, None
+            )
+        for user in {row.content.user for row in rows if row.content is not None}:
+            if all(row.content is None or row.content.user != user for row in stream.rows):
+                del self.held[user][stream.oid]
+
+    def _remove_keys(self, stream: Stream, row: Row) -> None:
+        if row.content is None:
+            return
+        for key in index_keys(stream.kind, row.content):
+            bucket = self._bucket(key, stream, row.content.user)
+            bucket.take_out((row.position, row.ordinal))
+            bucket.past = [
+                (place, until)
+                for place, until in bucket.past
+                if place[:2] != (row.position, row.ordinal)
+            ]
+            if not bucket.live and not bucket.past:
+                owner: Owner = {"log": stream.oid, "user": row.content.user, "tenant": None}[
+                    key.scope
+                ]
+                del self.index[key.scope, owner, key.field][key.value]
+
+    def count(self, key: IndexKey, user: str | None, most: int) -> int:
+        bucket = self._peek(key, user)
+        return min(most, len(bucket.live)) if bucket is not None else 0
+
+    def last_change(self, key: IndexKey, user: str | None) -> int:
+        bucket = self._peek(key, user)
+        return bucket.last_change if bucket is not None else 0
+
+    def _peek(self, key: IndexKey, user: str | None) -> _Bucket | None:
+        owner = user if key.scope == "user" else None
+        bucket: _Bucket | None = self.index.get((key.scope, owner, key.field), {}).get(key.value)
+        return bucket
+
+    def seal(self, commit: RawCommit) -> None:
+        self.log.append(commit)
+        self.used[commit.key] = commit.position
+        self.used_in_order.append((commit.time_us, commit.key))
+        while self.used_in_order[0][0] < commit.time_us - self.key_lifetime_us:
+            del self.used[self.used_in_order.popleft()[1]]
+
+    # Reads.
+
+    def hits(self, span: KeyRange, at: int | None) -> Iterator[Hit]:
+        values = self.index.get((span.scope, span.owner, span.field))
+        if values is None:
+            return
+        low, high = span.low, span.high
+        if span.after is not None:
+            low, high = (low, span.after[0]) if span.reverse else (span.after[0], high)
+        inclusive = (True, span.reverse and span.after is not None)
+        for value in values.irange(low, high, inclusive=inclusive, reverse=span.reverse):
+            places = values[value].seen_at(at)
+            for place in reversed(places) if span.reverse else places:
+                order = (value, place.position, place.ordinal)
+                if span.after is not None and (
+                    order >= span.after if span.reverse else order <= span.after
+                ):
+                    continue
+                if span.below is None or place.number < span.below:
+                    row = place.stream.rows[place.number - place.stream.first]
+                    yield Hit(value, place.stream.oid, row)
+
+
+class MemoryEngine:
+    """Everything in this process; gone when it ends."""
+
+    name: ClassVar[str] = "memory"
+    promises: ClassVar[frozenset[str]] = frozenset(
+        {"S1", "S2", "S3", "S5", "S6", "S7", "S8", "S9", "S10"}
+    )
+    instant: ClassVar[bool] = True
+
+    def __init__(self, *, clock: Callable[[], int], key_lifetime_us: int) -> None:
+        self.durability: Durability = "none"
+        self._clock = clock
+        self._key_lifetime_us = key_lifetime_us
+        self._tenants: dict[str, _Tenant] = {}
+        self._changed = threading.Condition(threading.Lock())
+        self._waiting = 0
+
+    def apply(self, items: Sequence[tuple[str, Prepared]]) -> list[Sealed | PagefileError]:
+        outcomes: list[Sealed | PagefileError] = []
+        with self._changed:
+            for name, batch in items:
+                tenant = self._tenants.get(name)
+                if tenant is None:
+                    tenant = self._tenants[name] = _Tenant(self._key_lifetime_us)
+                try:
+                    outcomes.append(apply(tenant, batch, self._clock()))
+                except PagefileError as refused:
+                    outcomes.append(refused)
+            if self._waiting:
+                self._changed.notify_all()
+        return outcomes
+
+    def _tenant(self, name: str) -> _Tenant:
+        return self._tenants.get(name) or _Tenant(self._key_lifetime_us)
+
+    def head(self, tenant: str) -> TenantHead:
+        with self._changed:
+            head, copy = self._tenant(tenant).head, TenantHead()
+            for slot in TenantHead.__slots__:
+                setattr(copy, slot, getattr(head, slot))
+            return copy
+
+    def stream(
+        self, tenant: str, kind: StreamKind, name: str, at: int | None = None
+    ) -> Stream | None:
+        with self._changed:
+            held = self._tenant(tenant)
+            if at is None:
+                return held.stream(kind, name)
+            for stream in held.incarnations(kind, name):
+                if stream.created <= at and (not stream.dropped or at < stream.dropped):
+                    return stream
+            return None
+
+    def stream_number(self, tenant: str, oid: int) -> Stream | None:
+        with self._changed:
+            streams = self._tenant(tenant).streams
+            return streams[oid - 1] if 0 < oid <= len(streams) else None
+
+    def rows(self, tenant: str, stream: Stream, first: int, last: int, limit: int) -> list[Row]:
+        with self._changed:
+            start = max(first, stream.first) - stream.first
+            stop = max(start, last + 1 - stream.first)
+            if limit < 0:
+                stop = min(stop, len(stream.rows))
+                return stream.rows[max(start, stop + limit) : stop]
+            return stream.rows[start : min(stop, start + limit)]
+
+    def find(self, tenant: str, span: KeyRange, limit: int, at: int | None) -> list[Hit]:
+        with self._changed:
+            hits = self._tenant(tenant).hits(span, at)
+            return [hit for hit, _ in zip(hits, range(limit), strict=False)]
+
+    def names(
+        self, tenant: str, kind: StreamKind, prefix: str, after: str, limit: int
+    ) -> list[str]:
+        with self._changed:
+            found: list[str] = []
+            living = self._tenant(tenant).living[kind]
+            for name in living.irange(max(prefix, after), inclusive=(True, True)):
+                if not name.startswith(prefix) or len(found) == limit:
+                    break
+                if name != after and not living[name].deleted:
+                    found.append(name)
+            return found
+
+    def commits(self, tenant: str, since: int, limit: int) -> list[RawCommit]:
+        with self._changed:
+            return self._tenant(tenant).log[since : since + limit]
+
+    def wait(self, tenant: str, position: int, timeout: float) -> bool:
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            self._waiting += 1
+            try:
+                while self._tenant(tenant).head.position < position:
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        return False
+                    self._changed.wait(left)
+                return True
+            finally:
+                self._waiting -= 1
+
+    def tenants(self) -> list[str]:
+        with self._changed:
+            return sorted(self._tenants)
+
+    def scrub(self, timeout: float) -> tuple[str, ...]:
+        return ()
+
+    def check(self, tenant: str) -> list[Problem]:
+        with self._changed:
+            return list(_examine(self._tenant(tenant)))
+
+    def size_bytes(self) -> int:
+        with self._changed:
+            return sum(tenant.size_bytes for tenant in self._tenants.values())
+
+    def close(self) -> None:
+        self._tenants.clear()
+
+
+def _examine(tenant: _Tenant) -> Iterator[Problem]:
+    for stream in tenant.streams:
+        own = stream.length - stream.first + (stream.kind == DOCUMENT)
+        if len(stream.rows) != own:
+            yield Problem(
+                stream.created, f"stream {stream.oid} has {len(stream.rows)} rows, not {own}"
+            )
+    for (scope, _, field), values in tenant.index.items():
+        for bucket in values.values():
+            for place in bucket.live:
+                row = place.stream.rows[place.number - place.stream.first]
+                if row.content is None or row.position != place.position:
+                    yield Problem(place.position, f"key {field!r} ({scope}) leads nowhere")

@@ -1,0 +1,210 @@
+-- Named queries of the SQLite engine. `-- :name` starts one; the sentence after
+-- it says what it is for.
+
+-- :tenant_by_name The tenant's row.
+SELECT id, logs, documents, last_erase, keys_from FROM tenants WHERE name = ?
+
+-- :add_tenant A tenant comes into being with its first commit.
+INSERT INTO tenants (name, logs, documents, last_erase, keys_from) VALUES (?, 0, 0, 0, 1)
+RETURNING id
+
+-- :save_tenant Counters after a commit that changed them.
+UPDATE tenants SET logs = ?, documents = ?, last_erase = ?, keys_from = ? WHERE id = ?
+
+-- :tenant_names For the admin handle only.
+SELECT name FROM tenants ORDER BY name
+
+-- :last_commit The end of a tenant's commit log.
+SELECT id, time_us, digest FROM commits WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1
+
+-- :last_oid How many streams the tenant has had.
+SELECT max(oid) FROM streams WHERE tenant = ?
+
+-- :last_stream_id The file's newest stream.
+SELECT max(id) FROM streams
+
+-- :commits A stretch of the commit log.
+SELECT id, time_us, key, manifest, digest FROM commits WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?
+
+-- :add_commit One commit.
+INSERT INTO commits (id, time_us, key, manifest, digest) VALUES (?, ?, ?, ?, ?)
+
+-- :used_key Which commit used this idempotency key.
+SELECT position FROM used_keys WHERE tenant = ? AND key = ?
+
+-- :add_used_key Remember an idempotency key.
+INSERT INTO used_keys (tenant, key, position) VALUES (?, ?, ?)
+
+-- :expired_keys Old commits whose keys may be forgotten.
+SELECT id, key FROM commits WHERE id >= ? AND id < ? AND time_us < ? ORDER BY id LIMIT 512
+
+-- :forget_key Let an idempotency key go.
+DELETE FROM used_keys WHERE tenant = ? AND key = ?
+
+-- :stream_by_name The living stream of that name.
+SELECT id, oid, kind, name, base, base_at, created, dropped, pruned, salt FROM streams
+WHERE tenant = ? AND kind = ? AND name = ? AND dropped = 0
+
+-- :stream_by_name_at The stream of that name that lived at a position.
+SELECT id, oid, kind, name, base, base_at, created, dropped, pruned, salt FROM streams
+WHERE tenant = ?1 AND kind = ?2 AND name = ?3 AND created <= ?4 AND (dropped = 0 OR dropped > ?4)
+
+-- :stream_by_oid The stream with that number.
+SELECT id, oid, kind, name, base, base_at, created, dropped, pruned, salt FROM streams
+WHERE tenant = ? AND oid = ?
+
+-- :streams_named Every stream that has had this name.
+SELECT id, oid, kind, name, base, base_at, created, dropped, pruned, salt FROM streams
+WHERE tenant = ? AND kind = ? AND name = ? ORDER BY oid
+
+-- :streams_held Streams that hold records of a user.
+SELECT s.id, oid, kind, name, base, base_at, created, dropped, pruned, salt FROM holdings h
+JOIN streams s ON s.id = h.stream WHERE h.partition = ? ORDER BY oid
+
+-- :stream_end The last record of a stream.
+SELECT id & 4294967295, action FROM records WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1
+
+-- :add_stream A new log or document.
+INSERT INTO streams (id, tenant, oid, kind, name, base, base_at, created, dropped, pruned, salt)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- :end_stream Mark a stream as dropped, and with name '' as forgotten.
+UPDATE streams SET dropped = ?, name = ?, salt = CASE WHEN ?2 = '' THEN NULL ELSE salt END
+WHERE id = ?
+
+-- :set_pruned Let go of low numbers.
+UPDATE streams SET pruned = ? WHERE id = ?
+
+-- :shared_up_to How much of a log its living forks share.
+SELECT max(base_at) FROM streams WHERE tenant = ? AND base = ? AND dropped = 0
+
+-- :names Living names in order.
+SELECT name FROM streams s
+WHERE tenant = ? AND kind = ? AND name >= ? AND name > ? AND name < ? AND dropped = 0
+  AND (kind = 'log' OR 3 <> (SELECT action FROM records
+       WHERE id BETWEEN s.id << 32 AND (s.id << 32) + 4294967295 ORDER BY id DESC LIMIT 1))
+ORDER BY name LIMIT ?
+
+-- :partition A user's partition.
+SELECT id FROM partitions WHERE tenant = ? AND ifnull(user, '') = ifnull(?, '')
+
+-- :add_partition A user's first record.
+INSERT INTO partitions (tenant, user) VALUES (?, ?) RETURNING id
+
+-- :partition_user The user behind a partition.
+SELECT user FROM partitions WHERE id = ?
+
+-- :rows Records of one stream in order.
+SELECT id, position, ordinal, time_us, action, partition, kind, actor, sources, keys, tenant_keys,
+       type, body, salt
+FROM records WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?
+
+-- :rows_from_end Records of one stream, last first.
+SELECT id, position, ordinal, time_us, action, partition, kind, actor, sources, keys, tenant_keys,
+       type, body, salt
+FROM records WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT ?
+
+-- :add_record One entry or version.
+INSERT INTO records (id, position, ordinal, time_us, action, partition, kind, actor, sources, keys,
+                     tenant_keys, type, body, salt)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- :wipe_record Take the content out of a record; its number stays.
+UPDATE records SET partition = NULL, kind = NULL, actor = NULL, sources = NULL, keys = NULL,
+                   tenant_keys = NULL, type = NULL, body = NULL, salt = NULL
+WHERE id = ?
+
+-- :remove_records Prune.
+DELETE FROM records WHERE id >= ? AND id < ?
+
+-- :add_holding A user's first record in a stream.
+INSERT OR IGNORE INTO holdings (partition, stream) VALUES (?, ?)
+
+-- :still_holds Whether a user still has a record in a stream.
+SELECT EXISTS (SELECT 1 FROM records WHERE id BETWEEN ? AND ? AND partition = ?)
+
+-- :remove_holding The user's last record in a stream is gone.
+DELETE FROM holdings WHERE partition = ? AND stream = ?
+
+-- :add_key A secondary key of a current record.
+INSERT INTO keys (space, field, value, position, ordinal, record) VALUES (?, ?, ?, ?, ?, ?)
+
+-- :remove_key A secondary key that no longer leads to its record.
+DELETE FROM keys WHERE space = ? AND field = ? AND value = ? AND position = ? AND ordinal = ?
+
+-- :add_past_key A secondary key that led to a record until a position.
+INSERT INTO past_keys (space, field, value, until, position, ordinal, record)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+
+-- :remove_past_key Its record is gone.
+DELETE FROM past_keys WHERE space = ? AND field = ? AND value = ? AND position = ? AND ordinal = ?
+
+-- :count_key How many current records stand under a key, up to a bound.
+SELECT count(*) FROM (SELECT 1 FROM keys WHERE space = ? AND field = ? AND value = ? LIMIT ?)
+
+-- :last_key_change When a record last came under the key, or left it.
+SELECT max(
+    ifnull((SELECT max(position) FROM keys WHERE space = ?1 AND field = ?2 AND value = ?3), 0),
+    ifnull((SELECT max(until) FROM past_keys WHERE space = ?1 AND field = ?2 AND value = ?3), 0))
+
+-- :find Current records in key order; the cursor is a row value.
+SELECT k.value, s.oid, r.id, r.position, r.ordinal, r.time_us, r.action, r.partition, r.kind,
+       r.actor, r.sources, r.keys, r.tenant_keys, r.type, r.body, r.salt
+FROM keys k JOIN records r ON r.id = k.record JOIN streams s ON s.id = k.record >> 32
+WHERE k.space = ?1 AND k.field = ?2 AND k.value >= ?3 AND k.value < ?4
+  AND (k.value, k.position, k.ordinal) > (?5, ?6, ?7) AND (k.record & 4294967295) < ?8
+ORDER BY k.value, k.position, k.ordinal LIMIT ?9
+
+-- :find_back The same, last first.
+SELECT k.value, s.oid, r.id, r.position, r.ordinal, r.time_us, r.action, r.partition, r.kind,
+       r.actor, r.sources, r.keys, r.tenant_keys, r.type, r.body, r.salt
+FROM keys k JOIN records r ON r.id = k.record JOIN streams s ON s.id = k.record >> 32
+WHERE k.space = ?1 AND k.field = ?2 AND k.value >= ?3 AND k.value < ?4
+  AND (k.value, k.position, k.ordinal) < (?5, ?6, ?7) AND (k.record & 4294967295) < ?8
+ORDER BY k.value DESC, k.position DESC, k.ordinal DESC LIMIT ?9
+
+-- :find_at Records that stood under the key at a position.
+SELECT k.value, s.oid, r.id, r.position, r.ordinal, r.time_us, r.action, r.partition, r.kind,
+       r.actor, r.sources, r.keys, r.tenant_keys, r.type, r.body, r.salt
+FROM (SELECT space, field, value, position, ordinal, record FROM keys
+      WHERE space = ?1 AND field = ?2 AND value >= ?3 AND value < ?4 AND position <= ?10
+      UNION ALL
+      SELECT space, field, value, position, ordinal, record FROM past_keys
+      WHERE space = ?1 AND field = ?2 AND value >= ?3 AND value < ?4
+        AND position <= ?10 AND until > ?10) k
+JOIN records r ON r.id = k.record JOIN streams s ON s.id = k.record >> 32
+WHERE (k.value, k.position, k.ordinal) > (?5, ?6, ?7) AND (k.record & 4294967295) < ?8
+ORDER BY k.value, k.position, k.ordinal LIMIT ?9
+
+-- :find_back_at The same, last first.
+SELECT k.value, s.oid, r.id, r.position, r.ordinal, r.time_us, r.action, r.partition, r.kind,
+       r.actor, r.sources, r.keys, r.tenant_keys, r.type, r.body, r.salt
+FROM (SELECT space, field, value, position, ordinal, record FROM keys
+      WHERE space = ?1 AND field = ?2 AND value >= ?3 AND value < ?4 AND position <= ?10
+      UNION ALL
+      SELECT space, field, value, position, ordinal, record FROM past_keys
+      WHERE space = ?1 AND field = ?2 AND value >= ?3 AND value < ?4
+        AND position <= ?10 AND until > ?10) k
+JOIN records r ON r.id = k.record JOIN streams s ON s.id = k.record >> 32
+WHERE (k.value, k.position, k.ordinal) < (?5, ?6, ?7) AND (k.record & 4294967295) < ?8
+ORDER BY k.value DESC, k.position DESC, k.ordinal DESC LIMIT ?9
+
+-- :records_without_stream check(): records that no stream owns.
+SELECT count(*) FROM records r WHERE NOT EXISTS (SELECT 1 FROM streams s WHERE s.id = r.id >> 32)
+
+-- :keys_without_record check(): keys that lead nowhere.
+SELECT count(*) FROM keys k LEFT JOIN records r ON r.id = k.record
+WHERE r.salt IS NULL OR r.position <> k.position OR r.ordinal <> k.ordinal
+
+-- :holdings_missing check(): records whose user is not noted with their stream.
+SELECT count(*) FROM (SELECT DISTINCT partition, id >> 32 AS stream FROM records
+                      WHERE partition IS NOT NULL) r
+LEFT JOIN holdings h ON h.partition = r.partition AND h.stream = r.stream WHERE h.stream IS NULL
+
+-- :living_logs check(): counted afresh.
+SELECT count(*) FROM streams WHERE tenant = ? AND kind = 'log' AND dropped = 0
+
+-- :living_documents check(): counted afresh.
+SELECT count(*) FROM streams s WHERE tenant = ? AND kind = 'document' AND dropped = 0
+  AND 3 <> (SELECT action FROM records WHERE id BETWEEN s.id << 32 AND (s.id << 32) + 4294967295
+            ORDER BY id DESC LIMIT 1)

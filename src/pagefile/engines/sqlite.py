@@ -1,0 +1,272 @@
+"""The SQLite engine: one file, many processes, durable to a power cut.
+
+The writing connection keeps what it knows about tenants and streams in memory
+and drops all of it when another process has written (`data_version` says so),
+so that a process writing alone only inserts. Rows are collected and inserted
+together just before the transaction commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import apsw
+
+from pagefile.engine import (
+    Hit,
+    KeyRange,
+    Prepared,
+    RawCommit,
+    Row,
+    Sealed,
+    Stream,
+    TenantHead,
+)
+from pagefile.engines.queries import load_queries
+from pagefile.engines.sqlite_errors import translate
+from pagefile.engines.sqlite_file import SqliteFile
+from pagefile.engines.sqlite_rows import (
+    LOW_32,
+    commit_ids,
+    fetch,
+    record_ids,
+    row_from,
+    space_of_log,
+    space_of_tenant,
+    space_of_user,
+    stream_from,
+)
+from pagefile.engines.sqlite_transaction import SqliteTransaction
+from pagefile.engines.watch import Watch
+from pagefile.errors import PagefileError
+from pagefile.records import Durability, Problem, StreamKind
+from pagefile.transaction import apply
+
+_LAST_CHARACTER = "\U0010ffff"
+_MOST_CACHED_TENANTS = 1_000
+_MOST_CACHED_USERS = 100_000
+
+
+class SqliteEngine:
+    """All tenants of one file."""
+
+    name: ClassVar[str] = "sqlite"
+    promises: ClassVar[frozenset[str]] = frozenset(f"S{n}" for n in range(1, 12))
+    instant: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Callable[[], int],
+        key_lifetime_us: int,
+        durability: Durability = "power",
+        lock_seconds: float = 30.0,
+        vfs: str | None = None,
+    ) -> None:
+        self._sql = load_queries("sqlite")
+        self._file = SqliteFile(path, durability, vfs=vfs, lock_seconds=lock_seconds)
+        self.durability: Durability = durability
+        self._clock = clock
+        self._key_lifetime_us = key_lifetime_us
+        self._transactions: dict[str, SqliteTransaction] = {}
+        self._data_version = -1
+        self._watch = Watch(self._file)
+        self._users: dict[int, str | None] = {}
+
+    def apply(self, items: Sequence[tuple[str, Prepared]]) -> list[Sealed | PagefileError]:
+        outcomes: list[Sealed | PagefileError] = []
+        committing = False
+        finished = False
+        try:
+            with self._file.write_lock() as writer:
+                self._forget_if_stale(writer)
+                now_us = self._clock()
+                changed: dict[str, SqliteTransaction] = {}
+                for tenant, batch in items:
+                    transaction = self._transaction(tenant, writer)
+                    try:
+                        outcome = apply(transaction, batch, now_us)
+                    except PagefileError as refused:
+                        outcomes.append(refused)
+                        continue
+                    outcomes.append(outcome)
+                    if not outcome.repeated:
+                        changed[tenant] = transaction
+                for transaction in changed.values():
+                    transaction.flush()
+                if changed:
+                    committing = True
+                    writer.execute("COMMIT")
+            finished = True
+        except apsw.Error as error:
+            raise translate(error, str(self._file.path), committing=committing) from error
+        finally:
+            if not finished:
+                # What the cache believes was never stored.
+                self._transactions.clear()
+        return outcomes
+
+    def _forget_if_stale(self, writer: apsw.Connection) -> None:
+        version = writer.data_version()
+        if version != self._data_version or len(self._transactions) > _MOST_CACHED_TENANTS:
+            self._transactions.clear()
+            self._data_version = version
+
+    def _transaction(self, tenant: str, writer: apsw.Connection) -> SqliteTransaction:
+        transaction = self._transactions.get(tenant)
+        if transaction is None:
+            transaction = SqliteTransaction(writer, self._sql, tenant, self._key_lifetime_us)
+            self._transactions[tenant] = transaction
+        return transaction
+
+    def tenants(self) -> list[str]:
+        """Names of all tenants; for the admin handle only."""
+        return [name for (name,) in self._file.read(self._sql["tenant_names"], ())]
+
+    def head(self, tenant: str) -> TenantHead:
+        head = TenantHead()
+        # One transaction: the counters and the last commit belong together.
+        with self._file.reader() as connection, connection:
+            found = fetch(connection, self._sql["tenant_by_name"], tenant)
+            if not found:
+                return head
+            number, head.logs, head.documents, head.last_erase, _ = found[0]
+            low, high = commit_ids(number)
+            last = fetch(connection, self._sql["last_commit"], low, high)
+            head.oid = fetch(connection, self._sql["last_oid"], number)[0][0]
+        if last:
+            head.position = last[0][0] - low
+            head.time_us, head.digest = last[0][1], last[0][2]
+        return head
+
+    def stream(
+        self, tenant: str, kind: StreamKind, name: str, at: int | None = None
+    ) -> Stream | None:
+        query = "stream_by_name" if at is None else "stream_by_name_at"
+        return self._one_stream(tenant, query, (kind, name, *(() if at is None else (at,))))
+
+    def stream_number(self, tenant: str, oid: int) -> Stream | None:
+        return self._one_stream(tenant, "stream_by_oid", (oid,))
+
+    def _one_stream(self, tenant: str, query: str, rest: tuple[Any, ...]) -> Stream | None:
+        number = self._tenant_number(tenant)
+        if number is None:
+            return None
+        with self._file.reader() as connection:
+            found = fetch(connection, self._sql[query], number, *rest)
+            return stream_from(found[0], connection, self._sql) if found else None
+
+    def _tenant_number(self, tenant: str) -> int | None:
+        found = self._file.read(self._sql["tenant_by_name"], (tenant,))
+        return int(found[0][0]) if found else None
+
+    def rows(self, tenant: str, stream: Stream, first: int, last: int, limit: int) -> list[Row]:
+        if last < first or last < 0:
+            return []
+        low, high = record_ids(stream.id, max(first, 0), min(last, LOW_32))
+        if limit < 0:
+            found = self._file.read(self._sql["rows_from_end"], (low, high, -limit))
+            found.reverse()
+        else:
+            found = self._file.read(self._sql["rows"], (low, high, limit))
+        return [self._row(columns) for columns in found]
+
+    def _row(self, columns: tuple[Any, ...]) -> Row:
+        return row_from(columns, self._user)
+
+    def _user(self, partition: int) -> str | None:
+        try:
+            return self._users[partition]
+        except KeyError:
+            if len(self._users) >= _MOST_CACHED_USERS:
+                self._users.clear()
+            user: str | None = self._file.read(self._sql["partition_user"], (partition,))[0][0]
+            self._users[partition] = user
+            return user
+
+    def find(self, tenant: str, span: KeyRange, limit: int, at: int | None) -> list[Hit]:
+        space = self._space(tenant, span)
+        if space is None:
+            return []
+        if span.after is not None:
+            after = span.after
+        else:
+            after = (b"\xff\xff", 0, 0) if span.reverse else (b"", -1, -1)
+        below = span.below if span.below is not None else LOW_32 + 1
+        bindings: tuple[Any, ...] = (space, span.field, span.low, span.high, *after, below, limit)
+        name = "find_back" if span.reverse else "find"
+        if at is not None:
+            name, bindings = name + "_at", (*bindings, at)
+        found = self._file.read(self._sql[name], bindings)
+        return [Hit(columns[0], columns[1], self._row(columns[2:])) for columns in found]
+
+    def _space(self, tenant: str, span: KeyRange) -> int | None:
+        number = self._tenant_number(tenant)
+        if number is None:
+            return None
+        if span.scope == "tenant":
+            return space_of_tenant(number)
+        if span.scope == "log":
+            found = self._file.read(self._sql["stream_by_oid"], (number, span.owner))
+            return space_of_log(found[0][0]) if found else None
+        found = self._file.read(self._sql["partition"], (number, span.owner))
+        return space_of_user(found[0][0]) if found else None
+
+    def names(
+        self, tenant: str, kind: StreamKind, prefix: str, after: str, limit: int
+    ) -> list[str]:
+        number = self._tenant_number(tenant)
+        bounds = (number, kind, prefix, after, prefix + _LAST_CHARACTER, limit)
+        return [name for (name,) in self._file.read(self._sql["names"], bounds)]
+
+    def commits(self, tenant: str, since: int, limit: int) -> list[RawCommit]:
+        number = self._tenant_number(tenant)
+        if number is None:
+            return []
+        low, high = commit_ids(number)
+        found = self._file.read(self._sql["commits"], (low + since + 1, high, limit))
+        return [RawCommit(c[0] - low, c[1], c[2], c[3], c[4]) for c in found]
+
+    def wait(self, tenant: str, position: int, timeout: float) -> bool:
+        return self._watch.until(lambda: self.head(tenant).position >= position, timeout)
+
+    def scrub(self, timeout: float) -> tuple[str, ...]:
+        if self._file.truncate_journal(timeout):
+            return ()
+        return (
+            f"the journal {self._file.path}-wal still holds old pages for a reader or writer: "
+            "call erase again, or close the other handles",
+        )
+
+    def check(self, tenant: str) -> list[Problem]:
+        problems: list[Problem] = []
+        with self._file.reader() as connection, connection:
+            for (line,) in fetch(connection, "PRAGMA integrity_check(20)"):
+                if line != "ok":
+                    problems.append(Problem(None, f"SQLite finds: {line}"))
+            for query, what in (
+                ("records_without_stream", "records belong to no stream"),
+                ("keys_without_record", "keys lead nowhere"),
+                ("holdings_missing", "users are not noted with a stream that holds their records"),
+            ):
+                count = fetch(connection, self._sql[query])[0][0]
+                if count:
+                    problems.append(Problem(None, f"{count} {what}"))
+            found = fetch(connection, self._sql["tenant_by_name"], tenant)
+            for column, query in ((1, "living_logs"), (2, "living_documents")):
+                if found:
+                    counted = fetch(connection, self._sql[query], found[0][0])
+                    if counted[0][0] != found[0][column]:
+                        what = f"{query}: {counted[0][0]} counted, {found[0][column]} noted"
+                        problems.append(Problem(None, what))
+        return problems
+
+    def size_bytes(self) -> int:
+        return self._file.size_bytes()
+
+    def close(self) -> None:
+        self._watch.close()
+        self._file.close()

@@ -1,0 +1,247 @@
+"""One SQLite file: connections, format, durability, the write lock, the journal."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from pagefile.engines.gate import Gate, waited_too_long
+from pagefile.engines.queries import load_migrations
+from pagefile.engines.sqlite_errors import translate
+from pagefile.engines.sqlite_rows import fetch
+from pagefile.errors import Forbidden, Invalid, Unsupported
+from pagefile.records import Durability
+
+#: "PgFl": how a file says that it is ours.
+APPLICATION_ID = 0x5067466C
+#: Older ones can lose pages when two connections checkpoint at the same instant.
+OLDEST_SAFE_SQLITE = (3, 51, 3)
+_LOCK_PAUSE_SECONDS = 0.0001
+_IDLE_READERS = 16
+_READER_BUSY_MS = 10_000
+
+
+class SqliteFile:
+    """The file and its connections: one that writes, a few that read."""
+
+    def __init__(
+        self, path: Path, durability: Durability, *, vfs: str | None, lock_seconds: float
+    ) -> None:
+        _require_safe_library(apsw.sqlite_lib_version())
+        self.path = path
+        self.durability = durability
+        self.lock_seconds = lock_seconds
+        self._vfs = vfs
+        self._pid = os.getpid()
+        self._readers: list[apsw.Connection] = []
+        self._closed = False
+        self._gate = _open_gate(path)
+        try:
+            self._gate.pass_through(time.monotonic() + lock_seconds)
+            try:
+                self._prepare_format()
+                self.writer = self._connect()
+            finally:
+                self._gate.leave()
+        except apsw.Error as error:
+            self._gate.close()
+            raise translate(error, str(path)) from error
+        except BaseException:
+            self._gate.close()
+            raise
+
+    def _connect(self) -> apsw.Connection:
+        connection = apsw.Connection(str(self.path), vfs=self._vfs)
+        # FULL, not NORMAL, at level power: under WAL, NORMAL can lose the last
+        # commits on a power cut, and S4 says that an acknowledged one survives.
+        level = "FULL" if self.durability == "power" else "NORMAL"
+        for pragma in (
+            f"synchronous = {level}",
+            "fullfsync = ON",
+            # Deleted content is overwritten with zeros at once: S9 promises it.
+            "secure_delete = ON",
+            "cache_size = -16384",
+            "foreign_keys = OFF",
+        ):
+            connection.execute(f"PRAGMA {pragma}").fetchall()
+        return connection
+
+    def _prepare_format(self) -> None:
+        """Create the tables, or bring an older format up to date, in one transaction."""
+        is_new = not self.path.exists() or self.path.stat().st_size == 0
+        connection = apsw.Connection(str(self.path), vfs=self._vfs)
+        try:
+            connection.set_busy_timeout(int(self.lock_seconds * 1000))
+            migrations = load_migrations("sqlite")
+            owner = _pragma(connection, "application_id")
+            version = _pragma(connection, "user_version")
+            tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()[0][0]
+            if tables and owner != APPLICATION_ID:
+                raise Invalid("url", f"{self.path} is another program's database", "name another")
+            if version > len(migrations):
+                raise Unsupported(
+                    f"{self.path} has format {version}, this Pagefile knows {len(migrations)}",
+                    "upgrade Pagefile; nothing was changed",
+                )
+            if version == len(migrations):
+                return
+            connection.execute("PRAGMA journal_mode = WAL").fetchall()
+            connection.execute("PRAGMA synchronous = FULL").fetchall()
+            with connection:
+                for script in migrations[version:]:
+                    connection.execute(script).fetchall()
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}").fetchall()
+                connection.execute(f"PRAGMA user_version = {len(migrations)}").fetchall()
+        finally:
+            connection.close()
+        if is_new and self.durability == "power" and self._vfs is None:
+            # The file's name must survive a power cut as well as its bytes.
+            _sync_folder(self.path.parent)
+
+    def require_own_process(self) -> None:
+        """Refuse a handle that came through fork: SQLite files do not survive that."""
+        if os.getpid() != self._pid:
+            raise Forbidden(
+                f"{self.path} was opened in process {self._pid} and used in its child",
+                "call pagefile.open again in the child",
+            )
+        if self._closed:
+            raise Forbidden(f"{self.path} is closed on this handle", "call pagefile.open again")
+
+    @contextmanager
+    def write_lock(self) -> Iterator[apsw.Connection]:
+        """A write transaction, fairly waited for; commit it or it is rolled back."""
+        self.require_own_process()
+        deadline = time.monotonic() + self.lock_seconds
+        writer = self.writer
+        self._gate.pass_through(deadline)
+        try:
+            self._begin(writer, deadline)
+        finally:
+            self._gate.leave()
+        try:
+            yield writer
+        finally:
+            if not writer.get_autocommit():
+                # A failed COMMIT may have rolled back by itself already.
+                with suppress(apsw.Error):
+                    writer.execute("ROLLBACK")
+
+    def _begin(self, writer: apsw.Connection, deadline: float) -> None:
+        while True:
+            try:
+                writer.execute("BEGIN IMMEDIATE")
+            except apsw.BusyError:
+                if time.monotonic() > deadline:
+                    raise waited_too_long() from None
+                time.sleep(_LOCK_PAUSE_SECONDS)
+            else:
+                return
+
+    def read(self, sql: str, bindings: tuple[Any, ...]) -> list[Any]:
+        """The rows of one statement: one consistent snapshot, seeing every commit so far."""
+        with self.reader() as connection:
+            return connection.execute(sql, bindings).fetchall()
+
+    @contextmanager
+    def reader(self) -> Iterator[apsw.Connection]:
+        """A connection for reading; the caller may open a transaction on it."""
+        self.require_own_process()
+        try:
+            try:
+                connection = self._readers.pop()
+            except IndexError:
+                connection = self._connect()
+                connection.set_busy_timeout(_READER_BUSY_MS)
+                connection.execute("PRAGMA query_only = ON").fetchall()
+            try:
+                yield connection
+            finally:
+                if len(self._readers) < _IDLE_READERS and not self._closed:
+                    self._readers.append(connection)
+                else:
+                    connection.close()
+        except apsw.Error as error:
+            raise translate(error, str(self.path)) from error
+
+    def truncate_journal(self, timeout: float) -> bool:
+        """Move the journal into the file and cut it to nothing; False if readers hold it."""
+        self.require_own_process()
+        deadline = time.monotonic() + timeout
+        connection = self._connect()
+        try:
+            while True:
+                try:
+                    busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]
+                except apsw.BusyError:
+                    busy = 1
+                if not busy:
+                    return True
+                if time.monotonic() > deadline:
+                    return False
+                time.sleep(0.01)
+        except apsw.Error as error:
+            raise translate(error, str(self.path)) from error
+        finally:
+            connection.close()
+
+    def size_bytes(self) -> int:
+        """Bytes of the file and its journal."""
+        total = 0
+        for suffix in ("", "-wal"):
+            with suppress(FileNotFoundError):
+                total += os.stat(f"{self.path}{suffix}").st_size
+        return total
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if os.getpid() != self._pid:
+            return  # The parent's connections; closing them here could harm its file.
+        while self._readers:
+            self._readers.pop().close()
+        self.writer.close()
+        self._gate.close()
+
+
+def _open_gate(path: Path) -> Gate:
+    if path.is_dir():
+        raise Invalid("url", f"{path} is a folder", "name a file in it")
+    if not path.parent.is_dir():
+        raise Invalid("url", f"there is no folder {path.parent}", f"mkdir -p {path.parent}")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise Forbidden(f"{path} is read-only for this user", "change its permissions, or copy it")
+    if not os.access(path.parent, os.W_OK):
+        raise Forbidden(
+            f"the folder {path.parent} is read-only for this user",
+            "SQLite needs to write its journal there; change the permissions",
+        )
+    return Gate(path.with_name(path.name + "-gate"))
+
+
+def _require_safe_library(version: str) -> None:
+    if tuple(int(part) for part in version.split(".")[:3]) < OLDEST_SAFE_SQLITE:
+        oldest = ".".join(str(part) for part in OLDEST_SAFE_SQLITE)
+        raise Unsupported(
+            f"SQLite {version} can lose pages when two processes checkpoint at once",
+            f"pip install --upgrade apsw, for SQLite {oldest} or newer",
+        )
+
+
+def _pragma(connection: apsw.Connection, name: str) -> int:
+    return int(fetch(connection, f"PRAGMA {name}")[0][0])
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

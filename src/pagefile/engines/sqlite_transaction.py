@@ -1,0 +1,381 @@
+"""One tenant's side of an SQLite write transaction.
+
+Keeps what it has read, and collects what it is to insert. Everything it keeps
+is true as long as no other process writes; the engine drops it otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+import msgspec
+
+from pagefile.engine import (
+    DOCUMENT,
+    IndexKey,
+    RawCommit,
+    Row,
+    Stream,
+    TenantHead,
+    index_keys,
+)
+from pagefile.engines.sqlite_rows import (
+    NUMBER_BITS,
+    POSITION_BITS,
+    commit_ids,
+    fetch,
+    record_ids,
+    row_from,
+    space_of_log,
+    space_of_tenant,
+    space_of_user,
+    stream_from,
+)
+from pagefile.records import StreamKind
+
+_MOST_CACHED_STREAMS = 50_000
+_MOST_CACHED_USERS = 50_000
+#: How often, in commits, expired idempotency keys are swept out.
+_SWEEP_EVERY = 256
+
+
+class SqliteTransaction:
+    """See `pagefile.engine.Transaction`."""
+
+    def __init__(
+        self, writer: apsw.Connection, sql: dict[str, str], tenant: str, key_lifetime_us: int
+    ) -> None:
+        self._writer = writer
+        self._sql = sql
+        self._tenant = tenant
+        self._key_lifetime_us = key_lifetime_us
+        self._number = 0
+        self._keys_from = 1
+        self._streams: dict[tuple[StreamKind, str], Stream] = {}
+        self._partitions: dict[str | None, int] = {}
+        self._users: dict[int, str | None] = {}
+        self._held: set[tuple[int, int]] = set()
+        self._drafts: list[Stream] = []
+        self._records: list[tuple[Any, ...]] = []
+        self._keys: list[tuple[Any, ...]] = []
+        self._commits: list[tuple[Any, ...]] = []
+        self._used: list[tuple[Any, ...]] = []
+        self._since_sweep = 0
+        self.head = self._load_head()
+        self._saved = self._counters()
+
+    def _all(self, query: str, *bindings: Any) -> list[Any]:
+        return fetch(self._writer, self._sql[query], *bindings)
+
+    def _load_head(self) -> TenantHead:
+        head = TenantHead()
+        found = self._all("tenant_by_name", self._tenant)
+        if not found:
+            return head
+        self._number, head.logs, head.documents, head.last_erase, self._keys_from = found[0]
+        low, high = commit_ids(self._number)
+        last = self._all("last_commit", low, high)
+        if last:
+            head.position = last[0][0] - low
+            head.time_us, head.digest = last[0][1], last[0][2]
+        head.oid = self._all("last_oid", self._number)[0][0] or 0
+        return head
+
+    def _counters(self) -> tuple[int, int, int, int]:
+        head = self.head
+        return head.logs, head.documents, head.last_erase, self._keys_from
+
+    def _own_number(self) -> int:
+        if not self._number:
+            self._number = self._all("add_tenant", self._tenant)[0][0]
+        return self._number
+
+    # What a commit asks
+
+    def earlier(self, key: str) -> RawCommit | None:
+        self._write_out()
+        found = self._all("used_key", self._number, key)
+        if not found:
+            return None
+        place = (self._number << POSITION_BITS) + found[0][0]
+        commit = self._all("commits", place, place, 1)[0]
+        return RawCommit(found[0][0], *commit[1:])
+
+    def stream(self, kind: StreamKind, name: str) -> Stream | None:
+        stream = self._streams.get((kind, name))
+        if stream is None and self._number:
+            found = self._all("stream_by_name", self._number, kind, name)
+            if found:
+                stream = self._remember(stream_from(found[0], self._writer, self._sql))
+        return stream
+
+    def _remember(self, stream: Stream) -> Stream:
+        """Keep a living stream, or find the object that already stands for it."""
+        if stream.dropped:
+            return stream
+        if len(self._streams) >= _MOST_CACHED_STREAMS and not self._drafts:
+            self._streams.clear()
+        return self._streams.setdefault((stream.kind, stream.name), stream)
+
+    def stream_number(self, oid: int) -> Stream:
+        for draft in self._drafts:
+            if draft.oid == oid:
+                return draft
+        found = self._all("stream_by_oid", self._number, oid)
+        return self._remember(stream_from(found[0], self._writer, self._sql))
+
+    def create(self, stream: Stream) -> None:
+        self._streams[stream.kind, stream.name] = stream
+        self._drafts.append(stream)
+
+    def discard(self, stream: Stream) -> None:
+        self._drafts.remove(stream)
+        del self._streams[stream.kind, stream.name]
+
+    def holders(self, user: str | None) -> list[Stream]:
+        self._write_out()
+        partition = self._find_partition(user)
+        if partition is None:
+            return []
+        found = self._all("streams_held", partition)
+        return [self._remember(stream_from(row, self._writer, self._sql)) for row in found]
+
+    def incarnations(self, kind: StreamKind, name: str) -> list[Stream]:
+        self._write_out()
+        found = self._all("streams_named", self._number, kind, name)
+        return [self._remember(stream_from(row, self._writer, self._sql)) for row in found]
+
+    def rows(self, stream: Stream) -> list[Row]:
+        self._write_out()
+        found = self._all("rows", *record_ids(stream.id), -1)
+        return [self._row(columns) for columns in found]
+
+    def _row(self, columns: tuple[Any, ...]) -> Row:
+        return row_from(columns, self._user)
+
+    def _user(self, partition: int) -> str | None:
+        if partition not in self._users:
+            if len(self._users) >= _MOST_CACHED_USERS:
+                self._users.clear()
+            self._users[partition] = self._all("partition_user", partition)[0][0]
+        return self._users[partition]
+
+    def count(self, key: IndexKey, user: str | None, most: int) -> int:
+        self._write_out()
+        space = self._space(key, user)
+        if space is None:
+            return 0
+        return int(self._all("count_key", space, key.field, key.value, most)[0][0])
+
+    def last_change(self, key: IndexKey, user: str | None) -> int:
+        self._write_out()
+        space = self._space(key, user)
+        if space is None:
+            return 0
+        return int(self._all("last_key_change", space, key.field, key.value)[0][0])
+
+    def _space(self, key: IndexKey, user: str | None) -> int | None:
+        if key.scope == "tenant":
+            return space_of_tenant(self._number)
+        partition = self._find_partition(user)
+        return None if partition is None else space_of_user(partition)
+
+    def _find_partition(self, user: str | None) -> int | None:
+        partition = self._partitions.get(user)
+        if partition is None:
+            found = self._all("partition", self._number, user)
+            if not found:
+                return None
+            partition = self._partitions[user] = found[0][0]
+        return partition
+
+    def _partition(self, user: str | None) -> int:
+        partition = self._find_partition(user)
+        if partition is None:
+            partition = self._all("add_partition", self._own_number(), user)[0][0]
+            self._partitions[user] = partition
+        return partition
+
+    # What a commit does
+
+    def add(self, stream: Stream, row: Row, index: Sequence[IndexKey]) -> None:
+        content = row.content
+        assert content is not None
+        if not stream.id:
+            self._write_streams()
+        if stream.kind == DOCUMENT and row.number > 1:
+            self._retire_keys(stream, row.number - 1, row.position)
+        partition = self._partitions.get(content.user) or self._partition(content.user)
+        record = (stream.id << NUMBER_BITS) + row.number
+        self._records.append(
+            (
+                record,
+                row.position,
+                row.ordinal,
+                row.time_us,
+                content.action,
+                partition,
+                content.kind,
+                content.actor,
+                msgspec.json.encode(content.sources).decode() if content.sources else None,
+                content.keys or None,
+                content.tenant_keys or None,
+                content.type_name,
+                content.body,
+                content.salt,
+            )
+        )
+        if (partition, stream.id) not in self._held:
+            self._all("add_holding", partition, stream.id)
+            self._held.add((partition, stream.id))
+        for key in index:
+            space = self._space_for(key, stream, partition)
+            self._keys.append((space, key.field, key.value, row.position, row.ordinal, record))
+
+    def _space_for(self, key: IndexKey, stream: Stream, partition: int) -> int:
+        if key.scope == "log":
+            return space_of_log(stream.id)
+        return space_of_user(partition) if key.scope == "user" else space_of_tenant(self._number)
+
+    def _retire_keys(self, stream: Stream, version: int, until: int) -> None:
+        """The keys of the version that `until` replaces lead to it only in the past."""
+        self._write_out()
+        record, _ = record_ids(stream.id, version)
+        found = self._all("rows", record, record, 1)
+        row = self._row(found[0]) if found else None
+        if row is None or row.content is None:
+            return
+        partition = found[0][5]
+        for key in index_keys(stream.kind, row.content):
+            place = (self._space_for(key, stream, partition), key.field, key.value)
+            self._all("remove_key", *place, row.position, row.ordinal)
+            self._all("add_past_key", *place, until, row.position, row.ordinal, record)
+
+    def drop(self, stream: Stream, *, forget_name: bool = False) -> None:
+        self._write_streams()
+        self._streams.pop((stream.kind, stream.name), None)
+        if forget_name:
+            stream.name = ""
+        self._all("end_stream", stream.dropped, stream.name, stream.id)
+
+    def prune(self, stream: Stream, before: int) -> None:
+        self._write_streams()
+        self._write_out()
+        stream.pruned = max(stream.pruned, before)
+        self._all("set_pruned", stream.pruned, stream.id)
+        shared = self._all("shared_up_to", self._number, stream.oid)[0][0] or 0
+        low, high = record_ids(stream.id, shared, max(before, shared))
+        doomed = [self._row(columns) for columns in self._all("rows", low, high - 1, -1)]
+        self._remove_keys(stream, doomed)
+        self._all("remove_records", low, high)
+        self._release_users(stream, {row.content.user for row in doomed if row.content})
+
+    def wipe(self, stream: Stream, rows: Sequence[Row]) -> None:
+        self._remove_keys(stream, rows)
+        base = stream.id << NUMBER_BITS
+        self._writer.executemany(
+            self._sql["wipe_record"], ((base + row.number,) for row in rows)
+        ).fetchall()
+        self._release_users(stream, {row.content.user for row in rows if row.content})
+
+    def _remove_keys(self, stream: Stream, rows: Sequence[Row]) -> None:
+        for row in rows:
+            if row.content is None or not (row.content.keys or row.content.tenant_keys):
+                continue
+            partition = self._partition(row.content.user)
+            for key in index_keys(stream.kind, row.content):
+                place = (self._space_for(key, stream, partition), key.field, key.value)
+                for query in ("remove_key", "remove_past_key"):
+                    self._all(query, *place, row.position, row.ordinal)
+
+    def _release_users(self, stream: Stream, users: set[str | None]) -> None:
+        low, high = record_ids(stream.id)
+        for user in users:
+            partition = self._partition(user)
+            if not self._all("still_holds", low, high, partition)[0][0]:
+                self._all("remove_holding", partition, stream.id)
+                self._held.discard((partition, stream.id))
+
+    def seal(self, commit: RawCommit) -> None:
+        if self._drafts:
+            self._write_streams()
+        number = self._number or self._own_number()
+        self._commits.append(
+            (
+                (number << POSITION_BITS) + commit.position,
+                commit.time_us,
+                commit.key,
+                commit.manifest,
+                commit.digest,
+            )
+        )
+        self._used.append((number, commit.key, commit.position))
+        self._since_sweep += 1
+        if self._since_sweep >= _SWEEP_EVERY:
+            self._since_sweep = 0
+            self._sweep_keys(commit.time_us)
+
+    def _sweep_keys(self, now_us: int) -> None:
+        low, _ = commit_ids(self._number)
+        expired = self._all(
+            "expired_keys",
+            low + self._keys_from,
+            low + self.head.position,
+            now_us - self._key_lifetime_us,
+        )
+        for place, key in expired:
+            self._all("forget_key", self._number, key)
+            self._keys_from = place - low + 1
+
+    # Writing out
+
+    def flush(self) -> None:
+        """Insert everything collected, and counters that changed."""
+        self._write_out()
+        counters = self._counters()
+        if counters != self._saved:
+            self._all("save_tenant", *counters, self._own_number())
+            self._saved = counters
+
+    def _write_out(self) -> None:
+        for query, rows in (
+            ("add_record", self._records),
+            ("add_commit", self._commits),
+            ("add_used_key", self._used),
+            ("add_key", self._keys),
+        ):
+            if rows:
+                self._insert(query, rows)
+                rows.clear()
+
+    def _insert(self, query: str, rows: list[tuple[Any, ...]]) -> None:
+        if len(rows) == 1:
+            self._writer.execute(self._sql[query], rows[0])
+        else:
+            self._writer.executemany(self._sql[query], rows).fetchall()
+
+    def _write_streams(self) -> None:
+        """Give the streams of this batch, now certain to commit, their rows and ids."""
+        if not self._drafts:
+            return
+        newest = self._all("last_stream_id")[0][0] or 0
+        for stream in self._drafts:
+            newest += 1
+            stream.id = newest
+            self._all(
+                "add_stream",
+                stream.id,
+                self._own_number(),
+                stream.oid,
+                stream.kind,
+                stream.name,
+                stream.base,
+                stream.base_at,
+                stream.created,
+                stream.dropped,
+                stream.pruned,
+                stream.salt or None,
+            )
+        self._drafts.clear()

@@ -1,0 +1,126 @@
+"""What can go wrong, as a tree whose classes say what to do next.
+
+    PagefileError
+    ├── NotFound       the name or number is unknown; retrying cannot help
+    ├── Conflict       someone wrote first; re-read, then retry
+    ├── Invalid        the input breaks a rule; mend the input
+    ├── LimitExceeded  a stated limit would be passed; raise it or remove something
+    ├── Unavailable    the store did not answer; `outcome` says whether it may have committed
+    ├── Corrupt        stored bytes fail their digest or shape; stop and restore
+    ├── Unsupported    this engine does not promise it; choose another
+    └── Forbidden      this handle may not do that
+
+A message is the fact, then the next step. `code` is the same word in Python,
+REST, MCP and the command line.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+
+class PagefileError(Exception):
+    """Base of every error that Pagefile raises on purpose."""
+
+    code: ClassVar[str] = "error"
+
+    def __init__(self, fact: str, next_step: str = "") -> None:
+        super().__init__(f"{fact}: {next_step}" if next_step else fact)
+        self.fact = fact
+        self.next_step = next_step
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors cross process borders (worker pools); the default would call
+        # __init__ with the finished message and lose the fields.
+        return _revive, (type(self), self.args, self.__dict__)
+
+
+def _revive(cls: type[PagefileError], args: tuple[Any, ...], state: dict[str, Any]) -> Exception:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class NotFound(PagefileError, LookupError):
+    """The name or number is unknown here; retrying cannot help."""
+
+    code = "not_found"
+
+
+class Conflict(PagefileError):
+    """Someone wrote first. Nothing of the batch was stored; re-read, then retry."""
+
+    code = "conflict"
+
+    def __init__(
+        self, fact: str, next_step: str = "", *, target: str, expected: int, current: int
+    ) -> None:
+        super().__init__(fact, next_step)
+        self.target = target
+        self.expected = expected
+        self.current = current
+
+
+class Invalid(PagefileError, ValueError):
+    """The input breaks a rule. Nothing was stored; mend the input."""
+
+    code = "invalid"
+
+    def __init__(self, field: str, fact: str, rule: str) -> None:
+        super().__init__(f"{field}: {fact}", rule)
+        self.field = field
+        self.rule = rule
+
+
+class LimitExceeded(PagefileError, MemoryError):
+    """A stated limit would be passed. Nothing was stored."""
+
+    code = "limit_exceeded"
+
+    def __init__(self, what: str, *, limit: int, wanted: int, next_step: str) -> None:
+        super().__init__(f"{what} is limited to {limit}, and this would make {wanted}", next_step)
+        self.what = what
+        self.limit = limit
+        self.wanted = wanted
+
+
+class Unavailable(PagefileError):
+    """The store did not answer in time, or its disk or server failed.
+
+    `outcome` is "nothing" when nothing was stored for certain, and "unknown"
+    when the batch may have been committed: commit it again with the same
+    `key` to find out; a batch that did commit answers with its first `Commit`.
+    """
+
+    code = "unavailable"
+
+    def __init__(
+        self,
+        fact: str,
+        next_step: str = "",
+        *,
+        outcome: Literal["nothing", "unknown"] = "nothing",
+        key: str = "",
+    ) -> None:
+        super().__init__(fact, next_step)
+        self.outcome = outcome
+        self.key = key
+
+
+class Corrupt(PagefileError):
+    """Stored bytes fail their digest or shape. Stop writing and restore a copy."""
+
+    code = "corrupt"
+
+
+class Unsupported(PagefileError):
+    """This engine or machine does not promise it; choose another."""
+
+    code = "unsupported"
+
+
+class Forbidden(PagefileError):
+    """This handle may not do that."""
+
+    code = "forbidden"

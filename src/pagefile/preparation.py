@@ -1,0 +1,342 @@
+"""From what a caller asks to what an engine stores: checked, encoded, salted, digested.
+
+Everything that can be wrong with the input itself is found here, before any
+lock is taken. What depends on stored state is found in `transaction.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pagefile import codec, ordering
+from pagefile.batch import (
+    Absent,
+    Append,
+    Batch,
+    CountBelow,
+    Delete,
+    Drop,
+    Fork,
+    LengthBelow,
+    LengthIs,
+    Prune,
+    Put,
+    Selector,
+    Unchanged,
+    VersionIs,
+)
+from pagefile.content import SALT_BYTES, Action, Content, digest_of, keys_to_bytes
+from pagefile.engine import (
+    DOCUMENT,
+    LOG,
+    IndexKey,
+    Limits,
+    Prepared,
+    Requirement,
+    Scope,
+    Write,
+)
+from pagefile.errors import Invalid, LimitExceeded
+from pagefile.ordering import KeyValue
+
+_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_KEY_RANDOM_BYTES = 10
+#: How many texts that passed are remembered; names repeat from commit to commit.
+_REMEMBERED = 4096
+
+#: Microseconds since 1970 UTC; the machine's, or a script's.
+Clock = Callable[[], int]
+#: That many unguessable bytes; the machine's, or a script's.
+Entropy = Callable[[int], bytes]
+
+
+class Preparer:
+    """Prepares batches under one set of limits."""
+
+    def __init__(self, limits: Limits, clock: Clock, entropy: Entropy) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._entropy = entropy
+        self._known_good: set[str] = set()
+        self._steps: dict[type, Callable[[Any, bytes], Write]] = {
+            Append: self._append,
+            Put: self._put,
+            Delete: self._delete,
+            Fork: self._fork,
+            Drop: self._drop,
+            Prune: self._prune,
+        }
+
+    def prepare(self, batch: Batch) -> Prepared:
+        """The batch as an engine takes it; fills in `batch.key` when it has none.
+
+        Raises:
+            Invalid, LimitExceeded: nothing was stored, nothing was sent.
+        """
+        operations = batch.operations
+        if type(operations) is not list and not isinstance(operations, tuple):
+            raise Invalid("operations", f"is a {type(operations).__name__}", "give a list")
+        count = len(operations)
+        if not 0 < count <= self._limits.batch_operations:
+            raise self._wrong_count(count)
+        random = self._entropy(count * SALT_BYTES + _KEY_RANDOM_BYTES)
+        writes = []
+        size_bytes = 0
+        for i, operation in enumerate(operations):
+            step = self._steps.get(type(operation))
+            if step is None:
+                raise Invalid(
+                    f"operations[{i}]",
+                    f"a {type(operation).__name__} is not an operation",
+                    "use Append, Put, Delete, Fork, Drop or Prune",
+                )
+            write = step(operation, random[i * SALT_BYTES : (i + 1) * SALT_BYTES])
+            if write.content is not None:
+                size_bytes += len(write.content.body)
+            writes.append(write)
+        if size_bytes > self._limits.batch_bytes:
+            raise LimitExceeded(
+                "the bytes of one batch",
+                limit=self._limits.batch_bytes,
+                wanted=size_bytes,
+                next_step="split it into several commits",
+            )
+        when = [self._requirement(condition, i) for i, condition in enumerate(batch.when)]
+        fresh = not batch.key
+        if fresh:
+            batch.key = self._made_key(random[-_KEY_RANDOM_BYTES:])
+        elif batch.key not in self._known_good:
+            self.check_text("key", batch.key)
+        return Prepared(batch.key, writes, when, self._limits, fresh)
+
+    def prepare_erasure(self, selector: Selector, *, rehearse: bool) -> Prepared:
+        """The one-operation batch that erases what `selector` names."""
+        self._check_selector(selector)
+        write = Write(Action.ERASE, LOG, "", selector=selector, rehearse=rehearse)
+        key = self._made_key(self._entropy(_KEY_RANDOM_BYTES))
+        return Prepared(key, (write,), (), self._limits, True)
+
+    def check_text(self, field: str, text: object, *, may_be_empty: bool = False) -> None:
+        """Refuse what would be unreadable, unbounded or ambiguous as a name."""
+        if not isinstance(text, str):
+            raise Invalid(field, f"is a {type(text).__name__}", "give a string")
+        if not text and not may_be_empty:
+            raise Invalid(field, "is empty", "give at least one character")
+        if found := _FORBIDDEN.search(text):
+            raise Invalid(
+                field,
+                f"holds the control character or surrogate U+{ord(found.group()):04X}",
+                "remove it",
+            )
+        if len(text.encode()) > self._limits.name_bytes:
+            raise Invalid(
+                field,
+                f"is {len(text.encode())} bytes long",
+                f"keep names within {self._limits.name_bytes} bytes",
+            )
+        if len(self._known_good) >= _REMEMBERED:
+            self._known_good.clear()
+        self._known_good.add(text)
+
+    def check_user(self, user: object) -> None:
+        """None is the bucket of no user; the empty string would look like it and is refused."""
+        if user is not None and user not in self._known_good:
+            self.check_text("user", user)
+
+    def index_key(self, scope: Scope, field: str, value: KeyValue) -> IndexKey:
+        """One secondary key as bytes."""
+        if field not in self._known_good:
+            self.check_text("keys", field)
+        raw = ordering.encode(value, f"keys.{field}")
+        if len(raw) > self._limits.key_bytes:
+            raise Invalid(
+                f"keys.{field}",
+                f"is {len(raw)} bytes long",
+                f"keep key values within {self._limits.key_bytes} bytes",
+            )
+        return IndexKey(scope, field, raw)
+
+    def _made_key(self, random: bytes) -> str:
+        """Unique, and growing with time so that an index of keys is written at its end."""
+        return f"{self._clock():014x}{random.hex()}"
+
+    def _wrong_count(self, count: int) -> Exception:
+        if count == 0:
+            return Invalid("operations", "the batch is empty", "give at least one operation")
+        return LimitExceeded(
+            "the number of operations in one batch",
+            limit=self._limits.batch_operations,
+            wanted=count,
+            next_step="split it into several commits",
+        )
+
+    def _append(self, op: Append, salt: bytes) -> Write:
+        known = self._known_good
+        if op.log not in known:
+            self.check_text("log", op.log)
+        if op.limit is not None and op.limit < 0:
+            raise Invalid("limit", f"{op.limit} is negative", "give 0 or more, or None")
+        content = self._content(Action.APPEND, op, salt)
+        index = self._index("log", op.keys, {}) if op.keys else ()
+        digest = digest_of(op.log, content)
+        return Write(Action.APPEND, LOG, op.log, content, digest, index, op.limit)
+
+    def _put(self, op: Put, salt: bytes) -> Write:
+        if op.document not in self._known_good:
+            self.check_text("document", op.document)
+        content = self._content(Action.PUT, op, salt, op.tenant_keys)
+        index = self._index("user", op.keys, op.tenant_keys) if op.keys or op.tenant_keys else ()
+        digest = digest_of(op.document, content)
+        return Write(Action.PUT, DOCUMENT, op.document, content, digest, index)
+
+    def _delete(self, op: Delete, salt: bytes) -> Write:
+        self.check_text("document", op.document)
+        self.check_text("actor", op.actor, may_be_empty=True)
+        content = Content(Action.DELETE, None, "", op.actor, (), b"", b"", "", b"", salt)
+        return Write(Action.DELETE, DOCUMENT, op.document, content, digest_of(op.document, content))
+
+    def _fork(self, op: Fork, salt: bytes) -> Write:
+        self.check_text("log", op.log)
+        self.check_text("base", op.base)
+        if op.at is not None and (not isinstance(op.at, int) or op.at < 0):
+            raise Invalid("fork.at", f"{op.at!r} is not an index", "give 0 or more, or None")
+        return Write(Action.FORK, LOG, op.log, base=op.base, number=op.at, salt=salt)
+
+    def _drop(self, op: Drop, salt: bytes) -> Write:
+        self.check_text("log", op.log)
+        return Write(Action.DROP, LOG, op.log)
+
+    def _prune(self, op: Prune, salt: bytes) -> Write:
+        if (op.log is None) == (op.document is None):
+            raise Invalid("prune", "names no stream, or two", "give either log or document")
+        if not isinstance(op.before, int) or op.before < 0:
+            raise Invalid("prune.before", f"{op.before!r} is not a number", "give 0 or more")
+        kind, name = (LOG, op.log) if op.log is not None else (DOCUMENT, op.document)
+        self.check_text(kind, name)
+        assert name is not None
+        return Write(Action.PRUNE, kind, name, number=op.before)
+
+    def _content(
+        self, action: int, op: Append | Put, salt: bytes, tenant_keys: Mapping[str, Any] = {}
+    ) -> Content:
+        known = self._known_good
+        user, kind, actor, sources = op.user, op.kind, op.actor, op.sources
+        if user is not None and user not in known:
+            self.check_text("user", user)
+        if kind and kind not in known:
+            self.check_text("kind", kind, may_be_empty=True)
+        if actor and actor not in known:
+            self.check_text("actor", actor, may_be_empty=True)
+        if sources:
+            sources = self._sources(sources)
+        type_name, body = codec.encode(op.value)
+        if len(body) > self._limits.entry_bytes:
+            raise LimitExceeded(
+                "the bytes of one entry",
+                limit=self._limits.entry_bytes,
+                wanted=len(body),
+                next_step="store a reference to the content, or raise the limit",
+            )
+        return Content(
+            action,
+            user,
+            kind,
+            actor,
+            sources,
+            keys_to_bytes(op.keys) if op.keys else b"",
+            keys_to_bytes(tenant_keys) if tenant_keys else b"",
+            type_name,
+            body,
+            salt,
+        )
+
+    def _sources(self, sources: tuple[str, ...]) -> tuple[str, ...]:
+        if len(sources) > self._limits.sources:
+            raise LimitExceeded(
+                "the number of sources",
+                limit=self._limits.sources,
+                wanted=len(sources),
+                next_step="point to fewer, or to a record that lists them",
+            )
+        for i, source in enumerate(sources):
+            if source not in self._known_good:
+                self.check_text(f"sources[{i}]", source)
+        return tuple(sources)
+
+    def _index(
+        self, scope: Scope, keys: Mapping[str, KeyValue], tenant_keys: Mapping[str, KeyValue]
+    ) -> tuple[IndexKey, ...]:
+        if len(keys) + len(tenant_keys) > self._limits.keys:
+            raise LimitExceeded(
+                "the number of keys of one record",
+                limit=self._limits.keys,
+                wanted=len(keys) + len(tenant_keys),
+                next_step="declare fewer keys",
+            )
+        found = [self.index_key(scope, field, value) for field, value in keys.items()]
+        found += [self.index_key("tenant", field, value) for field, value in tenant_keys.items()]
+        return tuple(found)
+
+    def _requirement(self, condition: object, at: int) -> Requirement:
+        match condition:
+            case VersionIs(document, version):
+                return self._numbered("version", "document", document, version)
+            case Absent(document):
+                return self._numbered("absent", "document", document, 0)
+            case LengthIs(log, length):
+                return self._numbered("length", "log", log, length)
+            case LengthBelow(log, limit):
+                return self._numbered("below", "log", log, limit)
+            case CountBelow(field, value, limit, user, everyone):
+                return self._keyed("count", field, value, limit, user if not everyone else ...)
+            case Unchanged(field, value, since, user, everyone):
+                return self._keyed("unchanged", field, value, since, user if not everyone else ...)
+        raise Invalid(
+            f"when[{at}]",
+            f"a {type(condition).__name__} is not a condition",
+            "use VersionIs, Absent, LengthIs, LengthBelow, CountBelow or Unchanged",
+        )
+
+    def _numbered(self, what: Any, field: str, name: object, number: object) -> Requirement:
+        self.check_text(field, name)
+        return Requirement(what, str(name), _whole_number(f"when.{what}", number))
+
+    def _keyed(
+        self, what: Any, field: str, value: KeyValue, number: object, user: Any
+    ) -> Requirement:
+        everyone = user is ...
+        if not everyone:
+            self.check_user(user)
+        key = self.index_key("tenant" if everyone else "user", field, value)
+        wanted = _whole_number(f"when.{what}", number)
+        return Requirement(what, "", wanted, key, None if everyone else user)
+
+    def _check_selector(self, selector: Selector) -> None:
+        named = (selector.log, selector.document)
+        if selector.user is None and not selector.anonymous and named == (None, None):
+            raise Invalid(
+                "selector",
+                "selects everything",
+                "name a user, anonymous=True, a log or a document",
+            )
+        if selector.user is not None and selector.anonymous:
+            raise Invalid("selector", "names a user and nobody", "choose one of the two")
+        if None not in named:
+            raise Invalid("selector", "names a log and a document", "erase one, then the other")
+        if named == (None, None) and (selector.first is not None or selector.last is not None):
+            raise Invalid("selector", "bounds numbers of no stream", "name a log or a document")
+        self.check_user(selector.user)
+        for field, text in zip(("log", "document"), named, strict=True):
+            if text is not None:
+                self.check_text(field, text)
+        for field in ("first", "last", "before_us"):
+            if (number := getattr(selector, field)) is not None:
+                _whole_number(f"selector.{field}", number)
+
+
+def _whole_number(field: str, number: object) -> int:
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**63:
+        raise Invalid(field, f"{number!r} is not a count", "give a whole number from 0 up")
+    return number

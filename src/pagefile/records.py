@@ -1,0 +1,202 @@
+"""Frozen values that the store hands out. No I/O here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from pagefile import codec, ordering
+from pagefile.content import Content, digest_of, keys_from_bytes
+from pagefile.errors import NotFound
+from pagefile.ordering import KeyValue
+
+Durability = Literal["power", "process", "none"]
+StreamKind = Literal["log", "document"]
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    """What entries and document versions have in common: envelope, then body."""
+
+    position: int
+    time_us: int
+    content: Content | None
+
+    @property
+    def time(self) -> datetime:
+        """When the store took it, in UTC."""
+        return ordering.moment(self.time_us)
+
+    @property
+    def erased(self) -> bool:
+        """True when the content is gone and only the number is left."""
+        return self.content is None
+
+    @property
+    def user(self) -> str | None:
+        return self._present.user
+
+    @property
+    def kind(self) -> str:
+        return self._present.kind
+
+    @property
+    def actor(self) -> str:
+        return self._present.actor
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return self._present.sources
+
+    @property
+    def keys(self) -> Mapping[str, KeyValue]:
+        return keys_from_bytes(self._present.keys)
+
+    @property
+    def tenant_keys(self) -> Mapping[str, KeyValue]:
+        return keys_from_bytes(self._present.tenant_keys)
+
+    @property
+    def type_name(self) -> str:
+        return self._present.type_name
+
+    @property
+    def body(self) -> bytes:
+        """The value as canonical JSON."""
+        return self._present.body
+
+    @property
+    def value(self) -> Any:
+        """The body decoded afresh: changing it changes nothing stored."""
+        content = self._present
+        return codec.decode(content.type_name, content.body)
+
+    @property
+    def _present(self) -> Content:
+        if self.content is None:
+            raise NotFound(
+                f"the content stored at position {self.position} was erased",
+                "look at `erased` before reading the content",
+            )
+        return self.content
+
+
+class Entry(_Stored, frozen=True):
+    """One entry of a log."""
+
+    log: str
+    index: int
+    #: The log that holds it: another one when `log` is a fork and shares it.
+    origin: str
+
+    @property
+    def digest(self) -> bytes:
+        return digest_of(self.origin, self._present)
+
+
+class Document(_Stored, frozen=True):
+    """One version of a document."""
+
+    name: str
+    version: int
+
+    @property
+    def digest(self) -> bytes:
+        return digest_of(self.name, self._present)
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """What a commit did. `indexes` and `versions` follow the order of the operations."""
+
+    position: int
+    time_us: int
+    indexes: tuple[int, ...]
+    versions: tuple[int, ...]
+    key: str
+    digest: bytes
+    repeated: bool = False
+
+    @property
+    def time(self) -> datetime:
+        return ordering.moment(self.time_us)
+
+
+class Head(msgspec.Struct, frozen=True):
+    """The end of a tenant's commit log: keep it elsewhere to prove nothing was cut off."""
+
+    position: int
+    digest: bytes
+
+
+class Touched(msgspec.Struct, frozen=True):
+    """One thing a commit did. `name` is None once the name itself was erased.
+
+    `first` and `last` bound the numbers: indexes of a log, versions of a document.
+    """
+
+    action: Literal["append", "put", "delete", "fork", "drop", "prune", "erase"]
+    stream: StreamKind
+    name: str | None
+    first: int
+    last: int
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One commit, as `changes` lists it."""
+
+    position: int
+    time_us: int
+    touched: tuple[Touched, ...]
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Part of a listing. `cursor` continues it; None means that was all."""
+
+    items: tuple[Entry | Document, ...]
+    cursor: str | None
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What `erase` removed, and how far the removal reaches.
+
+    `level` is "bytes" when no copy is left in the store's own files, "logical"
+    when `remaining` names the steps that finish it.
+    """
+
+    position: int | None
+    removed: tuple[Touched, ...]
+    records: int
+    size_bytes: int
+    level: Literal["bytes", "logical"]
+    remaining: tuple[str, ...] = ()
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """One thing that `verify` or `check` found."""
+
+    position: int | None
+    what: str
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The result of `verify` or `check`; true when nothing was found."""
+
+    commits: int
+    records: int
+    problems: tuple[Problem, ...]
+    head: Head
+
+    def __bool__(self) -> bool:
+        return not self.problems
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """Numbers about one tenant, and the engine that holds it."""
+
+    engine: str
+    durability: Durability
+    position: int
+    logs: int
+    documents: int

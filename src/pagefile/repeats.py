@@ -1,0 +1,52 @@
+"""A second commit of the same idempotency key: the same content, or an error."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pagefile.content import Action, digest_of, unpack
+from pagefile.engine import Engine, Prepared, RawCommit, Write
+from pagefile.errors import Invalid
+
+_RECORDS = (Action.APPEND, Action.PUT, Action.DELETE)
+
+
+def require_same_content(engine: Engine, tenant: str, batch: Prepared, first: RawCommit) -> None:
+    """Refuse a batch that reuses a key for something else.
+
+    The first commit's salts are in its records, so its digests can be made
+    again from the new content. Where the records were erased since, nothing is
+    left to compare, and the repeat is answered: a replay must not resurrect.
+    """
+    entries = unpack(first.manifest)
+    if len(entries) != len(batch.writes):
+        raise _other_content(batch.key, first)
+    for write, entry in zip(batch.writes, entries, strict=True):
+        if not _agrees(engine, tenant, write, entry):
+            raise _other_content(batch.key, first)
+
+
+def _agrees(engine: Engine, tenant: str, write: Write, entry: tuple[int | bytes, ...]) -> bool:
+    if write.action != entry[0]:
+        return False
+    stream = engine.stream_number(tenant, int(entry[1]))
+    if stream is None or not stream.name:
+        return True
+    if stream.name != write.name:
+        return False
+    if write.action not in _RECORDS:
+        return True
+    rows = engine.rows(tenant, stream, int(entry[2]), int(entry[2]), 1)
+    if not rows or rows[0].content is None:
+        return True
+    assert write.content is not None
+    salted_alike = msgspec.structs.replace(write.content, salt=rows[0].content.salt)
+    return digest_of(write.name, salted_alike) == entry[3]
+
+
+def _other_content(key: str, first: RawCommit) -> Invalid:
+    return Invalid(
+        "key",
+        f"{key!r} already committed something else at position {first.position}",
+        "use a new key for new content",
+    )

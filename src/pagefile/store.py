@@ -1,0 +1,480 @@
+"""The store: one atomic, durable, verifiable write path for one tenant.
+
+Everything durable is one of two shapes. A *log* is named and append-only; its
+entries have indexes 0, 1, 2, … A *document* is named and has versions 1, 2, 3,
+…, each readable until pruned. Every write is a batch of operations that commit
+together under one *position*, which grows by one with each commit of the tenant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from pagefile.audit import verify
+from pagefile.batch import Batch, Put, Selector, VersionIs
+from pagefile.committer import Committer
+from pagefile.content import Action, unpack
+from pagefile.engine import (
+    DOCUMENT,
+    LOG,
+    Engine,
+    Hit,
+    KeyRange,
+    Prepared,
+    Row,
+    Sealed,
+    Stream,
+    Wiped,
+)
+from pagefile.errors import Conflict, Invalid, NotFound
+from pagefile.history import actions_of, length_at
+from pagefile.ordering import AFTER_EVERYTHING, KeyValue
+from pagefile.preparation import Preparer
+from pagefile.records import (
+    Change,
+    Commit,
+    Document,
+    Entry,
+    Head,
+    Page,
+    Receipt,
+    Report,
+    Stats,
+    StreamKind,
+    Touched,
+)
+from pagefile.repeats import require_same_content
+from pagefile.transaction import Rehearsed
+
+#: The most that one call returns; page on for more.
+MOST_PER_READ = 10_000
+_UPDATE_ATTEMPTS = 1_000
+
+
+class Store:
+    """Logs and documents of one tenant.
+
+    Every engine keeps these promises, or declares by name which it does not;
+    `pagefile.testing` has tests for each, found by its number.
+
+    S1  Atomic: a reader or a crash never shows part of a batch.
+    S2  Ordered: log indexes and tenant positions are gapless, assigned by the
+        store, the same for every reader, under any number of writers. Commits
+        of one tenant are serial; batching amortises them.
+    S3  Conditional: of two batches expecting the same version or length, exactly
+        one commits; the other gets `Conflict` with the current number and
+        nothing of it is stored. Appends without a condition never conflict.
+    S4  Durable: once `commit` returns, `kill -9` cannot lose it; at level
+        `power`, neither can a power cut. The engine states the level it has.
+    S5  Isolated: no data, count, name, limit or order of another tenant is
+        observable through this handle, nor of another user in a call for one
+        user; waiting for the engine's lock is bounded and fair.
+    S6  Read-your-writes, and consistent reads at a past position.
+    S7  Idempotent: every batch has a key (made if not given), kept for a stated
+        time, and commits once; a repeat returns the first `Commit`; the same
+        key with other content is an error.
+    S8  Bounded: limits are enforced inside the commit, never passed by a race.
+    S9  Erasable: `erase` removes content, secondary keys, free pages and
+        journals; what stays is a salted digest whose salt is gone, so the hash
+        chain still verifies. The receipt lists what was removed and how far.
+    S10 Verifiable: each commit carries a digest over its content digests and
+        the commit before; `verify` finds any change, deletion or reordering and
+        says where; against a head kept elsewhere also a cut-off tail.
+    S11 Recoverable: after any crash the store opens by itself, drops at most
+        what was never acknowledged, and `check` is clean.
+
+    Not promised: an order between tenants, or that a handle opened before a
+    fork of the process works in the child (it is refused there).
+    """
+
+    def __init__(
+        self, engine: Engine, committer: Committer, preparer: Preparer, tenant: str
+    ) -> None:
+        self._engine = engine
+        self._committer = committer
+        self._preparer = preparer
+        self._tenant = tenant
+
+    # Writing
+
+    def commit(self, batch: Batch) -> Commit:
+        """Apply all of the batch or nothing, durably; return where it landed.
+
+        Raises:
+            Conflict: a condition about a version, length or key does not hold.
+            LimitExceeded: a limit would be passed. Invalid: the input breaks a rule.
+            NotFound: it deletes, forks, drops or prunes what is not there.
+            Unavailable: see its `outcome`; committing the same batch again is safe.
+        """
+        prepared = self._preparer.prepare(batch)
+        return self._answer(prepared, self._committer.commit(self._tenant, prepared))
+
+    async def commit_async(self, batch: Batch) -> Commit:
+        """`commit` for a running event loop, which it never blocks."""
+        prepared = self._preparer.prepare(batch)
+        sealed = await self._committer.submit(self._tenant, prepared)
+        if sealed.repeated:
+            return await asyncio.to_thread(self._answer, prepared, sealed)
+        return self._answer(prepared, sealed)
+
+    def update(
+        self, document: str, change: Callable[[Any], Any], *, attempts: int = _UPDATE_ATTEMPTS
+    ) -> Commit:
+        """Read, change and put a document, again and again until nobody was faster.
+
+        `change` gets the current value (None when there is none) and returns the
+        next. It may run several times, so it must not do anything else. User,
+        kind and keys stay as they were.
+        """
+        for attempt in range(attempts):
+            current = self.get(document)
+            value = change(None if current is None else current.value)
+            try:
+                return self.commit(
+                    Batch(
+                        [_successor(document, value, current)],
+                        [
+                            VersionIs(
+                                document,
+                                self._version(document) if current is None else current.version,
+                            )
+                        ],
+                    )
+                )
+            except Conflict:
+                if attempt == attempts - 1:
+                    raise
+        raise Invalid("attempts", f"{attempts} is no attempt", "give at least 1")
+
+    # Reading
+
+    def head(self) -> Head:
+        """The last position and the digest of everything up to it."""
+        head = self._engine.head(self._tenant)
+        return Head(head.position, head.digest)
+
+    def length(self, log: str, *, at: int | None = None) -> int:
+        """How many entries the log has had, pruned and erased ones included; 0 if unknown."""
+        self._preparer.check_text("log", log)
+        stream = self._engine.stream(self._tenant, LOG, log, self._position(at))
+        if stream is None:
+            return 0
+        return stream.length if at is None else self._length_at(stream, at)
+
+    def read(
+        self,
+        log: str,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        limit: int = MOST_PER_READ,
+        at: int | None = None,
+    ) -> list[Entry]:
+        """Entries start … stop-1; negative numbers count from the end, as in a slice.
+
+        At most `limit` of them, counted from `start`. Pruned entries are left
+        out; erased ones show as such. An unknown log has no entries.
+        """
+        self._preparer.check_text("log", log)
+        limit = _bounded(limit)
+        stream = self._engine.stream(self._tenant, LOG, log, self._position(at))
+        if stream is None:
+            return []
+        length = stream.length if at is None else self._length_at(stream, at)
+        first, end, _ = slice(start, stop).indices(length)
+        first = max(first, stream.pruned)
+        if first >= end:
+            return []
+        found: list[Entry] = []
+        for owner, low, high in self._segments(stream, first, end - 1):
+            rows = self._engine.rows(self._tenant, owner, low, high, limit - len(found))
+            found += [_entry(log, owner.name, row) for row in rows]
+            if len(found) == limit:
+                break
+        return found
+
+    def get(
+        self, document: str, *, version: int | None = None, at: int | None = None
+    ) -> Document | None:
+        """The document now, at a version, or at a position; None when it is not there."""
+        self._preparer.check_text("document", document)
+        stream = self._engine.stream(self._tenant, DOCUMENT, document, self._position(at))
+        if stream is None:
+            return None
+        number = stream.length if version is None else version
+        if at is not None:
+            number = min(number, self._length_at(stream, at))
+        rows = self._engine.rows(self._tenant, stream, number, number, 1)
+        if not rows:
+            return None
+        content = rows[0].content
+        if content is not None and content.action == Action.DELETE:
+            return None
+        return _document(document, rows[0])
+
+    def history(self, document: str, *, after: int = 0, limit: int = 100) -> list[Document]:
+        """Versions after `after`, oldest first; pruned ones are left out."""
+        self._preparer.check_text("document", document)
+        stream = self._engine.stream(self._tenant, DOCUMENT, document)
+        if stream is None:
+            return []
+        rows = self._engine.rows(
+            self._tenant, stream, max(after, 0) + 1, stream.length, _bounded(limit)
+        )
+        return [_document(document, row) for row in rows]
+
+    def find(self, query: Query, *, limit: int = 100, at: int | None = None) -> Page:
+        """Records under a secondary key, in the order of value, then of commit."""
+        limit = _bounded(limit)
+        at = self._position(at)
+        hits: list[Hit] = []
+        for span in self._spans(query, at):
+            hits += self._engine.find(self._tenant, span, limit + 1, at)
+        if query.log is not None:
+            hits.sort(key=_place_of, reverse=query.reverse)
+        items = tuple(self._found(query, hit) for hit in hits[:limit])
+        more = len(hits) > limit and limit > 0
+        return Page(items, _cursor_text(hits[limit - 1]) if more else None)
+
+    def names(
+        self, kind: StreamKind, *, prefix: str = "", after: str = "", limit: int = 100
+    ) -> list[str]:
+        """Names of living logs or documents, in order."""
+        if kind not in (LOG, DOCUMENT):
+            raise Invalid("kind", f"{kind!r} is no kind of stream", "use 'log' or 'document'")
+        self._preparer.check_text("prefix", prefix, may_be_empty=True)
+        self._preparer.check_text("after", after, may_be_empty=True)
+        return self._engine.names(self._tenant, kind, prefix, after, _bounded(limit))
+
+    def changes(self, since: int = 0, *, limit: int = 1_000) -> list[Change]:
+        """What happened after position `since`, commit by commit, erasures included."""
+        if since < 0:
+            raise Invalid("since", f"{since} is negative", "give a position from 0 up")
+        names: dict[int, Stream | None] = {}
+        found = []
+        for commit in self._engine.commits(self._tenant, since, _bounded(limit)):
+            touched = []
+            for entry in unpack(commit.manifest):
+                oid = int(entry[1])
+                if oid not in names:
+                    names[oid] = self._engine.stream_number(self._tenant, oid)
+                touched.append(actions_of(entry, names[oid]))
+            found.append(Change(commit.position, commit.time_us, tuple(touched)))
+        return found
+
+    def wait(self, position: int, timeout: float) -> bool:
+        """Block until the tenant reaches `position`, or the seconds are over."""
+        if timeout < 0 or timeout > 86_400:
+            raise Invalid("timeout", f"{timeout} seconds", "give 0 to 86400")
+        return self._engine.wait(self._tenant, position, timeout)
+
+    # Keeping
+
+    def erase(self, selector: Selector, *, dry_run: bool = False, timeout: float = 5.0) -> Receipt:
+        """Remove content for good, in one commit; say what went, and how far.
+
+        `timeout` bounds the wait for readers that still hold old pages; if
+        they outlast it, the receipt says `logical` and what remains to do.
+        """
+        prepared = self._preparer.prepare_erasure(selector, rehearse=dry_run)
+        try:
+            sealed = self._committer.commit(self._tenant, prepared)
+        except Rehearsed as rehearsed:
+            return _receipt(None, rehearsed.wiped, ())
+        return _receipt(sealed.commit.position, sealed.erased, self._engine.scrub(timeout))
+
+    def verify(
+        self, *, head: Head | None = None, progress: Callable[[int, int], None] | None = None
+    ) -> Report:
+        """Walk the hash chain from the first commit, recomputing every digest.
+
+        With a `head` kept elsewhere it also proves that nothing after it was
+        cut off or rewritten. `progress` is called with (position, last position).
+        """
+        return verify(self._engine, self._tenant, head, progress)
+
+    def check(self) -> Report:
+        """Examine the engine's structures: files, indexes, counters."""
+        problems = tuple(self._engine.check(self._tenant))
+        head = self._engine.head(self._tenant)
+        return Report(head.position, 0, problems, Head(head.position, head.digest))
+
+    def stats(self) -> Stats:
+        """Counts of this tenant, and what holds it."""
+        head = self._engine.head(self._tenant)
+        return Stats(
+            self._engine.name,
+            self._engine.durability,
+            head.position,
+            head.logs,
+            head.documents,
+        )
+
+    # Inside
+
+    def _answer(self, prepared: Prepared, sealed: Sealed) -> Commit:
+        if sealed.repeated:
+            require_same_content(self._engine, self._tenant, prepared, sealed.commit)
+        raw = sealed.commit
+        return Commit(
+            raw.position,
+            raw.time_us,
+            sealed.indexes,
+            sealed.versions,
+            raw.key,
+            raw.digest,
+            sealed.repeated,
+        )
+
+    def _version(self, document: str) -> int:
+        stream = self._engine.stream(self._tenant, DOCUMENT, document)
+        return 0 if stream is None else stream.length
+
+    def _position(self, at: int | None) -> int | None:
+        if at is not None and at < 0:
+            raise Invalid("at", f"{at} is negative", "give a position from 0 up")
+        return at
+
+    def _length_at(self, stream: Stream, at: int) -> int:
+        return length_at(self._engine, self._tenant, stream, at)
+
+    def _segments(self, stream: Stream, first: int, last: int) -> list[tuple[Stream, int, int]]:
+        """Which streams own the entries first … last of a fork, oldest first."""
+        segments: list[tuple[Stream, int, int]] = []
+        owner: Stream | None = stream
+        while owner is not None and last >= first:
+            low = max(first, owner.base_at)
+            if low <= last:
+                segments.append((owner, low, last))
+            last = min(last, owner.base_at - 1)
+            owner = self._engine.stream_number(self._tenant, owner.base) if owner.base else None
+        segments.reverse()
+        return segments
+
+    def _spans(self, query: Query, at: int | None) -> Iterator[KeyRange]:
+        low, high = self._bounds(query)
+        after = _cursor_place(query.cursor) if query.cursor is not None else None
+        if query.log is None:
+            if not query.everyone:
+                self._preparer.check_user(query.user)
+            owner = None if query.everyone else query.user
+            yield KeyRange(
+                "tenant" if query.everyone else "user",
+                owner,
+                query.field,
+                low,
+                high,
+                after,
+                query.reverse,
+            )
+            return
+        self._preparer.check_text("log", query.log)
+        stream = self._engine.stream(self._tenant, LOG, query.log, at)
+        below: int | None = None
+        while stream is not None:
+            yield KeyRange("log", stream.oid, query.field, low, high, after, query.reverse, below)
+            below = stream.base_at if below is None else min(below, stream.base_at)
+            stream = self._engine.stream_number(self._tenant, stream.base) if stream.base else None
+
+    def _bounds(self, query: Query) -> tuple[bytes, bytes]:
+        key = self._preparer.index_key
+        if query.value is not None:
+            exact = key("user", query.field, query.value).value
+            return exact, exact + (AFTER_EVERYTHING if query.prefix else b"\x00")
+        self._preparer.check_text("field", query.field)
+        low = b"" if query.low is None else key("user", query.field, query.low).value
+        high = (
+            AFTER_EVERYTHING if query.high is None else key("user", query.field, query.high).value
+        )
+        return low, high
+
+    def _found(self, query: Query, hit: Hit) -> Entry | Document:
+        owner = self._engine.stream_number(self._tenant, hit.oid)
+        if owner is None:
+            raise NotFound(f"stream {hit.oid} is gone", "search again")
+        if owner.kind == DOCUMENT:
+            return _document(owner.name, hit.row)
+        return _entry(query.log or owner.name, owner.name, hit.row)
+
+
+class Query(msgspec.Struct, frozen=True):
+    """What `find` looks for: one `value`, or a range `low <= value < high`.
+
+    With `prefix`, a tuple `value` also finds the tuples that begin with it.
+    `log` looks inside one log, its shared entries included; otherwise the
+    query is for one `user` (None: nobody's), or with `everyone` for the whole
+    tenant, where it finds documents that declared `tenant_keys`.
+    """
+
+    field: str
+    value: KeyValue | None = None
+    low: KeyValue | None = None
+    high: KeyValue | None = None
+    prefix: bool = False
+    user: str | None = None
+    everyone: bool = False
+    log: str | None = None
+    cursor: str | None = None
+    reverse: bool = False
+
+
+def _bounded(limit: int) -> int:
+    if not isinstance(limit, int) or not 0 <= limit <= MOST_PER_READ:
+        raise Invalid("limit", f"{limit!r}", f"give 0 to {MOST_PER_READ}, and page on for more")
+    return limit
+
+
+def _successor(document: str, value: Any, current: Document | None) -> Put:
+    if current is None or current.erased:
+        return Put(document, value)
+    return Put(
+        document,
+        value,
+        current.user,
+        current.kind,
+        current.actor,
+        current.sources,
+        current.keys,
+        current.tenant_keys,
+    )
+
+
+def _entry(log: str, origin: str, row: Row) -> Entry:
+    return Entry(row.position, row.time_us, row.content, log, row.number, origin)
+
+
+def _document(name: str, row: Row) -> Document:
+    return Document(row.position, row.time_us, row.content, name, row.number)
+
+
+def _place_of(hit: Hit) -> tuple[bytes, int, int]:
+    return hit.value, hit.row.position, hit.row.ordinal
+
+
+def _cursor_text(hit: Hit) -> str:
+    return base64.urlsafe_b64encode(msgspec.msgpack.encode(_place_of(hit))).decode()
+
+
+def _cursor_place(cursor: str) -> tuple[bytes, int, int]:
+    try:
+        raw = base64.urlsafe_b64decode(cursor.encode())
+        return msgspec.msgpack.decode(raw, type=tuple[bytes, int, int])
+    except (binascii.Error, msgspec.DecodeError, ValueError):
+        raise Invalid("cursor", "was not made by find", "pass a page's cursor unchanged") from None
+
+
+def _receipt(position: int | None, wiped: tuple[Wiped, ...], remaining: tuple[str, ...]) -> Receipt:
+    return Receipt(
+        position,
+        tuple(Touched("erase", run.stream, run.name, run.first, run.last) for run in wiped),
+        sum(run.records for run in wiped),
+        sum(run.size_bytes for run in wiped),
+        "logical" if remaining else "bytes",
+        remaining,
+    )

@@ -1,0 +1,1 @@
+"""Contract suites and tools for testing engines, shipped so that strangers can run them."""

@@ -1,0 +1,483 @@
+"""The rules of a commit, the same on every engine.
+
+`apply` runs inside an engine's write lock. It checks everything before it
+changes anything that cannot be taken back, so a refused batch leaves no trace:
+conditions first, then each operation in order, then the rows, then the commit
+itself with its place in the hash chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pagefile.batch import Selector
+from pagefile.content import Action, chain, name_digest, pack, unpack
+from pagefile.engine import (
+    DOCUMENT,
+    LOG,
+    IndexKey,
+    Prepared,
+    RawCommit,
+    Requirement,
+    Row,
+    Sealed,
+    Stream,
+    Transaction,
+    Wiped,
+    Write,
+)
+from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, PagefileError
+from pagefile.records import StreamKind
+
+ManifestEntry = tuple[int | bytes, ...]
+
+
+class Rehearsed(PagefileError):
+    """Not a failure: an erasure that stored nothing, as asked or for want of a match."""
+
+    def __init__(self, wiped: tuple[Wiped, ...]) -> None:
+        super().__init__("nothing was erased")
+        self.wiped = wiped
+
+
+class _Addition(NamedTuple):
+    stream: Stream
+    row: Row
+    keys: tuple[IndexKey, ...]
+
+
+class _Draft:
+    """One batch on its way: what it will store, and how to take back what it touched."""
+
+    __slots__ = (
+        "additions",
+        "erased",
+        "finish",
+        "indexes",
+        "manifest",
+        "position",
+        "time_us",
+        "tx",
+        "undo",
+        "versions",
+    )
+
+    def __init__(self, tx: Transaction, position: int, time_us: int) -> None:
+        self.tx = tx
+        self.position = position
+        self.time_us = time_us
+        self.additions: list[_Addition] = []
+        self.manifest: list[ManifestEntry] = []
+        self.indexes: list[int] = []
+        self.versions: list[int] = []
+        self.undo: list[Callable[[], None]] = []
+        self.finish: list[Callable[[], None]] = []
+        self.erased: tuple[Wiped, ...] = ()
+
+
+def apply(tx: Transaction, batch: Prepared, now_us: int) -> Sealed:
+    """Commit one batch, or raise and leave everything as it was.
+
+    Raises:
+        Conflict, LimitExceeded, NotFound, Invalid: nothing was stored.
+    """
+    if not batch.fresh and (earlier := tx.earlier(batch.key)) is not None:
+        return repeat_of(earlier)
+    for requirement in batch.when:
+        _require(tx, requirement)
+    head = tx.head
+    position = head.position + 1
+    # The store's clock never runs backwards, whatever the machine's does.
+    time_us = now_us if now_us > head.time_us else head.time_us
+    draft = _Draft(tx, position, time_us)
+    try:
+        for ordinal, write in enumerate(batch.writes):
+            _PLANS[write.action](draft, write, ordinal, batch)
+    except PagefileError:
+        for step in reversed(draft.undo):
+            step()
+        raise
+    for stream, row, keys in draft.additions:
+        tx.add(stream, row, keys)
+    for step in draft.finish:
+        step()
+    manifest = pack(draft.manifest)
+    digest = chain(head.digest, position, time_us, manifest)
+    head.position = position
+    head.time_us = time_us
+    head.digest = digest
+    commit = RawCommit(position, time_us, batch.key, manifest, digest)
+    tx.seal(commit)
+    return Sealed(commit, tuple(draft.indexes), tuple(draft.versions), False, draft.erased)
+
+
+def repeat_of(commit: RawCommit) -> Sealed:
+    """What the first commit of a key answered, read back from its manifest."""
+    indexes: list[int] = []
+    versions: list[int] = []
+    for entry in unpack(commit.manifest):
+        if entry[0] in (Action.APPEND, Action.FORK):
+            indexes.append(int(entry[2]))
+        elif entry[0] in (Action.PUT, Action.DELETE):
+            versions.append(int(entry[2]))
+    return Sealed(commit, tuple(indexes), tuple(versions), True)
+
+
+def _require(tx: Transaction, need: Requirement) -> None:
+    if need.what in ("version", "absent"):
+        _require_version(tx, need)
+    elif need.what in ("length", "below"):
+        _require_length(tx, need)
+    else:
+        _require_key(tx, need)
+
+
+def _require_version(tx: Transaction, need: Requirement) -> None:
+    stream = tx.stream(DOCUMENT, need.name)
+    current = stream.length if stream is not None else 0
+    if need.what == "absent":
+        if stream is not None and not stream.deleted:
+            raise Conflict(
+                f"document {need.name!r} exists at version {current}",
+                "read it, or choose another name",
+                target=need.name,
+                expected=0,
+                current=current,
+            )
+    elif current != need.number:
+        raise Conflict(
+            f"document {need.name!r} is at version {current}, not {need.number}",
+            "read it again, then retry",
+            target=need.name,
+            expected=need.number,
+            current=current,
+        )
+
+
+def _require_length(tx: Transaction, need: Requirement) -> None:
+    stream = tx.stream(LOG, need.name)
+    current = stream.length if stream is not None else 0
+    if need.what == "below":
+        if current >= need.number:
+            raise _log_is_full(need.name, need.number, current + 1)
+    elif current != need.number:
+        raise Conflict(
+            f"log {need.name!r} has {current} entries, not {need.number}",
+            f"read from {min(need.number, current)} to see what was added, then append again",
+            target=need.name,
+            expected=need.number,
+            current=current,
+        )
+
+
+def _require_key(tx: Transaction, need: Requirement) -> None:
+    key = need.key
+    assert key is not None
+    if need.what == "count":
+        found = tx.count(key, need.user, need.number)
+        if found >= need.number:
+            raise LimitExceeded(
+                f"the number of records under {key.field!r}",
+                limit=need.number,
+                wanted=found + 1,
+                next_step="remove one, or raise the limit",
+            )
+        return
+    # What an erasure took away left no trace of its keys, so it counts as a
+    # change of every key: the caller re-reads and comes again.
+    last = max(tx.last_change(key, need.user), tx.head.last_erase)
+    if last > need.number:
+        raise Conflict(
+            f"records under {key.field!r} changed at position {last}, after {need.number}",
+            "read them again, then retry with the newer position",
+            target=key.field,
+            expected=need.number,
+            current=last,
+        )
+
+
+def _log_is_full(name: str, limit: int, wanted: int) -> LimitExceeded:
+    return LimitExceeded(
+        f"the number of entries in log {name!r}",
+        limit=limit,
+        wanted=wanted,
+        next_step="fork it, start another log, or raise the limit",
+    )
+
+
+def _living(draft: _Draft, kind: StreamKind, name: str) -> Stream | None:
+    stream = draft.tx.stream(kind, name)
+    if stream is not None and stream.dropped:
+        raise Invalid("batch", f"{kind} {name!r} is dropped in the same batch", "use two batches")
+    return stream
+
+
+def _create(
+    draft: _Draft, write: Write, limit: int | None, base: Stream | None = None, at: int = 0
+) -> Stream:
+    tx, head = draft.tx, draft.tx.head
+    counted = head.logs if write.stream == LOG else head.documents
+    if limit is not None and counted >= limit:
+        raise LimitExceeded(
+            f"the number of {write.stream}s",
+            limit=limit,
+            wanted=counted + 1,
+            next_step="remove some, or raise the limit",
+        )
+    stream = Stream(head.oid + 1, write.stream, write.name, draft.position)
+    if base is not None:
+        stream.base, stream.base_at, stream.salt = base.oid, at, write.salt
+        stream.first = stream.length = at
+    head.oid += 1
+    if write.stream == LOG:
+        head.logs += 1
+    tx.create(stream)
+
+    def undo() -> None:
+        head.oid -= 1
+        if stream.kind == LOG:
+            head.logs -= 1
+        tx.discard(stream)
+
+    draft.undo.append(undo)
+    return stream
+
+
+def _plan_append(draft: _Draft, write: Write, ordinal: int, batch: Prepared) -> None:
+    limits = batch.limits
+    stream = _living(draft, LOG, write.name)
+    if stream is None:
+        stream = _create(draft, write, limits.logs)
+    index = stream.length
+    if index >= limits.log_entries:
+        raise _log_is_full(write.name, limits.log_entries, index + 1)
+    if write.limit is not None and index >= write.limit:
+        raise _log_is_full(write.name, write.limit, index + 1)
+    stream.length = index + 1
+    if len(batch.writes) > 1:
+        # A lone append is the last thing that can fail here.
+        draft.undo.append(lambda: setattr(stream, "length", index))
+    row = Row(index, draft.position, ordinal, draft.time_us, write.content)
+    draft.additions.append(_Addition(stream, row, write.index))
+    draft.manifest.append((Action.APPEND, stream.oid, index, write.digest))
+    draft.indexes.append(index)
+
+
+def _plan_put(draft: _Draft, write: Write, ordinal: int, batch: Prepared) -> None:
+    head = draft.tx.head
+    stream = _living(draft, DOCUMENT, write.name)
+    if stream is None:
+        stream = _create(draft, write, batch.limits.documents)
+        stream.deleted = True
+    elif stream.deleted:
+        limit = batch.limits.documents
+        if limit is not None and head.documents >= limit:
+            raise LimitExceeded(
+                "the number of documents",
+                limit=limit,
+                wanted=head.documents + 1,
+                next_step="remove some, or raise the limit",
+            )
+    _next_version(draft, write, ordinal, stream, deleted=False)
+
+
+def _plan_delete(draft: _Draft, write: Write, ordinal: int, batch: Prepared) -> None:
+    stream = _living(draft, DOCUMENT, write.name)
+    if stream is None or stream.deleted:
+        raise NotFound(f"there is no document {write.name!r} to delete", "list the names first")
+    _next_version(draft, write, ordinal, stream, deleted=True)
+
+
+def _next_version(
+    draft: _Draft, write: Write, ordinal: int, stream: Stream, *, deleted: bool
+) -> None:
+    head = draft.tx.head
+    version, was_deleted = stream.length + 1, stream.deleted
+
+    def undo() -> None:
+        stream.length, stream.deleted = version - 1, was_deleted
+        head.documents += int(deleted) - int(was_deleted)
+
+    draft.undo.append(undo)
+    stream.length, stream.deleted = version, deleted
+    head.documents += int(was_deleted) - int(deleted)
+    row = Row(version, draft.position, ordinal, draft.time_us, write.content)
+    draft.additions.append(_Addition(stream, row, write.index))
+    draft.manifest.append((write.action, stream.oid, version, write.digest))
+    draft.versions.append(version)
+
+
+def _plan_fork(draft: _Draft, write: Write, ordinal: int, batch: Prepared) -> None:
+    tx = draft.tx
+    base = _living(draft, LOG, write.base)
+    if base is None:
+        raise NotFound(f"there is no log {write.base!r} to fork", "list the names first")
+    if (present := _living(draft, LOG, write.name)) is not None:
+        raise Conflict(
+            f"log {write.name!r} exists with {present.length} entries",
+            "choose another name for the fork",
+            target=write.name,
+            expected=0,
+            current=present.length,
+        )
+    at = base.length if write.number is None else write.number
+    if not base.pruned <= at <= base.length:
+        raise Invalid(
+            "fork.at",
+            f"{at} is outside {base.pruned} … {base.length} of log {write.base!r}",
+            "fork at an index the log still has, or at its length",
+        )
+    # A fork inside what the base itself shares hangs on the owner directly,
+    # so a chain is only as long as the forks that added something.
+    while base.base and at <= base.base_at:
+        base = tx.stream_number(base.base)
+    child = _create(draft, write, batch.limits.logs, base, at)
+    entry = (Action.FORK, child.oid, at, name_digest(write.name, write.salt), base.oid)
+    draft.manifest.append(entry)
+    draft.indexes.append(at)
+
+
+def _plan_drop(draft: _Draft, write: Write, ordinal: int, batch: Prepared) -> None:
+    tx, head = draft.tx, draft.tx.head
+    stream = _living(draft, LOG, write.name)
+    if stream is None:
+        raise NotFound(f"there is no log {write.name!r} to drop", "list the names first")
+    if any(addition.stream is stream for addition in draft.additions):
+        raise Invalid("drop", f"log {write.name!r} is also appended to", "use two batches")
+    dropped = stream
+    dropped.dropped = draft.position
+    head.logs -= 1
+
+    def undo() -> None:
+        dropped.dropped = 0
+        head.logs += 1
+
+    draft.undo.append(undo)
+    draft.finish.append(lambda: tx.drop(dropped))
+    draft.manifest.append((Action.DROP, stream.oid))
+
+
+def _plan_prune(draft: _Draft, write: Write, ordinal: int, batch: Prepared) -> None:
+    before = write.number
+    assert before is not None
+    stream = _living(draft, write.stream, write.name)
+    if stream is None:
+        raise NotFound(f"there is no {write.stream} {write.name!r} to prune", "list the names")
+    if before > stream.length:
+        raise Invalid(
+            "prune.before",
+            f"{before} is beyond {write.stream} {write.name!r} at {stream.length}",
+            "prune at most up to its end",
+        )
+    if any(addition.stream is stream for addition in draft.additions):
+        raise Invalid("prune", f"{write.name!r} is also written to", "use two batches")
+    pruned = stream
+    draft.finish.append(lambda: _prune(draft, pruned, before))
+    draft.manifest.append((Action.PRUNE, stream.oid, before))
+
+
+def _prune(draft: _Draft, stream: Stream, before: int) -> None:
+    draft.tx.head.last_erase = draft.position
+    draft.tx.prune(stream, before)
+
+
+def _plan_erase(draft: _Draft, write: Write, ordinal: int, batch: Prepared) -> None:
+    """Erase what matches. It stands alone in its batch, so nothing after it can fail."""
+    tx, selector = draft.tx, write.selector
+    assert selector is not None
+    wiped: list[Wiped] = []
+    for stream in _candidates(tx, selector):
+        rows = tx.rows(stream)
+        doomed = [row for row in rows if _matches(row, selector)]
+        if not doomed:
+            continue
+        wiped.extend(_runs(stream, doomed))
+        if write.rehearse:
+            continue
+        tx.wipe(stream, doomed)
+        if _is_whole(selector) and len(doomed) == sum(row.content is not None for row in rows):
+            _retire(draft, stream)
+    if write.rehearse or not wiped:
+        raise Rehearsed(tuple(wiped))
+    tx.head.last_erase = draft.position
+    draft.erased = tuple(wiped)
+    draft.manifest.extend((Action.ERASE, run.oid, run.first, run.last) for run in wiped)
+
+
+def _candidates(tx: Transaction, selector: Selector) -> list[Stream]:
+    named: list[Stream] | None = None
+    if selector.log is not None:
+        named = tx.incarnations(LOG, selector.log)
+    elif selector.document is not None:
+        named = tx.incarnations(DOCUMENT, selector.document)
+    if selector.user is None and not selector.anonymous:
+        return named or []
+    holders = tx.holders(selector.user)
+    if named is None:
+        return holders
+    wanted = {stream.oid for stream in named}
+    return [stream for stream in holders if stream.oid in wanted]
+
+
+def _matches(row: Row, selector: Selector) -> bool:
+    content = row.content
+    if content is None:
+        return False
+    if (selector.user is not None or selector.anonymous) and content.user != selector.user:
+        return False
+    if selector.first is not None and row.number < selector.first:
+        return False
+    if selector.last is not None and row.number > selector.last:
+        return False
+    return selector.before_us is None or row.time_us < selector.before_us
+
+
+def _is_whole(selector: Selector) -> bool:
+    return selector.first is None and selector.last is None and selector.before_us is None
+
+
+def _runs(stream: Stream, rows: list[Row]) -> list[Wiped]:
+    """Neighbouring numbers joined, so that a million entries are one line of the receipt."""
+    runs: list[list[Row]] = []
+    for row in rows:
+        if runs and row.number == runs[-1][-1].number + 1:
+            runs[-1].append(row)
+        else:
+            runs.append([row])
+    return [
+        Wiped(
+            stream.kind,
+            stream.name,
+            stream.oid,
+            run[0].number,
+            run[-1].number,
+            len(run),
+            sum(len(row.content.body) for row in run if row.content is not None),
+        )
+        for run in runs
+    ]
+
+
+def _retire(draft: _Draft, stream: Stream) -> None:
+    """End a stream that has no content left, and its name with it."""
+    head = draft.tx.head
+    if not stream.dropped:
+        stream.dropped = draft.position
+        if stream.kind == LOG:
+            head.logs -= 1
+        elif not stream.deleted:
+            head.documents -= 1
+        draft.manifest.append((Action.DROP, stream.oid))
+    draft.tx.drop(stream, forget_name=True)
+
+
+_PLANS: dict[int, Callable[[_Draft, Write, int, Prepared], None]] = {
+    Action.APPEND: _plan_append,
+    Action.PUT: _plan_put,
+    Action.DELETE: _plan_delete,
+    Action.FORK: _plan_fork,
+    Action.DROP: _plan_drop,
+    Action.PRUNE: _plan_prune,
+    Action.ERASE: _plan_erase,
+}
