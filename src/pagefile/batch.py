@@ -16,7 +16,7 @@ from pagefile.ordering import KeyValue
 NO_KEYS: Mapping[str, KeyValue] = {}
 
 
-class Append(msgspec.Struct, frozen=True):
+class Append(msgspec.Struct, frozen=True, gc=False):
     """Add one entry at the end of a log; the log comes into being with its first entry.
 
     `keys` are found again with `find(..., log=…)`. `limit` refuses the entry
@@ -33,7 +33,7 @@ class Append(msgspec.Struct, frozen=True):
     limit: int | None = None
 
 
-class Put(msgspec.Struct, frozen=True):
+class Put(msgspec.Struct, frozen=True, gc=False):
     """Write the next version of a document.
 
     `keys` are found in calls for this `user`; `tenant_keys` are found in calls
@@ -136,7 +136,7 @@ class Unchanged(msgspec.Struct, frozen=True):
 Condition = VersionIs | Absent | LengthIs | LengthBelow | CountBelow | Unchanged
 
 
-class Batch(msgspec.Struct):
+class Batch(msgspec.Struct, gc=False):
     """Changes that commit together, once.
 
     `key` makes a repeat harmless: the store answers a second commit of the

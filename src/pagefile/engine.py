@@ -51,14 +51,18 @@ class IndexKey(msgspec.Struct, frozen=True, gc=False):
 
 
 class Write(msgspec.Struct, frozen=True, gc=False):
-    """One prepared operation. Fields that its action does not use keep their defaults."""
+    """One prepared operation, or a run of appends to one log.
+
+    `keys` has one item per content, or none when no content has keys. Fields
+    that the action does not use keep their defaults.
+    """
 
     action: int
     stream: StreamKind
     name: str
-    content: Content | None = None
-    digest: bytes = b""
-    index: tuple[IndexKey, ...] = ()
+    contents: Sequence[Content] = ()
+    digests: Sequence[bytes] = ()
+    keys: Sequence[Sequence[IndexKey]] = ()
     limit: int | None = None
     base: str = ""
     number: int | None = None
@@ -240,8 +244,11 @@ class Transaction(Protocol):
     def discard(self, stream: Stream) -> None:
         """Undo `create`; nothing was written to the stream yet."""
 
-    def add(self, stream: Stream, row: Row, index: Sequence[IndexKey]) -> None:
-        """Store a record; the keys of a document's previous version become its past."""
+    def add(self, stream: Stream, rows: Sequence[Row], keys: Sequence[Sequence[IndexKey]]) -> None:
+        """Store records; the keys of a document's previous version become its past.
+
+        `keys` has one item per row, or none when no row has keys.
+        """
 
     def drop(self, stream: Stream, *, forget_name: bool = False) -> None:
         """Free the name of a stream whose `dropped` is set; `forget_name` erases it too."""

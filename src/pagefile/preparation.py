@@ -7,11 +7,13 @@ lock is taken. What depends on stored state is found in `transaction.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any
 
 from pagefile import codec, ordering
 from pagefile.batch import (
+    NO_KEYS,
     Absent,
     Append,
     Batch,
@@ -27,7 +29,7 @@ from pagefile.batch import (
     Unchanged,
     VersionIs,
 )
-from pagefile.content import SALT_BYTES, Action, Content, digest_of, keys_to_bytes
+from pagefile.content import SALT_BYTES, Action, Content, digest_of, keys_to_bytes, pack
 from pagefile.engine import (
     DOCUMENT,
     LOG,
@@ -42,7 +44,8 @@ from pagefile.errors import Invalid, LimitExceeded
 from pagefile.ordering import KeyValue
 
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-_KEY_RANDOM_BYTES = 10
+_SALTS_AT_ONCE = 256
+_APPEND = Action.APPEND
 #: How many texts that passed are remembered; names repeat from commit to commit.
 _REMEMBERED = 4096
 
@@ -59,9 +62,10 @@ class Preparer:
         self._limits = limits
         self._clock = clock
         self._entropy = entropy
+        self._salts: list[bytes] = []
         self._known_good: set[str] = set()
+        self._envelopes: dict[tuple[str | None, ...], bytes] = {}
         self._steps: dict[type, Callable[[Any, bytes], Write]] = {
-            Append: self._append,
             Put: self._put,
             Delete: self._delete,
             Fork: self._fork,
@@ -81,21 +85,92 @@ class Preparer:
         count = len(operations)
         if not 0 < count <= self._limits.batch_operations:
             raise self._wrong_count(count)
-        random = self._entropy(count * SALT_BYTES + _KEY_RANDOM_BYTES)
-        writes = []
-        size_bytes = 0
-        for i, operation in enumerate(operations):
-            step = self._steps.get(type(operation))
-            if step is None:
-                raise Invalid(
-                    f"operations[{i}]",
-                    f"a {type(operation).__name__} is not an operation",
-                    "use Append, Put, Delete, Fork, Drop or Prune",
-                )
-            write = step(operation, random[i * SALT_BYTES : (i + 1) * SALT_BYTES])
-            if write.content is not None:
-                size_bytes += len(write.content.body)
+        writes: list[Write] = []
+        at = 0
+        while at < count:
+            operation = operations[at]
+            if type(operation) is Append:
+                write = self._append_run(operations, at)
+                at += len(write.contents)
+            else:
+                write = self._single(operation, at)
+                at += 1
             writes.append(write)
+        if count > 1:
+            self._check_size(writes)
+        when: Sequence[Requirement] = ()
+        if batch.when:
+            when = [self._requirement(condition, i) for i, condition in enumerate(batch.when)]
+        fresh = not batch.key
+        if fresh:
+            batch.key = self._made_key()
+        elif batch.key not in self._known_good:
+            self.check_text("key", batch.key)
+        return Prepared(batch.key, writes, when, self._limits, fresh)
+
+    def _append_run(self, operations: Sequence[Any], start: int) -> Write:
+        """The appends from `start` on that go to the same log, prepared together.
+
+        The hottest loop there is; envelopes that come again are not made again.
+        """
+        first: Append = operations[start]
+        log, limit = first.log, first.limit
+        if log not in self._known_good:
+            self.check_text("log", log)
+        if limit is not None:
+            _whole_number("limit", limit)
+        contents: list[Content] = []
+        digests: list[bytes] = []
+        keys: list[Sequence[IndexKey]] = []
+        for op in operations[start:] if start else operations:
+            if type(op) is not Append or op.log != log or op.limit != limit:
+                break
+            user, kind, actor = op.user, op.kind, op.actor
+            type_name, body = codec.encode(op.value)
+            if len(body) > self._limits.entry_bytes:
+                raise self._entry_too_large(body)
+            sources: tuple[str, ...] = ()
+            raw_keys = b""
+            envelope = self._envelopes.get((log, user, kind, actor, type_name))
+            if envelope is None or op.sources or op.keys:
+                sources = self._check_envelope(user, kind, actor, op.sources)
+                if op.keys:
+                    keys += [()] * (len(contents) - len(keys))
+                    keys.append(self._index("log", op.keys, NO_KEYS))
+                    raw_keys = keys_to_bytes(op.keys)
+                envelope = self._envelope((log, user, kind, actor, type_name), sources, raw_keys)
+            salt = self._salt()
+            contents.append(
+                Content(_APPEND, user, kind, actor, sources, raw_keys, b"", type_name, body, salt)
+            )
+            digests.append(sha256(salt + envelope + body).digest())
+        if keys:
+            keys += [()] * (len(contents) - len(keys))
+        return Write(_APPEND, LOG, log, contents, digests, keys, limit)
+
+    def _envelope(
+        self, common: tuple[str, str | None, str, str, str], sources: tuple[str, ...], keys: bytes
+    ) -> bytes:
+        log, user, kind, actor, type_name = common
+        envelope = pack((_APPEND, log, user, kind, actor, sources, keys, b"", type_name))
+        if not sources and not keys:
+            if len(self._envelopes) >= _REMEMBERED:
+                self._envelopes.clear()
+            self._envelopes[common] = envelope
+        return envelope
+
+    def _single(self, operation: object, at: int) -> Write:
+        step = self._steps.get(type(operation))
+        if step is None:
+            raise Invalid(
+                f"operations[{at}]",
+                f"a {type(operation).__name__} is not an operation",
+                "use Append, Put, Delete, Fork, Drop or Prune",
+            )
+        return step(operation, self._salt())
+
+    def _check_size(self, writes: Sequence[Write]) -> None:
+        size_bytes = sum(len(content.body) for write in writes for content in write.contents)
         if size_bytes > self._limits.batch_bytes:
             raise LimitExceeded(
                 "the bytes of one batch",
@@ -103,20 +178,20 @@ class Preparer:
                 wanted=size_bytes,
                 next_step="split it into several commits",
             )
-        when = [self._requirement(condition, i) for i, condition in enumerate(batch.when)]
-        fresh = not batch.key
-        if fresh:
-            batch.key = self._made_key(random[-_KEY_RANDOM_BYTES:])
-        elif batch.key not in self._known_good:
-            self.check_text("key", batch.key)
-        return Prepared(batch.key, writes, when, self._limits, fresh)
+
+    def _entry_too_large(self, body: bytes) -> LimitExceeded:
+        return LimitExceeded(
+            "the bytes of one entry",
+            limit=self._limits.entry_bytes,
+            wanted=len(body),
+            next_step="store a reference to the content, or raise the limit",
+        )
 
     def prepare_erasure(self, selector: Selector, *, rehearse: bool) -> Prepared:
         """The one-operation batch that erases what `selector` names."""
         self._check_selector(selector)
         write = Write(Action.ERASE, LOG, "", selector=selector, rehearse=rehearse)
-        key = self._made_key(self._entropy(_KEY_RANDOM_BYTES))
-        return Prepared(key, (write,), (), self._limits, True)
+        return Prepared(self._made_key(), (write,), (), self._limits, True)
 
     def check_text(self, field: str, text: object, *, may_be_empty: bool = False) -> None:
         """Refuse what would be unreadable, unbounded or ambiguous as a name."""
@@ -138,7 +213,8 @@ class Preparer:
             )
         if len(self._known_good) >= _REMEMBERED:
             self._known_good.clear()
-        self._known_good.add(text)
+        if text:  # The empty string is good in some places only.
+            self._known_good.add(text)
 
     def check_user(self, user: object) -> None:
         """None is the bucket of no user; the empty string would look like it and is refused."""
@@ -158,9 +234,19 @@ class Preparer:
             )
         return IndexKey(scope, field, raw)
 
-    def _made_key(self, random: bytes) -> str:
+    def _made_key(self) -> str:
         """Unique, and growing with time so that an index of keys is written at its end."""
-        return f"{self._clock():014x}{random.hex()}"
+        return f"{self._clock():014x}{self._salt().hex()}"
+
+    def _salt(self) -> bytes:
+        try:
+            return self._salts.pop()
+        except IndexError:
+            # A system call for each salt would cost more than the digest it goes into.
+            drawn = self._entropy(_SALTS_AT_ONCE * SALT_BYTES)
+            blocks = range(0, len(drawn), SALT_BYTES)
+            self._salts.extend(drawn[at : at + SALT_BYTES] for at in blocks)
+            return self._salts.pop()
 
     def _wrong_count(self, count: int) -> Exception:
         if count == 0:
@@ -172,30 +258,38 @@ class Preparer:
             next_step="split it into several commits",
         )
 
-    def _append(self, op: Append, salt: bytes) -> Write:
-        known = self._known_good
-        if op.log not in known:
-            self.check_text("log", op.log)
-        if op.limit is not None and op.limit < 0:
-            raise Invalid("limit", f"{op.limit} is negative", "give 0 or more, or None")
-        content = self._content(Action.APPEND, op, salt)
-        index = self._index("log", op.keys, {}) if op.keys else ()
-        digest = digest_of(op.log, content)
-        return Write(Action.APPEND, LOG, op.log, content, digest, index, op.limit)
-
     def _put(self, op: Put, salt: bytes) -> Write:
         if op.document not in self._known_good:
             self.check_text("document", op.document)
-        content = self._content(Action.PUT, op, salt, op.tenant_keys)
-        index = self._index("user", op.keys, op.tenant_keys) if op.keys or op.tenant_keys else ()
+        sources = self._check_envelope(op.user, op.kind, op.actor, op.sources)
+        type_name, body = codec.encode(op.value)
+        if len(body) > self._limits.entry_bytes:
+            raise self._entry_too_large(body)
+        content = Content(
+            Action.PUT,
+            op.user,
+            op.kind,
+            op.actor,
+            sources,
+            keys_to_bytes(op.keys),
+            keys_to_bytes(op.tenant_keys),
+            type_name,
+            body,
+            salt,
+        )
+        keys = self._index("user", op.keys, op.tenant_keys)
         digest = digest_of(op.document, content)
-        return Write(Action.PUT, DOCUMENT, op.document, content, digest, index)
+        return Write(
+            Action.PUT, DOCUMENT, op.document, (content,), (digest,), (keys,) if keys else ()
+        )
 
     def _delete(self, op: Delete, salt: bytes) -> Write:
         self.check_text("document", op.document)
         self.check_text("actor", op.actor, may_be_empty=True)
         content = Content(Action.DELETE, None, "", op.actor, (), b"", b"", "", b"", salt)
-        return Write(Action.DELETE, DOCUMENT, op.document, content, digest_of(op.document, content))
+        return Write(
+            Action.DELETE, DOCUMENT, op.document, (content,), (digest_of(op.document, content),)
+        )
 
     def _fork(self, op: Fork, salt: bytes) -> Write:
         self.check_text("log", op.log)
@@ -218,39 +312,17 @@ class Preparer:
         assert name is not None
         return Write(Action.PRUNE, kind, name, number=op.before)
 
-    def _content(
-        self, action: int, op: Append | Put, salt: bytes, tenant_keys: Mapping[str, Any] = {}
-    ) -> Content:
+    def _check_envelope(
+        self, user: str | None, kind: str, actor: str, sources: tuple[str, ...]
+    ) -> tuple[str, ...]:
         known = self._known_good
-        user, kind, actor, sources = op.user, op.kind, op.actor, op.sources
         if user is not None and user not in known:
             self.check_text("user", user)
         if kind and kind not in known:
             self.check_text("kind", kind, may_be_empty=True)
         if actor and actor not in known:
             self.check_text("actor", actor, may_be_empty=True)
-        if sources:
-            sources = self._sources(sources)
-        type_name, body = codec.encode(op.value)
-        if len(body) > self._limits.entry_bytes:
-            raise LimitExceeded(
-                "the bytes of one entry",
-                limit=self._limits.entry_bytes,
-                wanted=len(body),
-                next_step="store a reference to the content, or raise the limit",
-            )
-        return Content(
-            action,
-            user,
-            kind,
-            actor,
-            sources,
-            keys_to_bytes(op.keys) if op.keys else b"",
-            keys_to_bytes(tenant_keys) if tenant_keys else b"",
-            type_name,
-            body,
-            salt,
-        )
+        return self._sources(sources) if sources else ()
 
     def _sources(self, sources: tuple[str, ...]) -> tuple[str, ...]:
         if len(sources) > self._limits.sources:

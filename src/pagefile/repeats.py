@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from pagefile.content import Action, digest_of, unpack
+from pagefile.content import Content, digest_of, unpack
 from pagefile.engine import Engine, Prepared, RawCommit, Write
 from pagefile.errors import Invalid
-
-_RECORDS = (Action.APPEND, Action.PUT, Action.DELETE)
 
 
 def require_same_content(engine: Engine, tenant: str, batch: Prepared, first: RawCommit) -> None:
@@ -19,14 +17,21 @@ def require_same_content(engine: Engine, tenant: str, batch: Prepared, first: Ra
     left to compare, and the repeat is answered: a replay must not resurrect.
     """
     entries = unpack(first.manifest)
-    if len(entries) != len(batch.writes):
+    asked = [(write, content) for write in batch.writes for content in (write.contents or (None,))]
+    if len(entries) != len(asked):
         raise _other_content(batch.key, first)
-    for write, entry in zip(batch.writes, entries, strict=True):
-        if not _agrees(engine, tenant, write, entry):
+    for (write, content), entry in zip(asked, entries, strict=True):
+        if not _agrees(engine, tenant, write, content, entry):
             raise _other_content(batch.key, first)
 
 
-def _agrees(engine: Engine, tenant: str, write: Write, entry: tuple[int | bytes, ...]) -> bool:
+def _agrees(
+    engine: Engine,
+    tenant: str,
+    write: Write,
+    content: Content | None,
+    entry: tuple[int | bytes, ...],
+) -> bool:
     if write.action != entry[0]:
         return False
     stream = engine.stream_number(tenant, int(entry[1]))
@@ -34,13 +39,12 @@ def _agrees(engine: Engine, tenant: str, write: Write, entry: tuple[int | bytes,
         return True
     if stream.name != write.name:
         return False
-    if write.action not in _RECORDS:
+    if content is None:
         return True
     rows = engine.rows(tenant, stream, int(entry[2]), int(entry[2]), 1)
     if not rows or rows[0].content is None:
         return True
-    assert write.content is not None
-    salted_alike = msgspec.structs.replace(write.content, salt=rows[0].content.salt)
+    salted_alike = msgspec.structs.replace(content, salt=rows[0].content.salt)
     return digest_of(write.name, salted_alike) == entry[3]
 
 

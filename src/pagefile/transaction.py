@@ -8,8 +8,10 @@ itself with its place in the hash chain.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import msgspec
 
 from pagefile.batch import Selector
 from pagefile.content import Action, chain, name_digest, pack, unpack
@@ -17,6 +19,7 @@ from pagefile.engine import (
     DOCUMENT,
     LOG,
     IndexKey,
+    Limits,
     Prepared,
     RawCommit,
     Requirement,
@@ -41,39 +44,22 @@ class Rehearsed(PagefileError):
         self.wiped = wiped
 
 
-class _Addition(NamedTuple):
-    stream: Stream
-    row: Row
-    keys: tuple[IndexKey, ...]
-
-
-class _Draft:
+class _Draft(msgspec.Struct, gc=False):
     """One batch on its way: what it will store, and how to take back what it touched."""
 
-    __slots__ = (
-        "additions",
-        "erased",
-        "finish",
-        "indexes",
-        "manifest",
-        "position",
-        "time_us",
-        "tx",
-        "undo",
-        "versions",
-    )
-
-    def __init__(self, tx: Transaction, position: int, time_us: int) -> None:
-        self.tx = tx
-        self.position = position
-        self.time_us = time_us
-        self.additions: list[_Addition] = []
-        self.manifest: list[ManifestEntry] = []
-        self.indexes: list[int] = []
-        self.versions: list[int] = []
-        self.undo: list[Callable[[], None]] = []
-        self.finish: list[Callable[[], None]] = []
-        self.erased: tuple[Wiped, ...] = ()
+    tx: Transaction
+    position: int
+    time_us: int
+    limits: Limits
+    #: Whether an operation after this one could still be refused.
+    several: bool
+    additions: list[tuple[Stream, list[Row], Sequence[Sequence[IndexKey]]]] = []
+    manifest: list[ManifestEntry] = []
+    indexes: list[int] = []
+    versions: list[int] = []
+    undo: list[Callable[[], None]] = []
+    finish: list[Callable[[], None]] = []
+    erased: tuple[Wiped, ...] = ()
 
 
 def apply(tx: Transaction, batch: Prepared, now_us: int) -> Sealed:
@@ -90,16 +76,16 @@ def apply(tx: Transaction, batch: Prepared, now_us: int) -> Sealed:
     position = head.position + 1
     # The store's clock never runs backwards, whatever the machine's does.
     time_us = now_us if now_us > head.time_us else head.time_us
-    draft = _Draft(tx, position, time_us)
+    draft = _Draft(tx, position, time_us, batch.limits, len(batch.writes) > 1)
     try:
-        for ordinal, write in enumerate(batch.writes):
-            _PLANS[write.action](draft, write, ordinal, batch)
+        for write in batch.writes:
+            _PLANS[write.action](draft, write)
     except PagefileError:
         for step in reversed(draft.undo):
             step()
         raise
-    for stream, row, keys in draft.additions:
-        tx.add(stream, row, keys)
+    for stream, rows, keys in draft.additions:
+        tx.add(stream, rows, keys)
     for step in draft.finish:
         step()
     manifest = pack(draft.manifest)
@@ -244,34 +230,50 @@ def _create(
     return stream
 
 
-def _plan_append(draft: _Draft, write: Write, ordinal: int, batch: Prepared) -> None:
-    limits = batch.limits
-    stream = _living(draft, LOG, write.name)
-    if stream is None:
-        stream = _create(draft, write, limits.logs)
+def _plan_append(draft: _Draft, write: Write) -> None:
+    stream = draft.tx.stream(LOG, write.name)
+    if stream is None or stream.dropped:
+        stream = _living(draft, LOG, write.name) or _create(draft, write, draft.limits.logs)
+    contents = write.contents
     index = stream.length
-    if index >= limits.log_entries:
-        raise _log_is_full(write.name, limits.log_entries, index + 1)
-    if write.limit is not None and index >= write.limit:
-        raise _log_is_full(write.name, write.limit, index + 1)
-    stream.length = index + 1
-    if len(batch.writes) > 1:
-        # A lone append is the last thing that can fail here.
-        draft.undo.append(lambda: setattr(stream, "length", index))
-    row = Row(index, draft.position, ordinal, draft.time_us, write.content)
-    draft.additions.append(_Addition(stream, row, write.index))
-    draft.manifest.append((Action.APPEND, stream.oid, index, write.digest))
-    draft.indexes.append(index)
+    end = index + len(contents)
+    limit = draft.limits.log_entries
+    if write.limit is not None and write.limit < limit:
+        limit = write.limit
+    if end > limit:
+        raise _log_is_full(write.name, limit, end)
+    stream.length = end
+    if draft.several:
+        draft.undo.append(partial(setattr, stream, "length", index))
+    oid, position, time_us, manifest = stream.oid, draft.position, draft.time_us, draft.manifest
+    # Each operation has its own place in the commit; only records come before.
+    ordinal = len(manifest)
+    if end - index == 1:
+        rows = [Row(index, position, ordinal, time_us, contents[0])]
+        manifest.append((Action.APPEND, oid, index, write.digests[0]))
+        draft.indexes.append(index)
+    else:
+        numbers = range(index, end)
+        rows = [
+            Row(number, position, ordinal + number - index, time_us, content)
+            for number, content in zip(numbers, contents, strict=True)
+        ]
+        manifest += [
+            (Action.APPEND, oid, number, digest)
+            for number, digest in zip(numbers, write.digests, strict=True)
+        ]
+        draft.indexes += numbers
+    draft.additions.append((stream, rows, write.keys))
 
 
-def _plan_put(draft: _Draft, write: Write, ordinal: int, batch: Prepared) -> None:
+def _plan_put(draft: _Draft, write: Write) -> None:
     head = draft.tx.head
     stream = _living(draft, DOCUMENT, write.name)
     if stream is None:
-        stream = _create(draft, write, batch.limits.documents)
+        stream = _create(draft, write, draft.limits.documents)
         stream.deleted = True
     elif stream.deleted:
-        limit = batch.limits.documents
+        limit = draft.limits.documents
         if limit is not None and head.documents >= limit:
             raise LimitExceeded(
                 "the number of documents",
@@ -279,19 +281,17 @@ def _plan_put(draft: _Draft, write: Write, ordinal: int, batch: Prepared) -> Non
                 wanted=head.documents + 1,
                 next_step="remove some, or raise the limit",
             )
-    _next_version(draft, write, ordinal, stream, deleted=False)
+    _next_version(draft, write, stream, deleted=False)
 
 
-def _plan_delete(draft: _Draft, write: Write, ordinal: int, batch: Prepared) -> None:
+def _plan_delete(draft: _Draft, write: Write) -> None:
     stream = _living(draft, DOCUMENT, write.name)
     if stream is None or stream.deleted:
         raise NotFound(f"there is no document {write.name!r} to delete", "list the names first")
-    _next_version(draft, write, ordinal, stream, deleted=True)
+    _next_version(draft, write, stream, deleted=True)
 
 
-def _next_version(
-    draft: _Draft, write: Write, ordinal: int, stream: Stream, *, deleted: bool
-) -> None:
+def _next_version(draft: _Draft, write: Write, stream: Stream, *, deleted: bool) -> None:
     head = draft.tx.head
     version, was_deleted = stream.length + 1, stream.deleted
 
@@ -302,13 +302,14 @@ def _next_version(
     draft.undo.append(undo)
     stream.length, stream.deleted = version, deleted
     head.documents += int(was_deleted) - int(deleted)
-    row = Row(version, draft.position, ordinal, draft.time_us, write.content)
-    draft.additions.append(_Addition(stream, row, write.index))
-    draft.manifest.append((write.action, stream.oid, version, write.digest))
+    ordinal = len(draft.manifest)
+    row = Row(version, draft.position, ordinal, draft.time_us, write.contents[0])
+    draft.additions.append((stream, [row], write.keys))
+    draft.manifest.append((write.action, stream.oid, version, write.digests[0]))
     draft.versions.append(version)
 
 
-def _plan_fork(draft: _Draft, write: Write, ordinal: int, batch: Prepared) -> None:
+def _plan_fork(draft: _Draft, write: Write) -> None:
     tx = draft.tx
     base = _living(draft, LOG, write.base)
     if base is None:
@@ -332,18 +333,18 @@ def _plan_fork(draft: _Draft, write: Write, ordinal: int, batch: Prepared) -> No
     # so a chain is only as long as the forks that added something.
     while base.base and at <= base.base_at:
         base = tx.stream_number(base.base)
-    child = _create(draft, write, batch.limits.logs, base, at)
+    child = _create(draft, write, draft.limits.logs, base, at)
     entry = (Action.FORK, child.oid, at, name_digest(write.name, write.salt), base.oid)
     draft.manifest.append(entry)
     draft.indexes.append(at)
 
 
-def _plan_drop(draft: _Draft, write: Write, ordinal: int, batch: Prepared) -> None:
+def _plan_drop(draft: _Draft, write: Write) -> None:
     tx, head = draft.tx, draft.tx.head
     stream = _living(draft, LOG, write.name)
     if stream is None:
         raise NotFound(f"there is no log {write.name!r} to drop", "list the names first")
-    if any(addition.stream is stream for addition in draft.additions):
+    if any(written is stream for written, _, _ in draft.additions):
         raise Invalid("drop", f"log {write.name!r} is also appended to", "use two batches")
     dropped = stream
     dropped.dropped = draft.position
@@ -358,7 +359,7 @@ def _plan_drop(draft: _Draft, write: Write, ordinal: int, batch: Prepared) -> No
     draft.manifest.append((Action.DROP, stream.oid))
 
 
-def _plan_prune(draft: _Draft, write: Write, ordinal: int, batch: Prepared) -> None:
+def _plan_prune(draft: _Draft, write: Write) -> None:
     before = write.number
     assert before is not None
     stream = _living(draft, write.stream, write.name)
@@ -370,7 +371,7 @@ def _plan_prune(draft: _Draft, write: Write, ordinal: int, batch: Prepared) -> N
             f"{before} is beyond {write.stream} {write.name!r} at {stream.length}",
             "prune at most up to its end",
         )
-    if any(addition.stream is stream for addition in draft.additions):
+    if any(written is stream for written, _, _ in draft.additions):
         raise Invalid("prune", f"{write.name!r} is also written to", "use two batches")
     pruned = stream
     draft.finish.append(lambda: _prune(draft, pruned, before))
@@ -382,7 +383,7 @@ def _prune(draft: _Draft, stream: Stream, before: int) -> None:
     draft.tx.prune(stream, before)
 
 
-def _plan_erase(draft: _Draft, write: Write, ordinal: int, batch: Prepared) -> None:
+def _plan_erase(draft: _Draft, write: Write) -> None:
     """Erase what matches. It stands alone in its batch, so nothing after it can fail."""
     tx, selector = draft.tx, write.selector
     assert selector is not None
@@ -472,7 +473,7 @@ def _retire(draft: _Draft, stream: Stream) -> None:
     draft.tx.drop(stream, forget_name=True)
 
 
-_PLANS: dict[int, Callable[[_Draft, Write, int, Prepared], None]] = {
+_PLANS: dict[int, Callable[[_Draft, Write], None]] = {
     Action.APPEND: _plan_append,
     Action.PUT: _plan_put,
     Action.DELETE: _plan_delete,

@@ -26,7 +26,6 @@ from pagefile.codec.record import Record
 from pagefile.codec.registry import OPEN_MARK, find_class, register, registered_name, type_name
 from pagefile.codec.walk import encode_fields, encode_tagged
 from pagefile.codec.wire import (
-    DOLLAR,
     MAX_DEPTH,
     decode_json,
     depth_of,
@@ -49,6 +48,7 @@ __all__ = [
     "type_name",
 ]
 
+_DOLLAR: Final = ord("$")
 _PLAIN: Final = frozenset({dict, list, str, int, float, bool, NoneType})
 
 
@@ -60,7 +60,20 @@ def encode(value: Any) -> tuple[str, bytes]:
     """
     cls = type(value)
     if cls in _PLAIN:
-        return "", _plain_body(value)
+        # Whatever JSON would change silently (NaN, tuples, dates) does not
+        # compare equal after the trip, and the walk then tags it or refuses it.
+        try:
+            body = encode_json(value)
+            back = decode_json(body)
+            if (
+                back == value
+                and (_DOLLAR not in body or not may_have_tags(body))
+                and (not may_be_too_deep(body) or depth_of(back) <= MAX_DEPTH)
+            ):
+                return "", body
+        except (TypeError, ValueError, RecursionError):
+            pass
+        return "", encode_tagged(value)
     plan = plan_for(cls)
     if plan is None:
         return "", encode_tagged(value)
@@ -74,27 +87,10 @@ def decode(type_name: str, body: bytes) -> Any:
     """The value, as a fresh object; a Record when its class is absent or no longer fits."""
     if not type_name:
         node = parse(body)
-        return value_of(node) if DOLLAR in body and may_have_tags(body) else node
+        return value_of(node) if may_have_tags(body) else node
     if type_name.endswith(OPEN_MARK):
         return typed_value_of(type_name[: -len(OPEN_MARK)], parse_object(body))
     return _closed_value(type_name, body)
-
-
-def _plain_body(value: Any) -> bytes:
-    # Whatever JSON would change silently (NaN, tuples, dates) does not compare
-    # equal after the trip, and the walk then tags it or refuses it.
-    try:
-        body = encode_json(value)
-        back = decode_json(body)
-        if (
-            (DOLLAR not in body or not may_have_tags(body))
-            and back == value
-            and (not may_be_too_deep(body) or depth_of(back) <= MAX_DEPTH)
-        ):
-            return body
-    except (TypeError, ValueError, RecursionError):
-        pass
-    return encode_tagged(value)
 
 
 def _closed_body(decode_class: Callable[[bytes], Any], value: Any) -> bytes:
@@ -136,7 +132,8 @@ def _nothing_lost(value: Any, body: bytes) -> bool:
     again = encode_json(value)
     if again == body:
         return True
-    stored = decode_json(body)
+    # Not decode_json: the class decoder skips unknown fields without checking them.
+    stored = parse(body)
     return depth_of(stored) <= MAX_DEPTH and _has_all(decode_json(again), stored)
 
 

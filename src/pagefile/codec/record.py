@@ -35,8 +35,10 @@ class Record:
         return {name: _thawed(value) for name, value in self._fields.items()}
 
     def __getattr__(self, name: str) -> Any:
-        # Our own slots come here only while an instance is half made.
-        if name not in Record.__slots__ and name in self._fields:
+        if name in Record.__slots__:
+            # Only while an instance is half made; asking for the label would never end.
+            raise AttributeError(name)
+        if name in self._fields:
             return self._fields[name]
         raise AttributeError(f"{self._label()} has no field {name!r}", name=name, obj=self)
 

@@ -168,7 +168,7 @@ def _tagged_enum(value: Enum, at: Location, depth: int) -> dict[str, Any]:
     cls = type(value)
     if find_member(cls, value._value_) is not value:
         rule = f"store a declared member of {cls.__name__}"
-        raise invalid(at, f"{value!r} would not be found again by its value", rule)
+        raise invalid(at, f"no member of {cls.__name__} has the value {value._value_!r}", rule)
     node = _tagged(value._value_, (at, tags.ENUM_VALUE), depth + 1)
     return {tags.ENUM: registered_name(cls), tags.ENUM_VALUE: node}
 

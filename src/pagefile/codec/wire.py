@@ -15,7 +15,7 @@ MAX_DEPTH: Final = 100
 # A tuple, the deepest tagged form, takes two JSON levels.
 _MAX_JSON_DEPTH: Final = 2 * MAX_DEPTH + 2
 
-DOLLAR: Final = ord("$")
+_DOLLAR: Final = ord("$")
 _BRACKET: Final = ord("[")
 
 encode_json = msgspec.json.Encoder(order="sorted").encode
@@ -66,7 +66,7 @@ def may_be_too_deep(body: bytes) -> bool:
 def may_have_tags(body: bytes) -> bool:
     """False when no text in the body begins with `$`."""
     # Looking for one byte, given as an int, is many times faster than for two.
-    return DOLLAR in body and b'"$' in body
+    return _DOLLAR in body and b'"$' in body
 
 
 def depth_of(node: Any) -> int:

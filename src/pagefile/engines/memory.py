@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_left, bisect_right
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, NamedTuple
 
@@ -35,6 +34,8 @@ from pagefile.records import Durability, Problem, StreamKind
 from pagefile.transaction import apply
 
 Owner = str | int | None
+#: How often, in commits, expired idempotency keys are swept out.
+_SWEEP_EVERY = 256
 
 
 class _Place(NamedTuple):
@@ -87,7 +88,8 @@ class _Tenant:
         self.index: dict[tuple[Scope, Owner, str], SortedDict[bytes, _Bucket]] = {}
         self.log: list[RawCommit] = []
         self.used: dict[str, int] = {}
-        self.used_in_order: deque[tuple[int, str]] = deque()
+        #: Commits before this one (counted from 0) have lost their idempotency keys.
+        self.keys_from = 0
         self.key_lifetime_us = key_lifetime_us
         self.size_bytes = 0
 
@@ -124,21 +126,30 @@ class _Tenant:
         if not named:
             del self.named[stream.kind, stream.name]
 
-    def add(self, stream: Stream, row: Row, index: Sequence[IndexKey]) -> None:
-        content = row.content
-        assert content is not None
+    def add(self, stream: Stream, rows: Sequence[Row], keys: Sequence[Sequence[IndexKey]]) -> None:
         if stream.kind == DOCUMENT and stream.rows:
-            self._retire_keys(stream, stream.rows[-1], row.position)
-        stream.rows.append(row)
-        self.size_bytes += len(content.body)
-        holder = self.held.get(content.user)
-        if holder is None:
-            holder = self.held[content.user] = {}
-        holder[stream.oid] = stream
-        for key in index:
-            bucket = self._bucket(key, stream, content.user)
-            bucket.live.append(_Place(row.position, row.ordinal, stream, row.number))
-            bucket.last_change = row.position
+            self._retire_keys(stream, stream.rows[-1], rows[0].position)
+        stream.rows += rows
+        noted: object = self  # No user: the first row's is always looked up.
+        for row in rows:
+            content = row.content
+            assert content is not None
+            self.size_bytes += len(content.body)
+            if content.user is not noted:
+                noted = content.user
+                self.held.setdefault(content.user, {})[stream.oid] = stream
+        if keys:
+            self._add_keys(stream, rows, keys)
+
+    def _add_keys(
+        self, stream: Stream, rows: Sequence[Row], keys: Sequence[Sequence[IndexKey]]
+    ) -> None:
+        for row, row_keys in zip(rows, keys, strict=True):
+            assert row.content is not None
+            for key in row_keys:
+                bucket = self._bucket(key, stream, row.content.user)
+                bucket.live.append(_Place(row.position, row.ordinal, stream, row.number))
+                bucket.last_change = row.position
 
     def _bucket(self, key: IndexKey, stream: Stream, user: str | None) -> _Bucket:
         owner: Owner = stream.oid if key.scope == "log" else user if key.scope == "user" else None
@@ -240,9 +251,14 @@ class _Tenant:
     def seal(self, commit: RawCommit) -> None:
         self.log.append(commit)
         self.used[commit.key] = commit.position
-        self.used_in_order.append((commit.time_us, commit.key))
-        while self.used_in_order[0][0] < commit.time_us - self.key_lifetime_us:
-            del self.used[self.used_in_order.popleft()[1]]
+        if not commit.position % _SWEEP_EVERY:
+            self._sweep_keys(commit.time_us - self.key_lifetime_us)
+
+    def _sweep_keys(self, expired_us: int) -> None:
+        log = self.log
+        while log[self.keys_from].time_us < expired_us:
+            del self.used[log[self.keys_from].key]
+            self.keys_from += 1
 
     # Reads.
 

@@ -100,6 +100,8 @@ class SqliteEngine:
                 if changed:
                     committing = True
                     writer.execute("COMMIT")
+                    # Our own commit moves the number too; only others' may surprise us.
+                    self._data_version = writer.data_version()
             finished = True
         except apsw.Error as error:
             raise translate(error, str(self._file.path), committing=committing) from error

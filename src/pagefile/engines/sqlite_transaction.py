@@ -200,13 +200,17 @@ class SqliteTransaction:
 
     # What a commit does
 
-    def add(self, stream: Stream, row: Row, index: Sequence[IndexKey]) -> None:
-        content = row.content
-        assert content is not None
+    def add(self, stream: Stream, rows: Sequence[Row], keys: Sequence[Sequence[IndexKey]]) -> None:
         if not stream.id:
             self._write_streams()
-        if stream.kind == DOCUMENT and row.number > 1:
-            self._retire_keys(stream, row.number - 1, row.position)
+        if stream.kind == DOCUMENT and rows[0].number > 1:
+            self._retire_keys(stream, rows[0].number - 1, rows[0].position)
+        for i, row in enumerate(rows):
+            self._add_row(stream, row, keys[i] if keys else ())
+
+    def _add_row(self, stream: Stream, row: Row, keys: Sequence[IndexKey]) -> None:
+        content = row.content
+        assert content is not None
         partition = self._partitions.get(content.user) or self._partition(content.user)
         record = (stream.id << NUMBER_BITS) + row.number
         self._records.append(
@@ -230,7 +234,7 @@ class SqliteTransaction:
         if (partition, stream.id) not in self._held:
             self._all("add_holding", partition, stream.id)
             self._held.add((partition, stream.id))
-        for key in index:
+        for key in keys:
             space = self._space_for(key, stream, partition)
             self._keys.append((space, key.field, key.value, row.position, row.ordinal, record))
 

@@ -1,0 +1,298 @@
+"""Things that go wrong on purpose: a failing engine, lying engines, a failing disk.
+
+A suite is trusted only after it has caught a seeded fault; here they are.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
+
+import apsw
+import msgspec
+
+from pagefile.content import Action
+from pagefile.engine import (
+    Engine,
+    Hit,
+    KeyRange,
+    Prepared,
+    RawCommit,
+    Row,
+    Sealed,
+    Stream,
+    TenantHead,
+)
+from pagefile.errors import Conflict, PagefileError, Unavailable
+from pagefile.records import Durability, Problem, StreamKind
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_names = itertools.count(1)
+
+Fault = Literal[
+    "early_acknowledgement",  # answers without having stored anything
+    "missing_transaction",  # stores the operations of a batch one by one
+    "ignored_condition",  # commits whatever the batch depends on
+    "forgotten_key",  # stores a repeated batch again
+    "off_by_one_read",  # leaves out the last of several rows
+    "wrong_field",  # swaps the numbers that a conflict tells
+    "changed_byte",  # hands out content that is not what was stored
+]
+
+
+class FaultyEngine:
+    """An engine that does what the one inside does, except where it was told to fail.
+
+    `fault` makes it lie all the time. `fail_before` and `fail_after` make its
+    next `apply` calls fail as a disk does: with nothing stored, or with
+    everything stored and no answer.
+    """
+
+    name: ClassVar[str] = "faulty"
+    #: It claims all of them: a suite that believes it has found nothing.
+    promises: ClassVar[frozenset[str]] = frozenset(f"S{n}" for n in range(1, 12))
+    instant: ClassVar[bool] = False
+
+    def __init__(self, engine: Engine, fault: Fault | None = None) -> None:
+        self._engine = engine
+        self._fault = fault
+        self._before = 0
+        self._after = 0
+        self._repeats = itertools.count(1)
+        self.durability: Durability = engine.durability
+        #: How many batches each `apply` call was given.
+        self.groups: list[int] = []
+
+    def fail_before(self, times: int = 1) -> None:
+        """The next `times` calls of `apply` store nothing, and say so."""
+        self._before = times
+
+    def fail_after(self, times: int = 1) -> None:
+        """The next `times` calls of `apply` store everything, and cannot tell."""
+        self._after = times
+
+    def apply(self, items: Sequence[tuple[str, Prepared]]) -> list[Sealed | PagefileError]:
+        self.groups.append(len(items))
+        if self._before:
+            self._before -= 1
+            raise Unavailable("the disk failed, as arranged", "retry", outcome="nothing")
+        outcomes = self._apply(items)
+        if self._after:
+            self._after -= 1
+            raise Unavailable(
+                "the answer was lost, as arranged",
+                "commit again with the same key",
+                outcome="unknown",
+            )
+        return outcomes
+
+    def _apply(self, items: Sequence[tuple[str, Prepared]]) -> list[Sealed | PagefileError]:
+        if self._fault == "early_acknowledgement":
+            return [self._pretend(tenant, batch) for tenant, batch in items]
+        if self._fault == "missing_transaction":
+            return [self._one_by_one(tenant, batch) for tenant, batch in items]
+        if self._fault == "ignored_condition":
+            items = [(tenant, msgspec.structs.replace(batch, when=())) for tenant, batch in items]
+        if self._fault == "forgotten_key":
+            items = [(tenant, self._with_other_key(batch)) for tenant, batch in items]
+        outcomes = self._engine.apply(items)
+        if self._fault == "wrong_field":
+            for outcome in outcomes:
+                if isinstance(outcome, Conflict):
+                    outcome.expected, outcome.current = outcome.current, outcome.expected
+        return outcomes
+
+    def _pretend(self, tenant: str, batch: Prepared) -> Sealed:
+        head = self._engine.head(tenant)
+        indexes: list[int] = []
+        versions: list[int] = []
+        for write in batch.writes:
+            stream = self._engine.stream(tenant, write.stream, write.name)
+            length = 0 if stream is None else stream.length
+            if write.action == Action.APPEND:
+                indexes.append(length)
+            elif write.action in (Action.PUT, Action.DELETE):
+                versions.append(length + 1)
+        commit = RawCommit(head.position + 1, head.time_us, batch.key, b"", head.digest)
+        return Sealed(commit, tuple(indexes), tuple(versions))
+
+    def _one_by_one(self, tenant: str, batch: Prepared) -> Sealed | PagefileError:
+        indexes: tuple[int, ...] = ()
+        versions: tuple[int, ...] = ()
+        last: Sealed | None = None
+        for i, write in enumerate(batch.writes):
+            alone = msgspec.structs.replace(
+                batch,
+                key=batch.key if len(batch.writes) == 1 else f"{batch.key}.{i}",
+                writes=(write,),
+                when=() if i else batch.when,
+            )
+            outcome = self._engine.apply([(tenant, alone)])[0]
+            if isinstance(outcome, PagefileError):
+                return outcome
+            indexes += outcome.indexes
+            versions += outcome.versions
+            last = outcome
+        assert last is not None
+        return msgspec.structs.replace(last, indexes=indexes, versions=versions)
+
+    def _with_other_key(self, batch: Prepared) -> Prepared:
+        return msgspec.structs.replace(batch, key=f"{batch.key}.{next(self._repeats)}")
+
+    def rows(self, tenant: str, stream: Stream, first: int, last: int, limit: int) -> list[Row]:
+        if self._fault == "off_by_one_read" and last > first:
+            last -= 1
+        rows = self._engine.rows(tenant, stream, first, last, limit)
+        if self._fault == "changed_byte":
+            return [_with_other_body(row) for row in rows]
+        return rows
+
+    # The rest is the honest engine's.
+
+    def head(self, tenant: str) -> TenantHead:
+        return self._engine.head(tenant)
+
+    def stream(
+        self, tenant: str, kind: StreamKind, name: str, at: int | None = None
+    ) -> Stream | None:
+        return self._engine.stream(tenant, kind, name, at)
+
+    def stream_number(self, tenant: str, oid: int) -> Stream | None:
+        return self._engine.stream_number(tenant, oid)
+
+    def find(self, tenant: str, span: KeyRange, limit: int, at: int | None) -> list[Hit]:
+        return self._engine.find(tenant, span, limit, at)
+
+    def names(
+        self, tenant: str, kind: StreamKind, prefix: str, after: str, limit: int
+    ) -> list[str]:
+        return self._engine.names(tenant, kind, prefix, after, limit)
+
+    def commits(self, tenant: str, since: int, limit: int) -> list[RawCommit]:
+        return self._engine.commits(tenant, since, limit)
+
+    def wait(self, tenant: str, position: int, timeout: float) -> bool:
+        return self._engine.wait(tenant, position, timeout)
+
+    def scrub(self, timeout: float) -> tuple[str, ...]:
+        return self._engine.scrub(timeout)
+
+    def tenants(self) -> list[str]:
+        return self._engine.tenants()
+
+    def check(self, tenant: str) -> list[Problem]:
+        return self._engine.check(tenant)
+
+    def size_bytes(self) -> int:
+        return self._engine.size_bytes()
+
+    def close(self) -> None:
+        self._engine.close()
+
+
+def _with_other_body(row: Row) -> Row:
+    if row.content is None or not row.content.body:
+        return row
+    # A digit stays a digit and a letter a letter, so that the body still decodes.
+    body = row.content.body.translate(bytes.maketrans(b"12ab", b"21ba"))
+    return msgspec.structs.replace(row, content=msgspec.structs.replace(row.content, body=body))
+
+
+class DiskFaults(apsw.VFS):
+    """An SQLite VFS whose disk fails on demand.
+
+    Open a store with `Options(vfs=faults.name)`. A failing write leaves half of
+    its bytes behind, as a disk that runs full does.
+
+    Only calls on the journal fail unless told otherwise. When a checkpoint
+    fails on the file itself, SQLite ignores that, but the driver raises the
+    Python exception all the same; the real limit in `tests/test_disk.py` covers it.
+    """
+
+    def __init__(self) -> None:
+        self.name = f"pagefile-faults-{next(_names)}"
+        super().__init__(self.name, "")
+        self.raised = 0
+        self._call = ""
+        self._code = 0
+        self._skip = 0
+        self._left = 0
+        self._suffix = ""
+
+    def fail(
+        self,
+        call: Literal["write", "sync"],
+        error: Literal["full", "io"],
+        *,
+        skip: int = 0,
+        times: int | None = None,
+        suffix: str = "-wal",
+    ) -> None:
+        """Let `skip` calls pass, then fail `times` of them, or all until healed."""
+        io = apsw.SQLITE_IOERR_WRITE if call == "write" else apsw.SQLITE_IOERR_FSYNC
+        self._code = apsw.SQLITE_FULL if error == "full" else io
+        self._call = call
+        self._skip = skip
+        self._left = -1 if times is None else times
+        self._suffix = suffix
+
+    def heal(self) -> None:
+        """From now on everything works again."""
+        self._call = ""
+
+    def failure(self, call: str, path: str) -> Exception | None:
+        """What this call is to raise, if it is its turn."""
+        if call != self._call or not path.endswith(self._suffix) or not self._left:
+            return None
+        if self._skip:
+            self._skip -= 1
+            return None
+        self._left -= 1
+        self.raised += 1
+        return apsw.exception_for(self._code)
+
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
+        path = name.filename() if isinstance(name, apsw.URIFilename) else name
+        if path is None:
+            return apsw.VFSFile("", name, flags)
+        return _FaultyFile(name, flags, self, Path(path).name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.unregister()
+
+
+class _FaultyFile(apsw.VFSFile):
+    def __init__(
+        self, name: str | apsw.URIFilename | None, flags: list[int], faults: DiskFaults, path: str
+    ) -> None:
+        super().__init__("", name, flags)
+        self._faults = faults
+        self._path = path
+
+    def xWrite(self, data: Buffer, offset: int) -> None:
+        failure = self._faults.failure("write", self._path)
+        if failure is None:
+            super().xWrite(data, offset)
+            return
+        whole = bytes(data)
+        super().xWrite(whole[: len(whole) // 2], offset)
+        raise failure
+
+    def xSync(self, flags: int) -> None:
+        failure = self._faults.failure("sync", self._path)
+        if failure is not None:
+            raise failure
+        super().xSync(flags)
