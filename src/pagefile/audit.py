@@ -120,7 +120,7 @@ class _Walk:
         place = (row.position, row.ordinal, row.time_us)
         if place != (commit.position, ordinal, commit.time_us):
             self._problem(commit.position, f"{_label(stream)} number {number} was moved")
-        elif digest_of(stream.name, row.content) != entry[3] or row.content.action != entry[0]:
+        elif digest_of(stream.name, row.content) != entry[3] or row.action != entry[0]:
             self._problem(commit.position, f"{_label(stream)} number {number} was changed")
 
     def _fork(self, commit: RawCommit, stream: Stream, entry: tuple[int | bytes, ...]) -> None:

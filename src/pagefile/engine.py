@@ -93,12 +93,13 @@ class Prepared(msgspec.Struct, frozen=True, gc=False):
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
-    """One stored record. `content` is None once erased."""
+    """One stored record. `content` is None once erased; what it did stays known."""
 
     number: int
     position: int
     ordinal: int
     time_us: int
+    action: int
     content: Content | None
 
 
@@ -203,6 +204,8 @@ class KeyRange(msgspec.Struct, frozen=True):
     high: bytes
     after: tuple[bytes, int, int] | None = None
     reverse: bool = False
+    #: Only records numbered from `above` up to, not including, `below`.
+    above: int = 0
     below: int | None = None
 
 

@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 
 from pagefile.errors import Corrupt, Invalid
 
-KeyValue = str | int | bool | datetime | bytes | tuple["KeyPart", ...]
 KeyPart = str | int | bool | datetime | bytes
+KeyValue = KeyPart | tuple[KeyPart, ...]
 
 # One byte before each part. The gaps leave room for types still to come.
 _FALSE, _TRUE, _INT, _MOMENT, _TEXT, _BYTES = 0x10, 0x11, 0x20, 0x30, 0x40, 0x50

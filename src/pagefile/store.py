@@ -211,10 +211,7 @@ class Store:
         if at is not None:
             number = min(number, self._length_at(stream, at))
         rows = self._engine.rows(self._tenant, stream, number, number, 1)
-        if not rows:
-            return None
-        content = rows[0].content
-        if content is not None and content.action == Action.DELETE:
+        if not rows or rows[0].action == Action.DELETE:
             return None
         return _document(document, rows[0])
 
@@ -377,8 +374,11 @@ class Store:
         self._preparer.check_text("log", query.log)
         stream = self._engine.stream(self._tenant, LOG, query.log, at)
         below: int | None = None
+        above = stream.pruned if stream is not None else 0
         while stream is not None:
-            yield KeyRange("log", stream.oid, query.field, low, high, after, query.reverse, below)
+            yield KeyRange(
+                "log", stream.oid, query.field, low, high, after, query.reverse, above, below
+            )
             below = stream.base_at if below is None else min(below, stream.base_at)
             stream = self._engine.stream_number(self._tenant, stream.base) if stream.base else None
 

@@ -249,13 +249,13 @@ def _plan_append(draft: _Draft, write: Write) -> None:
     # Each operation has its own place in the commit; only records come before.
     ordinal = len(manifest)
     if end - index == 1:
-        rows = [Row(index, position, ordinal, time_us, contents[0])]
+        rows = [Row(index, position, ordinal, time_us, Action.APPEND, contents[0])]
         manifest.append((Action.APPEND, oid, index, write.digests[0]))
         draft.indexes.append(index)
     else:
         numbers = range(index, end)
         rows = [
-            Row(number, position, ordinal + number - index, time_us, content)
+            Row(number, position, ordinal + number - index, time_us, Action.APPEND, content)
             for number, content in zip(numbers, contents, strict=True)
         ]
         manifest += [
@@ -303,7 +303,7 @@ def _next_version(draft: _Draft, write: Write, stream: Stream, *, deleted: bool)
     stream.length, stream.deleted = version, deleted
     head.documents += int(was_deleted) - int(deleted)
     ordinal = len(draft.manifest)
-    row = Row(version, draft.position, ordinal, draft.time_us, write.contents[0])
+    row = Row(version, draft.position, ordinal, draft.time_us, write.action, write.contents[0])
     draft.additions.append((stream, [row], write.keys))
     draft.manifest.append((write.action, stream.oid, version, write.digests[0]))
     draft.versions.append(version)
@@ -389,15 +389,21 @@ def _plan_erase(draft: _Draft, write: Write) -> None:
     assert selector is not None
     wiped: list[Wiped] = []
     for stream in _candidates(tx, selector):
-        rows = tx.rows(stream)
+        rows = [row for row in tx.rows(stream) if row.content is not None]
         doomed = [row for row in rows if _matches(row, selector)]
         if not doomed:
             continue
+        # That a document was deleted says nothing about anybody: such a version
+        # goes when nothing else is left, and its stream with it.
+        markers = [row for row in rows if row.action == Action.DELETE]
+        is_whole = _is_whole(selector) and len(doomed) + len(markers) == len(rows)
+        if is_whole:
+            doomed = rows
         wiped.extend(_runs(stream, doomed))
         if write.rehearse:
             continue
         tx.wipe(stream, doomed)
-        if _is_whole(selector) and len(doomed) == sum(row.content is not None for row in rows):
+        if is_whole:
             _retire(draft, stream)
     if write.rehearse or not wiped:
         raise Rehearsed(tuple(wiped))
@@ -423,7 +429,7 @@ def _candidates(tx: Transaction, selector: Selector) -> list[Stream]:
 
 def _matches(row: Row, selector: Selector) -> bool:
     content = row.content
-    if content is None:
+    if content is None or row.action == Action.DELETE:
         return False
     if (selector.user is not None or selector.anonymous) and content.user != selector.user:
         return False

@@ -194,7 +194,7 @@ class _Tenant:
             for number in range(kept_from, before):
                 row = stream.rows[number - stream.first]
                 stream.rows[number - stream.first] = Row(
-                    number, row.position, row.ordinal, row.time_us, None
+                    number, row.position, row.ordinal, row.time_us, row.action, None
                 )
 
     def holders(self, user: str | None) -> list[Stream]:
@@ -212,7 +212,7 @@ class _Tenant:
             self._remove_keys(stream, row)
             self.size_bytes -= len(row.content.body)
             stream.rows[row.number - stream.first] = Row(
-                row.number, row.position, row.ordinal, row.time_us, None
+                row.number, row.position, row.ordinal, row.time_us, row.action, None
             )
         for user in {row.content.user for row in rows if row.content is not None}:
             if all(row.content is None or row.content.user != user for row in stream.rows):
@@ -278,7 +278,7 @@ class _Tenant:
                     order >= span.after if span.reverse else order <= span.after
                 ):
                     continue
-                if span.below is None or place.number < span.below:
+                if span.above <= place.number and (span.below is None or place.number < span.below):
                     row = place.stream.rows[place.number - place.stream.first]
                     yield Hit(value, place.stream.oid, row)
 

@@ -198,7 +198,16 @@ class SqliteEngine:
         else:
             after = (b"\xff\xff", 0, 0) if span.reverse else (b"", -1, -1)
         below = span.below if span.below is not None else LOW_32 + 1
-        bindings: tuple[Any, ...] = (space, span.field, span.low, span.high, *after, below, limit)
+        bindings: tuple[Any, ...] = (
+            space,
+            span.field,
+            span.low,
+            span.high,
+            *after,
+            span.above,
+            below,
+            limit,
+        )
         name = "find_back" if span.reverse else "find"
         if at is not None:
             name, bindings = name + "_at", (*bindings, at)

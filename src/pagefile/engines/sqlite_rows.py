@@ -54,7 +54,7 @@ def row_from(columns: tuple[Any, ...], user_of: Callable[[int], str | None]) -> 
     """A record from its columns, in the order of the query `rows`."""
     number = columns[0] & LOW_32
     if columns[13] is None:  # The salt goes with the content.
-        return Row(number, columns[1], columns[2], columns[3], None)
+        return Row(number, columns[1], columns[2], columns[3], columns[4], None)
     sources = columns[8]
     content = Content(
         columns[4],
@@ -68,7 +68,7 @@ def row_from(columns: tuple[Any, ...], user_of: Callable[[int], str | None]) -> 
         columns[12],
         columns[13],
     )
-    return Row(number, columns[1], columns[2], columns[3], content)
+    return Row(number, columns[1], columns[2], columns[3], columns[4], content)
 
 
 def stream_from(

@@ -152,42 +152,42 @@ SELECT k.value, s.oid, r.id, r.position, r.ordinal, r.time_us, r.action, r.parti
        r.actor, r.sources, r.keys, r.tenant_keys, r.type, r.body, r.salt
 FROM keys k JOIN records r ON r.id = k.record JOIN streams s ON s.id = k.record >> 32
 WHERE k.space = ?1 AND k.field = ?2 AND k.value >= ?3 AND k.value < ?4
-  AND (k.value, k.position, k.ordinal) > (?5, ?6, ?7) AND (k.record & 4294967295) < ?8
-ORDER BY k.value, k.position, k.ordinal LIMIT ?9
+  AND (k.value, k.position, k.ordinal) > (?5, ?6, ?7) AND (k.record & 4294967295) >= ?8 AND (k.record & 4294967295) < ?9
+ORDER BY k.value, k.position, k.ordinal LIMIT ?10
 
 -- :find_back The same, last first.
 SELECT k.value, s.oid, r.id, r.position, r.ordinal, r.time_us, r.action, r.partition, r.kind,
        r.actor, r.sources, r.keys, r.tenant_keys, r.type, r.body, r.salt
 FROM keys k JOIN records r ON r.id = k.record JOIN streams s ON s.id = k.record >> 32
 WHERE k.space = ?1 AND k.field = ?2 AND k.value >= ?3 AND k.value < ?4
-  AND (k.value, k.position, k.ordinal) < (?5, ?6, ?7) AND (k.record & 4294967295) < ?8
-ORDER BY k.value DESC, k.position DESC, k.ordinal DESC LIMIT ?9
+  AND (k.value, k.position, k.ordinal) < (?5, ?6, ?7) AND (k.record & 4294967295) >= ?8 AND (k.record & 4294967295) < ?9
+ORDER BY k.value DESC, k.position DESC, k.ordinal DESC LIMIT ?10
 
 -- :find_at Records that stood under the key at a position.
 SELECT k.value, s.oid, r.id, r.position, r.ordinal, r.time_us, r.action, r.partition, r.kind,
        r.actor, r.sources, r.keys, r.tenant_keys, r.type, r.body, r.salt
 FROM (SELECT space, field, value, position, ordinal, record FROM keys
-      WHERE space = ?1 AND field = ?2 AND value >= ?3 AND value < ?4 AND position <= ?10
+      WHERE space = ?1 AND field = ?2 AND value >= ?3 AND value < ?4 AND position <= ?11
       UNION ALL
       SELECT space, field, value, position, ordinal, record FROM past_keys
       WHERE space = ?1 AND field = ?2 AND value >= ?3 AND value < ?4
-        AND position <= ?10 AND until > ?10) k
+        AND position <= ?11 AND until > ?11) k
 JOIN records r ON r.id = k.record JOIN streams s ON s.id = k.record >> 32
-WHERE (k.value, k.position, k.ordinal) > (?5, ?6, ?7) AND (k.record & 4294967295) < ?8
-ORDER BY k.value, k.position, k.ordinal LIMIT ?9
+WHERE (k.value, k.position, k.ordinal) > (?5, ?6, ?7) AND (k.record & 4294967295) >= ?8 AND (k.record & 4294967295) < ?9
+ORDER BY k.value, k.position, k.ordinal LIMIT ?10
 
 -- :find_back_at The same, last first.
 SELECT k.value, s.oid, r.id, r.position, r.ordinal, r.time_us, r.action, r.partition, r.kind,
        r.actor, r.sources, r.keys, r.tenant_keys, r.type, r.body, r.salt
 FROM (SELECT space, field, value, position, ordinal, record FROM keys
-      WHERE space = ?1 AND field = ?2 AND value >= ?3 AND value < ?4 AND position <= ?10
+      WHERE space = ?1 AND field = ?2 AND value >= ?3 AND value < ?4 AND position <= ?11
       UNION ALL
       SELECT space, field, value, position, ordinal, record FROM past_keys
       WHERE space = ?1 AND field = ?2 AND value >= ?3 AND value < ?4
-        AND position <= ?10 AND until > ?10) k
+        AND position <= ?11 AND until > ?11) k
 JOIN records r ON r.id = k.record JOIN streams s ON s.id = k.record >> 32
-WHERE (k.value, k.position, k.ordinal) < (?5, ?6, ?7) AND (k.record & 4294967295) < ?8
-ORDER BY k.value DESC, k.position DESC, k.ordinal DESC LIMIT ?9
+WHERE (k.value, k.position, k.ordinal) < (?5, ?6, ?7) AND (k.record & 4294967295) >= ?8 AND (k.record & 4294967295) < ?9
+ORDER BY k.value DESC, k.position DESC, k.ordinal DESC LIMIT ?10
 
 -- :records_without_stream check(): records that no stream owns.
 SELECT count(*) FROM records r WHERE NOT EXISTS (SELECT 1 FROM streams s WHERE s.id = r.id >> 32)

@@ -1,0 +1,385 @@
+"""A plain-Python model of the store, and a machine that compares an engine with it.
+
+The model keeps a full copy of its state for every position, because it may: it
+never has to be fast. Hypothesis drives both through the same random story of
+batches, forks, drops, prunings, erasures, refusals, crashes and reopenings, and
+after each step what the store shows must be what the model shows, now and at
+earlier positions.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from pagefile.batch import (
+    Append,
+    Batch,
+    Delete,
+    Drop,
+    Fork,
+    LengthIs,
+    Operation,
+    Prune,
+    Put,
+    Selector,
+    VersionIs,
+)
+from pagefile.errors import Conflict, Invalid, NotFound, PagefileError
+from pagefile.store import Query, Store
+from pagefile.testing.backend import Backend
+
+ERASED = "«erased»"
+_GONE = object()
+
+LOGS = ("a", "b", "c")
+DOCUMENTS = ("d", "e")
+USERS: tuple[str | None, ...] = (None, "alice", "bob")
+
+
+class _Record:
+    """One entry or version; shared between copies of the model, as in the store."""
+
+    def __init__(self, user: str | None, value: Any, key: str | None) -> None:
+        self.user = user
+        self.value = value
+        self.key = key
+        self.is_pruned = False
+
+
+class _Log:
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.entries: list[_Record] = []
+        self.pruned = 0
+        #: The number of the log it forks, and how much it shares with it.
+        self.base = 0
+        self.base_at = 0
+
+    @property
+    def own(self) -> list[_Record]:
+        return [record for record in self.entries[self.base_at :] if not record.is_pruned]
+
+
+class _State:
+    """What the store shows at one position."""
+
+    def __init__(self) -> None:
+        self.logs: dict[str, _Log] = {}
+        self.documents: dict[str, list[_Record]] = {}
+
+    def clone(self) -> _State:
+        twin = _State()
+        for name, log in self.logs.items():
+            twin.logs[name] = copy.copy(log)
+            twin.logs[name].entries = list(log.entries)
+        twin.documents = {name: list(versions) for name, versions in self.documents.items()}
+        return twin
+
+
+class Model:
+    """The store, as one would write it without caring for anything but meaning."""
+
+    def __init__(self) -> None:
+        self.states = [_State()]
+        #: Every record of a user (or nobody), wherever it is.
+        self.records: list[_Record] = []
+        #: Base and shared length of every log there has been, by number.
+        self.bases: dict[int, tuple[int, int]] = {}
+
+    @property
+    def now(self) -> _State:
+        return self.states[-1]
+
+    def commit(self, operations: list[Operation]) -> None:
+        state = self.now.clone()
+        added: list[_Record] = []
+        prunings: list[tuple[str, int]] = []
+        notes: set[str] = set()
+        for operation in operations:
+            self._apply(state, operation, added, prunings, notes)
+        self.states.append(state)
+        self.records += added
+        for name, before in prunings:
+            if name in state.logs:
+                self._prune(state, state.logs[name], before)
+
+    def _apply(
+        self,
+        state: _State,
+        operation: Operation,
+        added: list[_Record],
+        prunings: list[tuple[str, int]],
+        notes: set[str],
+    ) -> None:
+        for name in (getattr(operation, "log", None), getattr(operation, "base", None)):
+            if f"dropped {name}" in notes:
+                raise Invalid("batch", "dropped in the same batch", "")
+        match operation:
+            case Append(log=name):
+                record = _Record(operation.user, operation.value, operation.keys.get("k"))  # type: ignore[arg-type]
+                if name not in state.logs:
+                    state.logs[name] = self._new_log(0, 0)
+                state.logs[name].entries.append(record)
+                added.append(record)
+                notes.add(f"appended {name}")
+            case Put(document=name):
+                record = _Record(operation.user, operation.value, operation.keys.get("k"))  # type: ignore[arg-type]
+                state.documents.setdefault(name, []).append(record)
+                added.append(record)
+            case Delete(document=name):
+                versions = state.documents.get(name)
+                if not versions or versions[-1].value is _GONE:
+                    raise NotFound("nothing to delete")
+                versions.append(_Record(None, _GONE, None))
+            case Fork(log=name, base=base, at=at):
+                self._fork(state, name, base, at)
+            case Drop(log=name):
+                if name not in state.logs:
+                    raise NotFound("nothing to drop")
+                if f"appended {name}" in notes:
+                    raise Invalid("drop", "also appended to", "")
+                del state.logs[name]
+                notes.add(f"dropped {name}")
+            case Prune(before=before, log=str(name)):
+                if name not in state.logs:
+                    raise NotFound("nothing to prune")
+                log = state.logs[name]
+                if before > len(log.entries):
+                    raise Invalid("prune", "beyond the end", "")
+                if f"appended {name}" in notes:
+                    raise Invalid("prune", "also written to", "")
+                prunings.append((name, before))
+
+    def _new_log(self, base: int, base_at: int) -> _Log:
+        log = _Log(len(self.bases) + 1)
+        log.base, log.base_at = base, base_at
+        self.bases[log.number] = (base, base_at)
+        return log
+
+    def _fork(self, state: _State, name: str, base: str, at: int | None) -> None:
+        if base not in state.logs:
+            raise NotFound("nothing to fork")
+        if name in state.logs:
+            raise Conflict("exists", target=name, expected=0, current=0)
+        parent = state.logs[base]
+        end = len(parent.entries) if at is None else at
+        if not parent.pruned <= end <= len(parent.entries):
+            raise Invalid("fork.at", "outside", "")
+        owner = parent.number
+        while self.bases[owner][0] and end <= self.bases[owner][1]:
+            owner = self.bases[owner][0]
+        child = state.logs[name] = self._new_log(owner, end)
+        child.entries = parent.entries[:end]
+
+    def _prune(self, state: _State, log: _Log, before: int) -> None:
+        """What a living fork shares stays, hidden from the log itself."""
+        log.pruned = max(log.pruned, before)
+        shared = max((c.base_at for c in state.logs.values() if c.base == log.number), default=0)
+        for record in log.entries[max(log.base_at, shared) : before]:
+            record.is_pruned = True
+
+    def erase_user(self, user: str | None) -> None:
+        """Erase what the user has, and end what is then empty."""
+        doomed = [
+            r for r in self.records if r.value is not ERASED and not r.is_pruned and r.user == user
+        ]
+        if not doomed:
+            return
+        marked = {id(r) for r in doomed}
+        state = self.now.clone()
+        for name, log in list(state.logs.items()):
+            if _is_emptied(log.own, marked):
+                del state.logs[name]
+        ended: set[int] = set()
+        for name, versions in list(state.documents.items()):
+            if _is_emptied(versions, marked):
+                ended |= {id(r) for r in versions}
+                del state.documents[name]
+        self.states.append(state)
+        for past in self.states:
+            # The name is forgotten, so the past cannot be asked for it either.
+            for name, versions in list(past.documents.items()):
+                if any(id(r) in ended for r in versions):
+                    del past.documents[name]
+        for record in doomed:
+            record.value, record.key, record.user = ERASED, None, ERASED
+
+
+def _is_emptied(records: list[_Record], doomed: set[int]) -> bool:
+    return any(id(r) in doomed for r in records) and all(
+        r.value in (ERASED, _GONE) or id(r) in doomed for r in records
+    )
+
+
+def shown_by_model(state: _State) -> dict[str, Any]:
+    """What a reader sees."""
+    logs = {
+        name: [(i, r.value) for i, r in enumerate(log.entries) if i >= log.pruned]
+        for name, log in state.logs.items()
+    }
+    documents = {
+        name: (len(versions), versions[-1].value)
+        for name, versions in state.documents.items()
+        if versions[-1].value is not _GONE
+    }
+    return {"logs": logs, "documents": documents}
+
+
+def shown_by_store(store: Store, names: set[str], at: int | None = None) -> dict[str, Any]:
+    """The same, read through the store."""
+    logs = {}
+    for name in LOGS:
+        entries = [(e.index, ERASED if e.erased else e.value) for e in store.read(name, at=at)]
+        if entries or name in names:
+            logs[name] = entries
+    documents = {}
+    for name in DOCUMENTS:
+        found = store.get(name, at=at)
+        if found is not None:
+            documents[name] = (found.version, ERASED if found.erased else found.value)
+    return {"logs": logs, "documents": documents}
+
+
+operations_of_a_batch = st.lists(
+    st.one_of(
+        st.builds(
+            Append,
+            log=st.sampled_from(LOGS),
+            value=st.integers(0, 99),
+            user=st.sampled_from(USERS),
+            keys=st.sampled_from([{}, {"k": "x"}, {"k": "y"}]),
+        ),
+        st.builds(
+            Put,
+            document=st.sampled_from(DOCUMENTS),
+            value=st.integers(0, 99),
+            user=st.sampled_from(USERS),
+            keys=st.sampled_from([{}, {"k": "x"}, {"k": "y"}]),
+        ),
+        st.builds(Delete, document=st.sampled_from(DOCUMENTS)),
+        st.builds(
+            Fork,
+            log=st.sampled_from(LOGS),
+            base=st.sampled_from(LOGS),
+            at=st.none() | st.integers(0, 5),
+        ),
+        st.builds(Drop, log=st.sampled_from(LOGS)),
+        st.builds(Prune, before=st.integers(0, 4), log=st.sampled_from(LOGS)),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Drives one engine and the model side by side; subclasses say how to make a backend."""
+
+    make_backend: Callable[[], Backend]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backend = type(self).make_backend()
+        self.store = self.backend.open().store
+        self.model = Model()
+        self.last_batch: Batch | None = None
+
+    @rule(operations=operations_of_a_batch)
+    def commit(self, operations: list[Operation]) -> None:
+        batch = Batch(operations)
+        expected = self._refusal(lambda: self.model.commit(operations))
+        refused = self._refusal(lambda: self.store.commit(batch))
+        assert refused == expected, (operations, refused, expected)
+        if refused is None:
+            self.last_batch = batch
+
+    def _refusal(self, act: Callable[[], Any]) -> type[PagefileError] | None:
+        try:
+            act()
+        except PagefileError as error:
+            return type(error)
+        return None
+
+    @rule(name=st.sampled_from(DOCUMENTS), offset=st.integers(-1, 1))
+    def put_if_version(self, name: str, offset: int) -> None:
+        versions = self.model.now.documents.get(name, [])
+        expected = max(0, len(versions) + offset)
+        batch = Batch([Put(name, "conditional")], [VersionIs(name, expected)])
+        refused = self._refusal(lambda: self.store.commit(batch))
+        assert refused == (None if expected == len(versions) else Conflict)
+        if refused is None:
+            self.model.commit(list(batch.operations))
+
+    @rule(name=st.sampled_from(LOGS), offset=st.integers(-1, 1))
+    def append_if_length(self, name: str, offset: int) -> None:
+        log = self.model.now.logs.get(name)
+        length = 0 if log is None else len(log.entries)
+        expected = max(0, length + offset)
+        batch = Batch([Append(name, "conditional")], [LengthIs(name, expected)])
+        refused = self._refusal(lambda: self.store.commit(batch))
+        assert refused == (None if expected == length else Conflict)
+        if refused is None:
+            self.model.commit(list(batch.operations))
+
+    @precondition(lambda self: self.last_batch is not None)
+    @rule()
+    def repeat_the_last_batch(self) -> None:
+        assert self.last_batch is not None
+        assert self.store.commit(self.last_batch).repeated
+
+    @rule(user=st.sampled_from(USERS))
+    def erase_a_user(self, user: str | None) -> None:
+        selector = Selector(user=user, anonymous=user is None)
+        rehearsal = self.store.erase(selector, dry_run=True)
+        receipt = self.store.erase(selector)
+        assert receipt.removed == rehearsal.removed
+        self.model.erase_user(user)
+
+    @rule()
+    def reopen(self) -> None:
+        self.store = self.backend.open().store
+
+    @rule()
+    def crash_and_reopen(self) -> None:
+        self.backend.crash()
+        self.store = self.backend.open().store
+
+    @invariant()
+    def the_store_shows_what_the_model_shows(self) -> None:
+        state = self.model.now
+        assert self.store.names("log") == sorted(state.logs)
+        assert shown_by_store(self.store, set(state.logs)) == shown_by_model(state)
+        assert self.store.head().position == len(self.model.states) - 1
+
+    @invariant()
+    def keys_find_what_the_model_finds(self) -> None:
+        state = self.model.now
+        for key in ("x", "y"):
+            for user in USERS:
+                expected = sorted(
+                    name
+                    for name, versions in state.documents.items()
+                    if versions[-1].key == key and versions[-1].user == user
+                )
+                found = self.store.find(Query("k", key, user=user)).items
+                assert sorted(d.name for d in found) == expected  # type: ignore[union-attr]
+            for name, log in state.logs.items():
+                wanted = [i for i, r in enumerate(log.entries) if r.key == key and i >= log.pruned]
+                entries = self.store.find(Query("k", key, log=name)).items
+                assert [e.index for e in entries] == wanted  # type: ignore[union-attr]
+
+    @invariant()
+    def the_past_is_what_it_was(self) -> None:
+        position = len(self.model.states) - 1
+        for at in {position // 2, max(0, position - 1)}:
+            state = self.model.states[at]
+            shown = shown_by_store(self.store, set(state.logs), at)
+            assert shown["documents"] == shown_by_model(state)["documents"]
+
+    def teardown(self) -> None:
+        problems = self.backend.finish()
+        assert problems == []
