@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from pagefile.content import GENESIS, Action, chain, digest_of, name_digest, unpack
 from pagefile.engine import DOCUMENT, LOG, Engine, RawCommit, Row, Stream
 from pagefile.records import Head, Problem, Report
@@ -76,8 +78,12 @@ class _Walk:
             self._problem(
                 commit.position, "the commit's digest does not follow from the one before"
             )
+        try:
+            entries = unpack(commit.manifest)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            self._problem(commit.position, "the commit's manifest cannot be read")
             return commit.digest
-        for ordinal, entry in enumerate(unpack(commit.manifest)):
+        for ordinal, entry in enumerate(entries):
             self._entry(commit, entry, ordinal)
         return commit.digest
 

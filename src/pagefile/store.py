@@ -55,6 +55,7 @@ from pagefile.transaction import Rehearsed
 #: The most that one call returns; page on for more.
 MOST_PER_READ = 10_000
 _UPDATE_ATTEMPTS = 1_000
+_SCRUB_LATER = "old pages are not overwritten yet, as asked: the next erase with scrub does it"
 
 
 class Store:
@@ -273,18 +274,28 @@ class Store:
 
     # Keeping
 
-    def erase(self, selector: Selector, *, dry_run: bool = False, timeout: float = 5.0) -> Receipt:
+    def erase(
+        self,
+        selector: Selector,
+        *,
+        dry_run: bool = False,
+        scrub: bool = True,
+        timeout: float = 5.0,
+    ) -> Receipt:
         """Remove content for good, in one commit; say what went, and how far.
 
-        `timeout` bounds the wait for readers that still hold old pages; if
-        they outlast it, the receipt says `logical` and what remains to do.
+        On a file, the last traces go when it is written anew, which takes time
+        in proportion to its size; to erase many users, pass scrub=False for all
+        but the last. `timeout` bounds the wait for others who hold old pages;
+        if they outlast it, the receipt says `logical` and what remains to do.
         """
         prepared = self._preparer.prepare_erasure(selector, rehearse=dry_run)
         try:
             sealed = self._committer.commit(self._tenant, prepared)
         except Rehearsed as rehearsed:
             return _receipt(None, rehearsed.wiped, ())
-        return _receipt(sealed.commit.position, sealed.erased, self._engine.scrub(timeout))
+        remaining = self._engine.scrub(timeout) if scrub else (_SCRUB_LATER,)
+        return _receipt(sealed.commit.position, sealed.erased, remaining)
 
     def verify(
         self, *, head: Head | None = None, progress: Callable[[int, int], None] | None = None

@@ -40,7 +40,7 @@ from pagefile.engines.sqlite_rows import (
 )
 from pagefile.engines.sqlite_transaction import SqliteTransaction
 from pagefile.engines.watch import Watch
-from pagefile.errors import PagefileError
+from pagefile.errors import PagefileError, Unavailable
 from pagefile.records import Durability, Problem, StreamKind
 from pagefile.transaction import apply
 
@@ -245,11 +245,16 @@ class SqliteEngine:
         return self._watch.until(lambda: self.head(tenant).position >= position, timeout)
 
     def scrub(self, timeout: float) -> tuple[str, ...]:
-        if self._file.truncate_journal(timeout):
-            return ()
+        try:
+            if self._file.rewrite(timeout):
+                return ()
+            reason = "another reader or writer is in the way"
+        except Unavailable as failure:
+            # The erasure itself is committed; only its last step is still to do.
+            reason = failure.fact
         return (
-            f"the journal {self._file.path}-wal still holds old pages for a reader or writer: "
-            "call erase again, or close the other handles",
+            f"old pages of {self._file.path} and its journal are not overwritten yet "
+            f"({reason}): the next erase does it",
         )
 
     def check(self, tenant: str) -> list[Problem]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from pagefile.engines.gate import Gate, waited_too_long
 from pagefile.engines.queries import load_migrations
 from pagefile.engines.sqlite_errors import translate
 from pagefile.engines.sqlite_rows import fetch
-from pagefile.errors import Forbidden, Invalid, Unsupported
+from pagefile.errors import Corrupt, Forbidden, Invalid, Unsupported
 from pagefile.records import Durability
 
 #: "PgFl": how a file says that it is ours.
@@ -169,23 +169,29 @@ class SqliteFile:
                     connection.close()
         except apsw.Error as error:
             raise translate(error, str(self.path)) from error
+        except UnicodeDecodeError as error:
+            raise Corrupt(
+                f"{self.path} holds text that is no text ({error})",
+                "stop writing and restore a copy",
+            ) from error
 
-    def truncate_journal(self, timeout: float) -> bool:
-        """Move the journal into the file and cut it to nothing; False if readers hold it."""
+    def rewrite(self, timeout: float) -> bool:
+        """Write the file anew and cut the journal to nothing; False if others are in the way.
+
+        Overwriting deleted rows is not enough: when a page was split, a copy of
+        what moved stays in the unused part of the old page. Only writing every
+        page anew leaves none of it.
+        """
         self.require_own_process()
         deadline = time.monotonic() + timeout
         connection = self._connect()
         try:
-            while True:
-                try:
-                    busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]
-                except apsw.BusyError:
-                    busy = 1
-                if not busy:
-                    return True
-                if time.monotonic() > deadline:
-                    return False
-                time.sleep(0.01)
+            self._gate.pass_through(deadline)
+            try:
+                done = _until(deadline, lambda: bool(fetch(connection, "VACUUM")) or True)
+            finally:
+                self._gate.leave()
+            return done and _until(deadline, lambda: _truncate_journal(connection))
         except apsw.Error as error:
             raise translate(error, str(self.path)) from error
         finally:
@@ -237,6 +243,23 @@ def _require_safe_library(version: str) -> None:
 
 def _pragma(connection: apsw.Connection, name: str) -> int:
     return int(fetch(connection, f"PRAGMA {name}")[0][0])
+
+
+def _truncate_journal(connection: apsw.Connection) -> bool:
+    return not fetch(connection, "PRAGMA wal_checkpoint(TRUNCATE)")[0][0]
+
+
+def _until(deadline: float, attempt: Callable[[], bool]) -> bool:
+    """Try until it works, or until the deadline; busy means try again."""
+    while True:
+        try:
+            if attempt():
+                return True
+        except apsw.BusyError:
+            pass
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
 
 
 def _sync_folder(folder: Path) -> None:

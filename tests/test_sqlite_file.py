@@ -1,0 +1,450 @@
+"""The SQLite file itself: opening, format, tampering, erased bytes, views, processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+import pagefile
+from pagefile import Append, Batch, Delete, Fork, Prune, Put, Selector
+from pagefile.store import Store
+from pagefile.testing.backend import FileBackend
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+def tell_a_story(store: Store) -> None:
+    """Something of everything, positions 1 to 8."""
+    store.commit(Batch([Append("a", "one", user="u"), Append("a", "two")]))
+    store.commit(Batch([Append("b", "three")]))
+    store.commit(Batch([Put("d", "first", keys={"k": 1})]))
+    store.commit(Batch([Put("d", "second", keys={"k": 2})]))
+    store.commit(Batch([Fork("c", "a", 1)]))
+    store.commit(Batch([Append("c", "four")]))
+    store.commit(Batch([Put("gone", 1)]))
+    store.commit(Batch([Delete("gone")]))
+
+
+@pytest.fixture
+def story(path: Path) -> Path:
+    with pagefile.open(path) as pf:
+        tell_a_story(pf.store)
+        assert pf.verify().problems == ()
+    return path
+
+
+def tamper(path: Path, *statements: str) -> None:
+    """Change the file behind the store's back."""
+    connection = apsw.Connection(str(path))
+    for statement in statements:
+        connection.execute(statement).fetchall()
+    connection.close()
+
+
+# Records carry the stream in their upper bits: 1 is log a, 2 log b, 3 document d, 4 fork c.
+TAMPERINGS: list[tuple[str, int, tuple[str, ...]]] = [
+    (
+        "a flipped body",
+        2,
+        ("UPDATE records SET body = CAST('\"thrEe\"' AS BLOB) WHERE id = 2 << 32",),
+    ),
+    ("a changed user", 1, ("UPDATE records SET partition = 2 WHERE id = 1 << 32",)),
+    ("a changed kind", 1, ("UPDATE records SET kind = 'x' WHERE id = 1 << 32",)),
+    ("a changed actor", 2, ("UPDATE records SET actor = 'x' WHERE id = 2 << 32",)),
+    (
+        "changed keys",
+        3,
+        ("UPDATE records SET keys = CAST('{\"k\":9}' AS BLOB) WHERE id = (3 << 32) + 1",),
+    ),
+    ("a changed type", 2, ("UPDATE records SET type = 'm:T' WHERE id = 2 << 32",)),
+    ("a changed time", 2, ("UPDATE records SET time_us = time_us + 1 WHERE id = 2 << 32",)),
+    ("a changed commit time", 4, ("UPDATE commits SET time_us = 5 WHERE id = (1 << 40) + 4",)),
+    ("a dropped record", 2, ("DELETE FROM records WHERE id = 2 << 32",)),
+    (
+        "a record dressed up as erased",
+        2,
+        ("UPDATE records SET body = NULL, salt = NULL WHERE id = 2 << 32",),
+    ),
+    ("a dropped commit", 3, ("DELETE FROM commits WHERE id = (1 << 40) + 3",)),
+    (
+        "two swapped records",
+        1,
+        (
+            "UPDATE records SET id = -1 WHERE id = 1 << 32",
+            "UPDATE records SET id = 1 << 32 WHERE id = (1 << 32) + 1",
+            "UPDATE records SET id = (1 << 32) + 1 WHERE id = -1",
+        ),
+    ),
+    (
+        "two swapped commits",
+        3,
+        (
+            "UPDATE commits SET id = -1 WHERE id = (1 << 40) + 3",
+            "UPDATE commits SET id = (1 << 40) + 3 WHERE id = (1 << 40) + 4",
+            "UPDATE commits SET id = (1 << 40) + 4 WHERE id = -1",
+        ),
+    ),
+    ("a renamed log", 2, ("UPDATE streams SET name = 'z' WHERE id = 2",)),
+    ("a moved fork point", 5, ("UPDATE streams SET base_at = 2 WHERE id = 4",)),
+    ("a renamed fork", 5, ("UPDATE streams SET name = 'z' WHERE id = 4",)),
+    ("an undone deletion", 8, ("UPDATE records SET action = 2 WHERE action = 3",)),
+    (
+        "a forged entry at the end",
+        2,
+        (
+            "INSERT INTO records SELECT id + 1, position, ordinal, time_us, action, partition,"
+            " kind, actor, sources, keys, tenant_keys, type, body, salt FROM records"
+            " WHERE id = 2 << 32",
+        ),
+    ),
+    ("a dropped stream", 2, ("DELETE FROM streams WHERE id = 2",)),
+]
+
+
+@pytest.mark.parametrize(
+    ("position", "statements"),
+    [pytest.param(position, how, id=name) for name, position, how in TAMPERINGS],
+)
+def test_verify_names_the_position_of_any_change(
+    story: Path, position: int, statements: tuple[str, ...]
+) -> None:
+    tamper(story, *statements)
+    with pagefile.open(story) as pf:
+        problems = pf.verify().problems
+
+    assert problems
+    assert min(p.position for p in problems if p.position is not None) == position
+
+
+def test_a_cut_off_tail_is_found_against_a_head_kept_elsewhere(story: Path) -> None:
+    with pagefile.open(story) as pf:
+        kept = pf.store.head()
+    tamper(
+        story,
+        "DELETE FROM records WHERE position >= 7",
+        "DELETE FROM commits WHERE (id & 0xFFFFFFFFFF) >= 7",
+        "DELETE FROM streams WHERE created >= 7",
+    )
+    with pagefile.open(story) as pf:
+        alone, against = pf.verify(), pf.verify(head=kept)
+
+    assert alone.problems == ()
+    assert [p.position for p in against.problems] == [7]
+
+
+def test_a_rewritten_chain_is_found_against_a_head_kept_elsewhere(path: Path) -> None:
+    with pagefile.open(path) as pf:
+        pf.store.commit(Batch([Append("a", "original")]))
+        kept = pf.store.head()
+    path.unlink()
+    with pagefile.open(path) as pf:
+        pf.store.commit(Batch([Append("a", "forged")]))
+        report = pf.verify(head=kept)
+
+    assert [p.position for p in report.problems] == [1]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM streams WHERE id = 2",
+        "DELETE FROM records WHERE id = (3 << 32) + 2",
+        "DELETE FROM holdings",
+        "UPDATE tenants SET logs = 9",
+        "UPDATE tenants SET documents = 9",
+    ],
+)
+def test_check_finds_structures_that_disagree(story: Path, statement: str) -> None:
+    tamper(story, statement)
+    with pagefile.open(story) as pf:
+        problems = pf.check().problems
+
+    assert problems
+
+
+def files_of(path: Path) -> bytes:
+    return b"".join(
+        Path(f"{path}{suffix}").read_bytes()
+        for suffix in ("", "-wal", "-shm", "-gate")
+        if Path(f"{path}{suffix}").exists()
+    )
+
+
+SECRET = "correct horse battery staple"
+
+
+def store_secrets(store: Store, marker: Callable[[int], str]) -> None:
+    """Secrets in bodies, keys, names, kinds, actors and sources, amid much else."""
+    for i in range(60):
+        text = marker(i)
+        store.commit(
+            Batch(
+                [
+                    Append(
+                        "shared",
+                        {"text": text * (1 + i % 40), "i": i},
+                        user="alice",
+                        keys={"words": text},
+                        actor=f"actor {text}",
+                        sources=(f"source {text}",),
+                    ),
+                    Append("shared", {"harmless": "x" * (i * 37 % 900)}, user="bob"),
+                    Put(f"profile {text}", text, user="alice", keys={"k": text}, kind=text),
+                ]
+            )
+        )
+        if i % 5 == 0:
+            store.commit(Batch([Put("profile", [text] * 300, user="alice", keys={"k": text})]))
+
+
+def test_erased_text_is_in_none_of_the_files(path: Path) -> None:
+    with pagefile.open(path) as pf:
+        store_secrets(pf.store, lambda i: f"{SECRET} {i}")
+        before = files_of(path).count(SECRET.encode())
+        receipt = pf.store.erase(Selector(user="alice"))
+        left = files_of(path).count(SECRET.encode())
+        problems = pf.verify().problems + pf.check().problems
+
+        assert before > 100
+        assert (left, receipt.level, receipt.remaining, problems) == (0, "bytes", (), ())
+    assert files_of(path).count(SECRET.encode()) == 0
+
+
+def test_pruned_text_is_overwritten_in_the_file(path: Path) -> None:
+    with pagefile.open(path) as pf:
+        pf.store.commit(Batch([Append("a", f"{SECRET} {i}") for i in range(200)]))
+        pf.store.commit(Batch([Prune(before=200, log="a")]))
+        pf.store.erase(Selector(log="a"))
+    tamper(path, "PRAGMA wal_checkpoint(TRUNCATE)")
+
+    assert files_of(path).count(SECRET.encode()) == 0
+
+
+def test_an_old_reader_makes_the_receipt_say_so(path: Path) -> None:
+    with pagefile.open(path) as pf:
+        pf.store.commit(Batch([Append("a", SECRET, user="u")]))
+        reader = apsw.Connection(str(path))
+        reader.execute("BEGIN").fetchall()
+        reader.execute("SELECT count(*) FROM records").fetchall()
+        early = pf.store.erase(Selector(user="u"), timeout=0.05)
+        reader.close()
+        pf.store.commit(Batch([Append("b", 1, user="v")]))
+        later = pf.store.erase(Selector(user="v"))
+
+    assert (early.level, len(early.remaining), later.level) == ("logical", 1, "bytes")
+    assert files_of(path).count(SECRET.encode()) == 0
+
+
+def test_people_can_read_the_file_with_plain_sql(story: Path) -> None:
+    connection = apsw.Connection(str(story))
+    entries = connection.execute('SELECT log, "index", user, body FROM entries').fetchall()
+    documents = connection.execute("SELECT document, version, body FROM documents").fetchall()
+    commits = connection.execute("SELECT tenant, position FROM commit_log").fetchall()
+    connection.close()
+
+    assert entries == [
+        ("a", 0, "u", '"one"'),
+        ("a", 1, None, '"two"'),
+        ("b", 0, None, '"three"'),
+        ("c", 1, None, '"four"'),
+    ]
+    assert documents == [("d", 2, '"second"')]
+    assert commits == [("default", n) for n in range(1, 9)]
+
+
+def _no_folder(path: Path) -> Path:
+    return path.parent / "missing" / "store.db"
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def _text_file(path: Path) -> Path:
+    path.write_text("This is a diary, not a database. " * 200)
+    return path
+
+
+def _others_database(path: Path) -> Path:
+    tamper(path, "CREATE TABLE theirs (x)")
+    return path
+
+
+def _newer_format(path: Path) -> Path:
+    pagefile.open(path).close()
+    tamper(path, "PRAGMA user_version = 99")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("prepare", "error", "words"),
+    [
+        (_no_folder, pagefile.Invalid, "mkdir"),
+        (_folder, pagefile.Invalid, "is a folder"),
+        (_text_file, pagefile.Invalid, "not a database"),
+        (_others_database, pagefile.Invalid, "another program"),
+        (_newer_format, pagefile.Unsupported, "upgrade Pagefile"),
+    ],
+)
+def test_a_file_that_cannot_be_ours_is_refused_and_left_alone(
+    path: Path, prepare: Callable[[Path], Path], error: type[Exception], words: str
+) -> None:
+    target = prepare(path)
+    before = target.read_bytes() if target.is_file() else None
+    with pytest.raises(error, match=words):
+        pagefile.open(target)
+
+    assert (target.read_bytes() if target.is_file() else None) == before
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become a user without rights")
+def test_a_read_only_file_is_refused_with_the_reason() -> None:
+    """In a forked child that gives up its rights: to root every file is writable."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        path = Path(folder) / "store.db"
+        pagefile.open(path).close()
+        os.chmod(folder, 0o755)
+        for file in Path(folder).iterdir():
+            file.chmod(0o444)
+        said = _said_by_a_stranger(path)
+
+    assert said.startswith("forbidden")
+
+
+def _said_by_a_stranger(path: Path) -> str:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = "nothing"
+        try:
+            os.setuid(65534)
+            pagefile.open(path)
+        except pagefile.PagefileError as error:
+            said = f"{error.code} {error}"
+        finally:
+            os.write(writing, said.encode())
+            os._exit(0)
+    os.waitpid(child, 0)
+    return os.read(reading, 1000).decode()
+
+
+@pytest.mark.parametrize("version", ["3.40.1", "3.51.2"])
+def test_a_library_with_the_wal_reset_bug_is_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: version)
+    with pytest.raises(pagefile.Unsupported, match="can lose pages"):
+        pagefile.open(path)
+
+    assert not path.exists()
+
+
+def test_a_damaged_file_gives_a_typed_error_or_an_honest_report(story: Path) -> None:
+    """Bytes are flipped all over the file; whatever happens, it is said with our words."""
+    original = story.read_bytes()
+    outcomes = set()
+    for at in range(100, len(original), len(original) // 150):
+        damaged = bytearray(original)
+        damaged[at] ^= 0xFF
+        for suffix in ("-wal", "-shm"):
+            Path(f"{story}{suffix}").unlink(missing_ok=True)
+        story.write_bytes(bytes(damaged))
+        outcomes.add(_look_at(story))
+
+    assert outcomes <= {"clean", "reported", "Corrupt", "Invalid", "Unavailable", "Unsupported"}
+    assert "reported" in outcomes or "Corrupt" in outcomes
+
+
+def _look_at(path: Path) -> str:
+    try:
+        with pagefile.open(path) as pf:
+            problems = pf.verify().problems + pf.check().problems
+            for log in "abc":
+                pf.store.read(log)
+            return "reported" if problems else "clean"
+    except pagefile.PagefileError as error:
+        return type(error).__name__
+
+
+def test_a_handle_used_in_a_forked_child_is_refused(path: Path) -> None:
+    pf = pagefile.open(path)
+    pf.store.commit(Batch([Append("a", 1)]))
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = "nothing"
+        try:
+            pf.store.commit(Batch([Append("a", 2)]))
+        except pagefile.Forbidden as error:
+            said = error.next_step
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    said = os.read(reading, 1000).decode()
+    pf.store.commit(Batch([Append("a", 3)]))
+
+    assert said == "call pagefile.open again in the child"
+    assert [e.value for e in pf.store.read("a")] == [1, 3]
+    pf.close()
+
+
+def test_a_closed_handle_says_so(path: Path) -> None:
+    pf = pagefile.open(path)
+    pf.close()
+    pf.close()
+    with pytest.raises(pagefile.Forbidden, match="closed"):
+        pf.store.read("a")
+
+
+def test_sixteen_processes_can_create_the_same_file_at_once(path: Path) -> None:
+    code = (
+        "import sys, pagefile; from pagefile import *\n"
+        "with pagefile.open(sys.argv[1]) as pf:"
+        " print(pf.store.commit(Batch([Append('a', 1)])).position)"
+    )
+    command = [sys.executable, "-c", code, str(path)]
+    runs = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(16)]
+    positions = sorted(int(run.communicate(timeout=120)[0]) for run in runs)
+
+    assert positions == list(range(1, 17))
+    assert FileBackend(str(path)).finish() == []
+
+
+def test_tenants_are_listed_by_the_admin_handle_only(path: Path) -> None:
+    with pagefile.Admin(str(path)) as admin:
+        for tenant in ("beta", "alpha"):
+            admin.open(tenant).store.commit(Batch([Append("a", tenant)]))
+        names = admin.tenants()
+
+    assert names == ["alpha", "beta"]
+    assert not hasattr(pagefile.Pagefile, "tenants")
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "error"),
+    [
+        ("", {}, pagefile.Invalid),
+        ("a\x00b", {}, pagefile.Invalid),
+        ("mongodb://x", {}, pagefile.Unsupported),
+        ("memory:", {"durability": "power"}, pagefile.Unsupported),
+        ("memory:", {"tenant": ""}, pagefile.Invalid),
+        ("memory:", {"tenant": "a\nb"}, pagefile.Invalid),
+    ],
+)
+def test_what_cannot_be_opened_is_refused(
+    url: str, options: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        pagefile.open(url, **options)
