@@ -13,13 +13,15 @@ import asyncio
 import functools
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from pagefile import handle
 from pagefile.records import Durability
 from pagefile.store import Store
+
+__all__ = ["AsyncPagefile", "AsyncStore", "derive", "open"]
 
 _TWIN = "_async"
 
@@ -97,7 +99,7 @@ class _Opening:
         self._opened = AsyncPagefile(await asyncio.to_thread(self._opening))
         return self._opened
 
-    def __await__(self) -> Any:
+    def __await__(self) -> Generator[Any, None, AsyncPagefile]:
         return self._open().__await__()
 
     async def __aenter__(self) -> AsyncPagefile:

@@ -90,10 +90,13 @@ def decode(raw: bytes) -> KeyValue:
     parts: list[KeyPart] = []
     at = 0
     while at < len(raw):
-        part, at = _read_part(raw, at)
+        try:
+            part, at = _read_part(raw, at)
+        except (UnicodeDecodeError, OverflowError):
+            raise _damaged(at) from None
         parts.append(part)
     if not parts:
-        raise Corrupt("a stored key is empty", "run check(), then reindex")
+        raise _damaged(0)
     return parts[0] if len(parts) == 1 else tuple(parts)
 
 
@@ -111,4 +114,8 @@ def _read_part(raw: bytes, at: int) -> tuple[KeyPart, int]:
         if end != -1:
             content = raw[at + 1 : end].replace(_ESCAPED_NUL, _END)
             return (content.decode() if tag == _TEXT else content), end + 1
-    raise Corrupt(f"a stored key is damaged at byte {at}", "run check(), then reindex")
+    raise _damaged(at)
+
+
+def _damaged(at: int) -> Corrupt:
+    return Corrupt(f"a stored key is damaged at byte {at}", "stop writing and restore a copy")
