@@ -34,8 +34,9 @@ from pagefile.errors import (
     Unsupported,
 )
 from pagefile.handle import Admin, Options, Pagefile, open
+from pagefile.query import Query
 from pagefile.records import Change, Commit, Document, Entry, Head, Page, Receipt, Report, Stats
-from pagefile.store import Query, Store
+from pagefile.store import Store
 
 __version__ = "0.1.0"
 

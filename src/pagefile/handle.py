@@ -47,7 +47,7 @@ class Pagefile:
 
     def __init__(self, engine: Engine, committer: Committer, tenant: str, options: Options) -> None:
         preparer = Preparer(options.limits, options.clock, options.entropy)
-        preparer.check_text("tenant", tenant)
+        preparer.naming.check_text("tenant", tenant)
         self.tenant = tenant
         self.store = Store(engine, committer, preparer, tenant)
         self._owned: Admin | None = None

@@ -6,7 +6,6 @@ lock is taken. What depends on stored state is found in `transaction.py`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
@@ -41,13 +40,11 @@ from pagefile.engine import (
     Write,
 )
 from pagefile.errors import Invalid, LimitExceeded
+from pagefile.naming import REMEMBERED, Naming
 from pagefile.ordering import KeyValue
 
-_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _SALTS_AT_ONCE = 256
 _APPEND = Action.APPEND
-#: How many texts that passed are remembered; names repeat from commit to commit.
-_REMEMBERED = 4096
 
 #: Microseconds since 1970 UTC; the machine's, or a script's.
 Clock = Callable[[], int]
@@ -63,7 +60,7 @@ class Preparer:
         self._clock = clock
         self._entropy = entropy
         self._salts: list[bytes] = []
-        self._known_good: set[str] = set()
+        self.naming = Naming(limits.name_bytes)
         self._envelopes: dict[tuple[str | None, ...], bytes] = {}
         self._steps: dict[type, Callable[[Any, bytes], Write]] = {
             Put: self._put,
@@ -104,8 +101,8 @@ class Preparer:
         fresh = not batch.key
         if fresh:
             batch.key = self._made_key()
-        elif batch.key not in self._known_good:
-            self.check_text("key", batch.key)
+        elif batch.key not in self.naming.known_good:
+            self.naming.check_text("key", batch.key)
         return Prepared(batch.key, writes, when, self._limits, fresh)
 
     def _append_run(self, operations: Sequence[Any], start: int) -> Write:
@@ -115,8 +112,8 @@ class Preparer:
         """
         first: Append = operations[start]
         log, limit = first.log, first.limit
-        if log not in self._known_good:
-            self.check_text("log", log)
+        if log not in self.naming.known_good:
+            self.naming.check_text("log", log)
         if limit is not None:
             _whole_number("limit", limit)
         contents: list[Content] = []
@@ -154,7 +151,7 @@ class Preparer:
         log, user, kind, actor, type_name = common
         envelope = pack((_APPEND, log, user, kind, actor, sources, keys, b"", type_name))
         if not sources and not keys:
-            if len(self._envelopes) >= _REMEMBERED:
+            if len(self._envelopes) >= REMEMBERED:
                 self._envelopes.clear()
             self._envelopes[common] = envelope
         return envelope
@@ -193,38 +190,10 @@ class Preparer:
         write = Write(Action.ERASE, LOG, "", selector=selector, rehearse=rehearse)
         return Prepared(self._made_key(), (write,), (), self._limits, True)
 
-    def check_text(self, field: str, text: object, *, may_be_empty: bool = False) -> None:
-        """Refuse what would be unreadable, unbounded or ambiguous as a name."""
-        if not isinstance(text, str):
-            raise Invalid(field, f"is a {type(text).__name__}", "give a string")
-        if not text and not may_be_empty:
-            raise Invalid(field, "is empty", "give at least one character")
-        if found := _FORBIDDEN.search(text):
-            raise Invalid(
-                field,
-                f"holds the control character or surrogate U+{ord(found.group()):04X}",
-                "remove it",
-            )
-        if len(text.encode()) > self._limits.name_bytes:
-            raise Invalid(
-                field,
-                f"is {len(text.encode())} bytes long",
-                f"keep names within {self._limits.name_bytes} bytes",
-            )
-        if len(self._known_good) >= _REMEMBERED:
-            self._known_good.clear()
-        if text:  # The empty string is good in some places only.
-            self._known_good.add(text)
-
-    def check_user(self, user: object) -> None:
-        """None is the bucket of no user; the empty string would look like it and is refused."""
-        if user is not None and user not in self._known_good:
-            self.check_text("user", user)
-
     def index_key(self, scope: Scope, field: str, value: KeyValue) -> IndexKey:
         """One secondary key as bytes."""
-        if field not in self._known_good:
-            self.check_text("keys", field)
+        if field not in self.naming.known_good:
+            self.naming.check_text("keys", field)
         raw = ordering.encode(value, f"keys.{field}")
         if len(raw) > self._limits.key_bytes:
             raise Invalid(
@@ -236,7 +205,7 @@ class Preparer:
 
     def _made_key(self) -> str:
         """Unique, and growing with time so that an index of keys is written at its end."""
-        return f"{self._clock():014x}{self._salt().hex()}"
+        return (self._clock().to_bytes(8, "big") + self._salt()).hex()
 
     def _salt(self) -> bytes:
         try:
@@ -259,8 +228,8 @@ class Preparer:
         )
 
     def _put(self, op: Put, salt: bytes) -> Write:
-        if op.document not in self._known_good:
-            self.check_text("document", op.document)
+        if op.document not in self.naming.known_good:
+            self.naming.check_text("document", op.document)
         sources = self._check_envelope(op.user, op.kind, op.actor, op.sources)
         type_name, body = codec.encode(op.value)
         if len(body) > self._limits.entry_bytes:
@@ -284,22 +253,22 @@ class Preparer:
         )
 
     def _delete(self, op: Delete, salt: bytes) -> Write:
-        self.check_text("document", op.document)
-        self.check_text("actor", op.actor, may_be_empty=True)
+        self.naming.check_text("document", op.document)
+        self.naming.check_text("actor", op.actor, may_be_empty=True)
         content = Content(Action.DELETE, None, "", op.actor, (), b"", b"", "", b"", salt)
         return Write(
             Action.DELETE, DOCUMENT, op.document, (content,), (digest_of(op.document, content),)
         )
 
     def _fork(self, op: Fork, salt: bytes) -> Write:
-        self.check_text("log", op.log)
-        self.check_text("base", op.base)
+        self.naming.check_text("log", op.log)
+        self.naming.check_text("base", op.base)
         if op.at is not None and (not isinstance(op.at, int) or op.at < 0):
             raise Invalid("fork.at", f"{op.at!r} is not an index", "give 0 or more, or None")
         return Write(Action.FORK, LOG, op.log, base=op.base, number=op.at, salt=salt)
 
     def _drop(self, op: Drop, salt: bytes) -> Write:
-        self.check_text("log", op.log)
+        self.naming.check_text("log", op.log)
         return Write(Action.DROP, LOG, op.log)
 
     def _prune(self, op: Prune, salt: bytes) -> Write:
@@ -308,20 +277,20 @@ class Preparer:
         if not isinstance(op.before, int) or op.before < 0:
             raise Invalid("prune.before", f"{op.before!r} is not a number", "give 0 or more")
         kind, name = (LOG, op.log) if op.log is not None else (DOCUMENT, op.document)
-        self.check_text(kind, name)
+        self.naming.check_text(kind, name)
         assert name is not None
         return Write(Action.PRUNE, kind, name, number=op.before)
 
     def _check_envelope(
         self, user: str | None, kind: str, actor: str, sources: tuple[str, ...]
     ) -> tuple[str, ...]:
-        known = self._known_good
+        known = self.naming.known_good
         if user is not None and user not in known:
-            self.check_text("user", user)
+            self.naming.check_text("user", user)
         if kind and kind not in known:
-            self.check_text("kind", kind, may_be_empty=True)
+            self.naming.check_text("kind", kind, may_be_empty=True)
         if actor and actor not in known:
-            self.check_text("actor", actor, may_be_empty=True)
+            self.naming.check_text("actor", actor, may_be_empty=True)
         return self._sources(sources) if sources else ()
 
     def _sources(self, sources: tuple[str, ...]) -> tuple[str, ...]:
@@ -333,8 +302,8 @@ class Preparer:
                 next_step="point to fewer, or to a record that lists them",
             )
         for i, source in enumerate(sources):
-            if source not in self._known_good:
-                self.check_text(f"sources[{i}]", source)
+            if source not in self.naming.known_good:
+                self.naming.check_text(f"sources[{i}]", source)
         return tuple(sources)
 
     def _index(
@@ -372,7 +341,7 @@ class Preparer:
         )
 
     def _numbered(self, what: Any, field: str, name: object, number: object) -> Requirement:
-        self.check_text(field, name)
+        self.naming.check_text(field, name)
         return Requirement(what, str(name), _whole_number(f"when.{what}", number))
 
     def _keyed(
@@ -380,7 +349,7 @@ class Preparer:
     ) -> Requirement:
         everyone = user is ...
         if not everyone:
-            self.check_user(user)
+            self.naming.check_user(user)
         key = self.index_key("tenant" if everyone else "user", field, value)
         wanted = _whole_number(f"when.{what}", number)
         return Requirement(what, "", wanted, key, None if everyone else user)
@@ -399,10 +368,10 @@ class Preparer:
             raise Invalid("selector", "names a log and a document", "erase one, then the other")
         if named == (None, None) and (selector.first is not None or selector.last is not None):
             raise Invalid("selector", "bounds numbers of no stream", "name a log or a document")
-        self.check_user(selector.user)
+        self.naming.check_user(selector.user)
         for field, text in zip(("log", "document"), named, strict=True):
             if text is not None:
-                self.check_text(field, text)
+                self.naming.check_text(field, text)
         for field in ("first", "last", "before_us"):
             if (number := getattr(selector, field)) is not None:
                 _whole_number(f"selector.{field}", number)

@@ -9,12 +9,8 @@ together under one *position*, which grows by one with each commit of the tenant
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
-
-import msgspec
 
 from pagefile.audit import verify
 from pagefile.batch import Batch, Put, Selector, VersionIs
@@ -25,17 +21,15 @@ from pagefile.engine import (
     LOG,
     Engine,
     Hit,
-    KeyRange,
     Prepared,
     Row,
     Sealed,
     Stream,
-    Wiped,
 )
 from pagefile.errors import Conflict, Invalid, NotFound
 from pagefile.history import actions_of, length_at
-from pagefile.ordering import AFTER_EVERYTHING, KeyValue
 from pagefile.preparation import Preparer
+from pagefile.query import Finder, Query, cursor_text, place_of
 from pagefile.records import (
     Change,
     Commit,
@@ -47,10 +41,9 @@ from pagefile.records import (
     Report,
     Stats,
     StreamKind,
-    Touched,
 )
 from pagefile.repeats import require_same_content
-from pagefile.transaction import Rehearsed
+from pagefile.selection import Rehearsed, receipt_of
 
 #: The most that one call returns; page on for more.
 MOST_PER_READ = 10_000
@@ -100,7 +93,9 @@ class Store:
         self._engine = engine
         self._committer = committer
         self._preparer = preparer
+        self._naming = preparer.naming
         self._tenant = tenant
+        self._finder = Finder(engine, preparer, tenant)
 
     # Writing
 
@@ -162,7 +157,7 @@ class Store:
 
     def length(self, log: str, *, at: int | None = None) -> int:
         """How many entries the log has had, pruned and erased ones included; 0 if unknown."""
-        self._preparer.check_text("log", log)
+        self._naming.check_text("log", log)
         stream = self._engine.stream(self._tenant, LOG, log, self._position(at))
         if stream is None:
             return 0
@@ -182,7 +177,7 @@ class Store:
         At most `limit` of them, counted from `start`. Pruned entries are left
         out; erased ones show as such. An unknown log has no entries.
         """
-        self._preparer.check_text("log", log)
+        self._naming.check_text("log", log)
         limit = _bounded(limit)
         stream = self._engine.stream(self._tenant, LOG, log, self._position(at))
         if stream is None:
@@ -204,7 +199,7 @@ class Store:
         self, document: str, *, version: int | None = None, at: int | None = None
     ) -> Document | None:
         """The document now, at a version, or at a position; None when it is not there."""
-        self._preparer.check_text("document", document)
+        self._naming.check_text("document", document)
         stream = self._engine.stream(self._tenant, DOCUMENT, document, self._position(at))
         if stream is None:
             return None
@@ -218,7 +213,7 @@ class Store:
 
     def history(self, document: str, *, after: int = 0, limit: int = 100) -> list[Document]:
         """Versions after `after`, oldest first; pruned ones are left out."""
-        self._preparer.check_text("document", document)
+        self._naming.check_text("document", document)
         stream = self._engine.stream(self._tenant, DOCUMENT, document)
         if stream is None:
             return []
@@ -232,13 +227,13 @@ class Store:
         limit = _bounded(limit)
         at = self._position(at)
         hits: list[Hit] = []
-        for span in self._spans(query, at):
+        for span in self._finder.spans(query, at):
             hits += self._engine.find(self._tenant, span, limit + 1, at)
         if query.log is not None:
-            hits.sort(key=_place_of, reverse=query.reverse)
+            hits.sort(key=place_of, reverse=query.reverse)
         items = tuple(self._found(query, hit) for hit in hits[:limit])
         more = len(hits) > limit and limit > 0
-        return Page(items, _cursor_text(hits[limit - 1]) if more else None)
+        return Page(items, cursor_text(hits[limit - 1]) if more else None)
 
     def names(
         self, kind: StreamKind, *, prefix: str = "", after: str = "", limit: int = 100
@@ -246,8 +241,8 @@ class Store:
         """Names of living logs or documents, in order."""
         if kind not in (LOG, DOCUMENT):
             raise Invalid("kind", f"{kind!r} is no kind of stream", "use 'log' or 'document'")
-        self._preparer.check_text("prefix", prefix, may_be_empty=True)
-        self._preparer.check_text("after", after, may_be_empty=True)
+        self._naming.check_text("prefix", prefix, may_be_empty=True)
+        self._naming.check_text("after", after, may_be_empty=True)
         return self._engine.names(self._tenant, kind, prefix, after, _bounded(limit))
 
     def changes(self, since: int = 0, *, limit: int = 1_000) -> list[Change]:
@@ -293,9 +288,9 @@ class Store:
         try:
             sealed = self._committer.commit(self._tenant, prepared)
         except Rehearsed as rehearsed:
-            return _receipt(None, rehearsed.wiped, ())
+            return receipt_of(None, rehearsed.wiped, ())
         remaining = self._engine.scrub(timeout) if scrub else (_SCRUB_LATER,)
-        return _receipt(sealed.commit.position, sealed.erased, remaining)
+        return receipt_of(sealed.commit.position, sealed.erased, remaining)
 
     def verify(
         self, *, head: Head | None = None, progress: Callable[[int, int], None] | None = None
@@ -365,46 +360,6 @@ class Store:
         segments.reverse()
         return segments
 
-    def _spans(self, query: Query, at: int | None) -> Iterator[KeyRange]:
-        low, high = self._bounds(query)
-        after = _cursor_place(query.cursor) if query.cursor is not None else None
-        if query.log is None:
-            if not query.everyone:
-                self._preparer.check_user(query.user)
-            owner = None if query.everyone else query.user
-            yield KeyRange(
-                "tenant" if query.everyone else "user",
-                owner,
-                query.field,
-                low,
-                high,
-                after,
-                query.reverse,
-            )
-            return
-        self._preparer.check_text("log", query.log)
-        stream = self._engine.stream(self._tenant, LOG, query.log, at)
-        below: int | None = None
-        above = stream.pruned if stream is not None else 0
-        while stream is not None:
-            yield KeyRange(
-                "log", stream.oid, query.field, low, high, after, query.reverse, above, below
-            )
-            below = stream.base_at if below is None else min(below, stream.base_at)
-            stream = self._engine.stream_number(self._tenant, stream.base) if stream.base else None
-
-    def _bounds(self, query: Query) -> tuple[bytes, bytes]:
-        key = self._preparer.index_key
-        if query.value is not None:
-            exact = key("user", query.field, query.value).value
-            return exact, exact + (AFTER_EVERYTHING if query.prefix else b"\x00")
-        self._preparer.check_text("field", query.field)
-        low = b"" if query.low is None else key("user", query.field, query.low).value
-        high = (
-            AFTER_EVERYTHING if query.high is None else key("user", query.field, query.high).value
-        )
-        return low, high
-
     def _found(self, query: Query, hit: Hit) -> Entry | Document:
         owner = self._engine.stream_number(self._tenant, hit.oid)
         if owner is None:
@@ -412,27 +367,6 @@ class Store:
         if owner.kind == DOCUMENT:
             return _document(owner.name, hit.row)
         return _entry(query.log or owner.name, owner.name, hit.row)
-
-
-class Query(msgspec.Struct, frozen=True):
-    """What `find` looks for: one `value`, or a range `low <= value < high`.
-
-    With `prefix`, a tuple `value` also finds the tuples that begin with it.
-    `log` looks inside one log, its shared entries included; otherwise the
-    query is for one `user` (None: nobody's), or with `everyone` for the whole
-    tenant, where it finds documents that declared `tenant_keys`.
-    """
-
-    field: str
-    value: KeyValue | None = None
-    low: KeyValue | None = None
-    high: KeyValue | None = None
-    prefix: bool = False
-    user: str | None = None
-    everyone: bool = False
-    log: str | None = None
-    cursor: str | None = None
-    reverse: bool = False
 
 
 def _bounded(limit: int) -> int:
@@ -462,30 +396,3 @@ def _entry(log: str, origin: str, row: Row) -> Entry:
 
 def _document(name: str, row: Row) -> Document:
     return Document(row.position, row.time_us, row.content, name, row.number)
-
-
-def _place_of(hit: Hit) -> tuple[bytes, int, int]:
-    return hit.value, hit.row.position, hit.row.ordinal
-
-
-def _cursor_text(hit: Hit) -> str:
-    return base64.urlsafe_b64encode(msgspec.msgpack.encode(_place_of(hit))).decode()
-
-
-def _cursor_place(cursor: str) -> tuple[bytes, int, int]:
-    try:
-        raw = base64.urlsafe_b64decode(cursor.encode())
-        return msgspec.msgpack.decode(raw, type=tuple[bytes, int, int])
-    except (binascii.Error, msgspec.DecodeError, ValueError):
-        raise Invalid("cursor", "was not made by find", "pass a page's cursor unchanged") from None
-
-
-def _receipt(position: int | None, wiped: tuple[Wiped, ...], remaining: tuple[str, ...]) -> Receipt:
-    return Receipt(
-        position,
-        tuple(Touched("erase", run.stream, run.name, run.first, run.last) for run in wiped),
-        sum(run.records for run in wiped),
-        sum(run.size_bytes for run in wiped),
-        "logical" if remaining else "bytes",
-        remaining,
-    )

@@ -13,7 +13,7 @@ from functools import partial
 
 import msgspec
 
-from pagefile.batch import Selector
+from pagefile.conditions import log_is_full, require
 from pagefile.content import Action, chain, name_digest, pack, unpack
 from pagefile.engine import (
     DOCUMENT,
@@ -22,7 +22,6 @@ from pagefile.engine import (
     Limits,
     Prepared,
     RawCommit,
-    Requirement,
     Row,
     Sealed,
     Stream,
@@ -32,16 +31,9 @@ from pagefile.engine import (
 )
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, PagefileError
 from pagefile.records import StreamKind
+from pagefile.selection import Rehearsed, candidates, is_whole_stream, matches, runs_of
 
 ManifestEntry = tuple[int | bytes, ...]
-
-
-class Rehearsed(PagefileError):
-    """Not a failure: an erasure that stored nothing, as asked or for want of a match."""
-
-    def __init__(self, wiped: tuple[Wiped, ...]) -> None:
-        super().__init__("nothing was erased")
-        self.wiped = wiped
 
 
 class _Draft(msgspec.Struct, gc=False):
@@ -51,8 +43,6 @@ class _Draft(msgspec.Struct, gc=False):
     position: int
     time_us: int
     limits: Limits
-    #: Whether an operation after this one could still be refused.
-    several: bool
     additions: list[tuple[Stream, list[Row], Sequence[Sequence[IndexKey]]]] = []
     manifest: list[ManifestEntry] = []
     indexes: list[int] = []
@@ -71,12 +61,14 @@ def apply(tx: Transaction, batch: Prepared, now_us: int) -> Sealed:
     if not batch.fresh and (earlier := tx.earlier(batch.key)) is not None:
         return repeat_of(earlier)
     for requirement in batch.when:
-        _require(tx, requirement)
+        require(tx, requirement)
     head = tx.head
     position = head.position + 1
     # The store's clock never runs backwards, whatever the machine's does.
     time_us = now_us if now_us > head.time_us else head.time_us
-    draft = _Draft(tx, position, time_us, batch.limits, len(batch.writes) > 1)
+    if len(batch.writes) == 1 and (sealed := _append_alone(tx, batch, position, time_us)):
+        return sealed
+    draft = _Draft(tx, position, time_us, batch.limits)
     try:
         for write in batch.writes:
             _PLANS[write.action](draft, write)
@@ -88,14 +80,68 @@ def apply(tx: Transaction, batch: Prepared, now_us: int) -> Sealed:
         tx.add(stream, rows, keys)
     for step in draft.finish:
         step()
-    manifest = pack(draft.manifest)
-    digest = chain(head.digest, position, time_us, manifest)
+    commit = _seal(tx, batch.key, position, time_us, draft.manifest)
+    return Sealed(commit, tuple(draft.indexes), tuple(draft.versions), False, draft.erased)
+
+
+def _append_alone(tx: Transaction, batch: Prepared, position: int, time_us: int) -> Sealed | None:
+    """Appends to one log that exists: most commits there are, and nothing to take back.
+
+    The same steps as for any batch, without the draft; None when it is another.
+    """
+    write = batch.writes[0]
+    if write.action != Action.APPEND:
+        return None
+    stream = tx.stream(LOG, write.name)
+    if stream is None or stream.dropped:
+        return None
+    first, end = stream.length, stream.length + len(write.contents)
+    _require_room(write, batch.limits, end)
+    stream.length = end
+    rows, manifest = _numbered(write, stream.oid, first, 0, position, time_us)
+    tx.add(stream, rows, write.keys)
+    commit = _seal(tx, batch.key, position, time_us, manifest)
+    return Sealed(commit, tuple(range(first, end)), ())
+
+
+def _require_room(write: Write, limits: Limits, end: int) -> None:
+    limit = limits.log_entries
+    if write.limit is not None and write.limit < limit:
+        limit = write.limit
+    if end > limit:
+        raise log_is_full(write.name, limit, end)
+
+
+def _numbered(
+    write: Write, oid: int, first: int, ordinal: int, position: int, time_us: int
+) -> tuple[list[Row], list[ManifestEntry]]:
+    """The rows of a run of appends and what the manifest says of them."""
+    action, contents, digests = write.action, write.contents, write.digests
+    if len(contents) == 1:
+        rows = [Row(first, position, ordinal, time_us, action, contents[0])]
+        return rows, [(action, oid, first, digests[0])]
+    shift = ordinal - first
+    numbers = range(first, first + len(contents))
+    rows = [
+        Row(number, position, number + shift, time_us, action, content)
+        for number, content in zip(numbers, contents, strict=True)
+    ]
+    return rows, [
+        (action, oid, number, digest) for number, digest in zip(numbers, digests, strict=True)
+    ]
+
+
+def _seal(
+    tx: Transaction, key: str, position: int, time_us: int, entries: list[ManifestEntry]
+) -> RawCommit:
+    head = tx.head
+    manifest = pack(entries)
+    head.digest = digest = chain(head.digest, position, time_us, manifest)
     head.position = position
     head.time_us = time_us
-    head.digest = digest
-    commit = RawCommit(position, time_us, batch.key, manifest, digest)
+    commit = RawCommit(position, time_us, key, manifest, digest)
     tx.seal(commit)
-    return Sealed(commit, tuple(draft.indexes), tuple(draft.versions), False, draft.erased)
+    return commit
 
 
 def repeat_of(commit: RawCommit) -> Sealed:
@@ -108,88 +154,6 @@ def repeat_of(commit: RawCommit) -> Sealed:
         elif entry[0] in (Action.PUT, Action.DELETE):
             versions.append(int(entry[2]))
     return Sealed(commit, tuple(indexes), tuple(versions), True)
-
-
-def _require(tx: Transaction, need: Requirement) -> None:
-    if need.what in ("version", "absent"):
-        _require_version(tx, need)
-    elif need.what in ("length", "below"):
-        _require_length(tx, need)
-    else:
-        _require_key(tx, need)
-
-
-def _require_version(tx: Transaction, need: Requirement) -> None:
-    stream = tx.stream(DOCUMENT, need.name)
-    current = stream.length if stream is not None else 0
-    if need.what == "absent":
-        if stream is not None and not stream.deleted:
-            raise Conflict(
-                f"document {need.name!r} exists at version {current}",
-                "read it, or choose another name",
-                target=need.name,
-                expected=0,
-                current=current,
-            )
-    elif current != need.number:
-        raise Conflict(
-            f"document {need.name!r} is at version {current}, not {need.number}",
-            "read it again, then retry",
-            target=need.name,
-            expected=need.number,
-            current=current,
-        )
-
-
-def _require_length(tx: Transaction, need: Requirement) -> None:
-    stream = tx.stream(LOG, need.name)
-    current = stream.length if stream is not None else 0
-    if need.what == "below":
-        if current >= need.number:
-            raise _log_is_full(need.name, need.number, current + 1)
-    elif current != need.number:
-        raise Conflict(
-            f"log {need.name!r} has {current} entries, not {need.number}",
-            f"read from {min(need.number, current)} to see what was added, then append again",
-            target=need.name,
-            expected=need.number,
-            current=current,
-        )
-
-
-def _require_key(tx: Transaction, need: Requirement) -> None:
-    key = need.key
-    assert key is not None
-    if need.what == "count":
-        found = tx.count(key, need.user, need.number)
-        if found >= need.number:
-            raise LimitExceeded(
-                f"the number of records under {key.field!r}",
-                limit=need.number,
-                wanted=found + 1,
-                next_step="remove one, or raise the limit",
-            )
-        return
-    # What an erasure took away left no trace of its keys, so it counts as a
-    # change of every key: the caller re-reads and comes again.
-    last = max(tx.last_change(key, need.user), tx.head.last_erase)
-    if last > need.number:
-        raise Conflict(
-            f"records under {key.field!r} changed at position {last}, after {need.number}",
-            "read them again, then retry with the newer position",
-            target=key.field,
-            expected=need.number,
-            current=last,
-        )
-
-
-def _log_is_full(name: str, limit: int, wanted: int) -> LimitExceeded:
-    return LimitExceeded(
-        f"the number of entries in log {name!r}",
-        limit=limit,
-        wanted=wanted,
-        next_step="fork it, start another log, or raise the limit",
-    )
 
 
 def _living(draft: _Draft, kind: StreamKind, name: str) -> Stream | None:
@@ -231,39 +195,17 @@ def _create(
 
 
 def _plan_append(draft: _Draft, write: Write) -> None:
-    stream = draft.tx.stream(LOG, write.name)
-    if stream is None or stream.dropped:
-        stream = _living(draft, LOG, write.name) or _create(draft, write, draft.limits.logs)
-    contents = write.contents
-    index = stream.length
-    end = index + len(contents)
-    limit = draft.limits.log_entries
-    if write.limit is not None and write.limit < limit:
-        limit = write.limit
-    if end > limit:
-        raise _log_is_full(write.name, limit, end)
+    stream = _living(draft, LOG, write.name) or _create(draft, write, draft.limits.logs)
+    first, end = stream.length, stream.length + len(write.contents)
+    _require_room(write, draft.limits, end)
     stream.length = end
-    if draft.several:
-        draft.undo.append(partial(setattr, stream, "length", index))
-    oid, position, time_us, manifest = stream.oid, draft.position, draft.time_us, draft.manifest
-    # Each operation has its own place in the commit; only records come before.
-    ordinal = len(manifest)
-    if end - index == 1:
-        rows = [Row(index, position, ordinal, time_us, Action.APPEND, contents[0])]
-        manifest.append((Action.APPEND, oid, index, write.digests[0]))
-        draft.indexes.append(index)
-    else:
-        numbers = range(index, end)
-        rows = [
-            Row(number, position, ordinal + number - index, time_us, Action.APPEND, content)
-            for number, content in zip(numbers, contents, strict=True)
-        ]
-        manifest += [
-            (Action.APPEND, oid, number, digest)
-            for number, digest in zip(numbers, write.digests, strict=True)
-        ]
-        draft.indexes += numbers
+    draft.undo.append(partial(setattr, stream, "length", first))
+    # Each operation has its own place in the commit: its number in the manifest.
+    ordinal = len(draft.manifest)
+    rows, entries = _numbered(write, stream.oid, first, ordinal, draft.position, draft.time_us)
     draft.additions.append((stream, rows, write.keys))
+    draft.manifest += entries
+    draft.indexes += range(first, end)
 
 
 def _plan_put(draft: _Draft, write: Write) -> None:
@@ -388,18 +330,18 @@ def _plan_erase(draft: _Draft, write: Write) -> None:
     tx, selector = draft.tx, write.selector
     assert selector is not None
     wiped: list[Wiped] = []
-    for stream in _candidates(tx, selector):
+    for stream in candidates(tx, selector):
         rows = [row for row in tx.rows(stream) if row.content is not None]
-        doomed = [row for row in rows if _matches(row, selector)]
+        doomed = [row for row in rows if matches(row, selector)]
         if not doomed:
             continue
         # That a document was deleted says nothing about anybody: such a version
         # goes when nothing else is left, and its stream with it.
         markers = [row for row in rows if row.action == Action.DELETE]
-        is_whole = _is_whole(selector) and len(doomed) + len(markers) == len(rows)
+        is_whole = is_whole_stream(selector) and len(doomed) + len(markers) == len(rows)
         if is_whole:
             doomed = rows
-        wiped.extend(_runs(stream, doomed))
+        wiped.extend(runs_of(stream, doomed))
         if write.rehearse:
             continue
         tx.wipe(stream, doomed)
@@ -410,60 +352,6 @@ def _plan_erase(draft: _Draft, write: Write) -> None:
     tx.head.last_erase = draft.position
     draft.erased = tuple(wiped)
     draft.manifest.extend((Action.ERASE, run.oid, run.first, run.last) for run in wiped)
-
-
-def _candidates(tx: Transaction, selector: Selector) -> list[Stream]:
-    named: list[Stream] | None = None
-    if selector.log is not None:
-        named = tx.incarnations(LOG, selector.log)
-    elif selector.document is not None:
-        named = tx.incarnations(DOCUMENT, selector.document)
-    if selector.user is None and not selector.anonymous:
-        return named or []
-    holders = tx.holders(selector.user)
-    if named is None:
-        return holders
-    wanted = {stream.oid for stream in named}
-    return [stream for stream in holders if stream.oid in wanted]
-
-
-def _matches(row: Row, selector: Selector) -> bool:
-    content = row.content
-    if content is None or row.action == Action.DELETE:
-        return False
-    if (selector.user is not None or selector.anonymous) and content.user != selector.user:
-        return False
-    if selector.first is not None and row.number < selector.first:
-        return False
-    if selector.last is not None and row.number > selector.last:
-        return False
-    return selector.before_us is None or row.time_us < selector.before_us
-
-
-def _is_whole(selector: Selector) -> bool:
-    return selector.first is None and selector.last is None and selector.before_us is None
-
-
-def _runs(stream: Stream, rows: list[Row]) -> list[Wiped]:
-    """Neighbouring numbers joined, so that a million entries are one line of the receipt."""
-    runs: list[list[Row]] = []
-    for row in rows:
-        if runs and row.number == runs[-1][-1].number + 1:
-            runs[-1].append(row)
-        else:
-            runs.append([row])
-    return [
-        Wiped(
-            stream.kind,
-            stream.name,
-            stream.oid,
-            run[0].number,
-            run[-1].number,
-            len(run),
-            sum(len(row.content.body) for row in run if row.content is not None),
-        )
-        for run in runs
-    ]
 
 
 def _retire(draft: _Draft, stream: Stream) -> None:

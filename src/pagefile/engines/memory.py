@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from sortedcontainers import SortedDict
 
@@ -23,53 +22,17 @@ from pagefile.engine import (
     Prepared,
     RawCommit,
     Row,
-    Scope,
     Sealed,
     Stream,
     TenantHead,
-    index_keys,
 )
+from pagefile.engines.memory_index import KeyIndex
 from pagefile.errors import PagefileError
 from pagefile.records import Durability, Problem, StreamKind
 from pagefile.transaction import apply
 
-Owner = str | int | None
 #: How often, in commits, expired idempotency keys are swept out.
 _SWEEP_EVERY = 256
-
-
-class _Place(NamedTuple):
-    """Where a key's record is; sorts by (position, ordinal), the order of commits."""
-
-    position: int
-    ordinal: int
-    stream: Stream
-    number: int
-
-
-class _Bucket:
-    """The records under one key value: those it finds now, and those it found once."""
-
-    __slots__ = ("last_change", "live", "past")
-
-    def __init__(self) -> None:
-        self.live: list[_Place] = []
-        self.past: list[tuple[_Place, int]] = []
-        self.last_change = 0
-
-    def take_out(self, place: tuple[int, int]) -> _Place | None:
-        at = bisect_left(self.live, place)
-        if at < len(self.live) and self.live[at][:2] == place:
-            return self.live.pop(at)
-        return None
-
-    def seen_at(self, at: int | None) -> list[_Place]:
-        if at is None:
-            return self.live
-        then = [place for place, until in self.past if place.position <= at < until]
-        then += self.live[: bisect_right(self.live, (at, 1 << 62))]
-        then.sort(key=lambda place: place[:2])
-        return then
 
 
 class _Tenant:
@@ -85,7 +48,7 @@ class _Tenant:
         self.named: dict[tuple[StreamKind, str], list[Stream]] = {}
         self.held: dict[str | None, dict[int, Stream]] = {}
         self.children: dict[int, list[Stream]] = {}
-        self.index: dict[tuple[Scope, Owner, str], SortedDict[bytes, _Bucket]] = {}
+        self.keys = KeyIndex()
         self.log: list[RawCommit] = []
         self.used: dict[str, int] = {}
         #: Commits before this one (counted from 0) have lost their idempotency keys.
@@ -128,7 +91,7 @@ class _Tenant:
 
     def add(self, stream: Stream, rows: Sequence[Row], keys: Sequence[Sequence[IndexKey]]) -> None:
         if stream.kind == DOCUMENT and stream.rows:
-            self._retire_keys(stream, stream.rows[-1], rows[0].position)
+            self.keys.retire(stream, stream.rows[-1], rows[0].position)
         stream.rows += rows
         noted: object = self  # No user: the first row's is always looked up.
         for row in rows:
@@ -138,38 +101,8 @@ class _Tenant:
             if content.user is not noted:
                 noted = content.user
                 self.held.setdefault(content.user, {})[stream.oid] = stream
-        if keys:
-            self._add_keys(stream, rows, keys)
-
-    def _add_keys(
-        self, stream: Stream, rows: Sequence[Row], keys: Sequence[Sequence[IndexKey]]
-    ) -> None:
-        for row, row_keys in zip(rows, keys, strict=True):
-            assert row.content is not None
-            for key in row_keys:
-                bucket = self._bucket(key, stream, row.content.user)
-                bucket.live.append(_Place(row.position, row.ordinal, stream, row.number))
-                bucket.last_change = row.position
-
-    def _bucket(self, key: IndexKey, stream: Stream, user: str | None) -> _Bucket:
-        owner: Owner = stream.oid if key.scope == "log" else user if key.scope == "user" else None
-        values = self.index.get((key.scope, owner, key.field))
-        if values is None:
-            values = self.index[key.scope, owner, key.field] = SortedDict()
-        bucket: _Bucket | None = values.get(key.value)
-        if bucket is None:
-            bucket = values[key.value] = _Bucket()
-        return bucket
-
-    def _retire_keys(self, stream: Stream, row: Row, until: int) -> None:
-        if row.content is None:
-            return
-        for key in index_keys(stream.kind, row.content):
-            bucket = self._bucket(key, stream, row.content.user)
-            place = bucket.take_out((row.position, row.ordinal))
-            if place is not None:
-                bucket.past.append((place, until))
-            bucket.last_change = until
+        for row, row_keys in zip(rows, keys, strict=True) if keys else ():
+            self.keys.add(stream, row, row_keys)
 
     def drop(self, stream: Stream, *, forget_name: bool = False) -> None:
         if self.living[stream.kind].get(stream.name) is stream:
@@ -185,7 +118,7 @@ class _Tenant:
         )
         kept_from = max(stream.first, shared)
         for row in stream.rows[kept_from - stream.first : before - stream.first]:
-            self._remove_keys(stream, row)
+            self.keys.remove(stream, row)
             self.size_bytes -= len(row.content.body) if row.content is not None else 0
         if kept_from == stream.first:
             del stream.rows[: max(0, before - stream.first)]
@@ -209,7 +142,7 @@ class _Tenant:
     def wipe(self, stream: Stream, rows: Sequence[Row]) -> None:
         for row in rows:
             assert row.content is not None
-            self._remove_keys(stream, row)
+            self.keys.remove(stream, row)
             self.size_bytes -= len(row.content.body)
             stream.rows[row.number - stream.first] = Row(
                 row.number, row.position, row.ordinal, row.time_us, row.action, None
@@ -218,35 +151,13 @@ class _Tenant:
             if all(row.content is None or row.content.user != user for row in stream.rows):
                 del self.held[user][stream.oid]
 
-    def _remove_keys(self, stream: Stream, row: Row) -> None:
-        if row.content is None:
-            return
-        for key in index_keys(stream.kind, row.content):
-            bucket = self._bucket(key, stream, row.content.user)
-            bucket.take_out((row.position, row.ordinal))
-            bucket.past = [
-                (place, until)
-                for place, until in bucket.past
-                if place[:2] != (row.position, row.ordinal)
-            ]
-            if not bucket.live and not bucket.past:
-                owner: Owner = {"log": stream.oid, "user": row.content.user, "tenant": None}[
-                    key.scope
-                ]
-                del self.index[key.scope, owner, key.field][key.value]
-
     def count(self, key: IndexKey, user: str | None, most: int) -> int:
-        bucket = self._peek(key, user)
+        bucket = self.keys.under(key, user)
         return min(most, len(bucket.live)) if bucket is not None else 0
 
     def last_change(self, key: IndexKey, user: str | None) -> int:
-        bucket = self._peek(key, user)
+        bucket = self.keys.under(key, user)
         return bucket.last_change if bucket is not None else 0
-
-    def _peek(self, key: IndexKey, user: str | None) -> _Bucket | None:
-        owner = user if key.scope == "user" else None
-        bucket: _Bucket | None = self.index.get((key.scope, owner, key.field), {}).get(key.value)
-        return bucket
 
     def seal(self, commit: RawCommit) -> None:
         self.log.append(commit)
@@ -259,28 +170,6 @@ class _Tenant:
         while log[self.keys_from].time_us < expired_us:
             del self.used[log[self.keys_from].key]
             self.keys_from += 1
-
-    # Reads.
-
-    def hits(self, span: KeyRange, at: int | None) -> Iterator[Hit]:
-        values = self.index.get((span.scope, span.owner, span.field))
-        if values is None:
-            return
-        low, high = span.low, span.high
-        if span.after is not None:
-            low, high = (low, span.after[0]) if span.reverse else (span.after[0], high)
-        inclusive = (True, span.reverse and span.after is not None)
-        for value in values.irange(low, high, inclusive=inclusive, reverse=span.reverse):
-            places = values[value].seen_at(at)
-            for place in reversed(places) if span.reverse else places:
-                order = (value, place.position, place.ordinal)
-                if span.after is not None and (
-                    order >= span.after if span.reverse else order <= span.after
-                ):
-                    continue
-                if span.above <= place.number and (span.below is None or place.number < span.below):
-                    row = place.stream.rows[place.number - place.stream.first]
-                    yield Hit(value, place.stream.oid, row)
 
 
 class MemoryEngine:
@@ -353,7 +242,7 @@ class MemoryEngine:
 
     def find(self, tenant: str, span: KeyRange, limit: int, at: int | None) -> list[Hit]:
         with self._changed:
-            hits = self._tenant(tenant).hits(span, at)
+            hits = self._tenant(tenant).keys.hits(span, at)
             return [hit for hit, _ in zip(hits, range(limit), strict=False)]
 
     def names(
@@ -413,9 +302,5 @@ def _examine(tenant: _Tenant) -> Iterator[Problem]:
             yield Problem(
                 stream.created, f"stream {stream.oid} has {len(stream.rows)} rows, not {own}"
             )
-    for (scope, _, field), values in tenant.index.items():
-        for bucket in values.values():
-            for place in bucket.live:
-                row = place.stream.rows[place.number - place.stream.first]
-                if row.content is None or row.position != place.position:
-                    yield Problem(place.position, f"key {field!r} ({scope}) leads nowhere")
+    for place in tenant.keys.dead_ends():
+        yield Problem(place.position, f"a key of stream {place.stream.oid} leads nowhere")

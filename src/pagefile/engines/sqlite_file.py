@@ -42,19 +42,24 @@ class SqliteFile:
         self._readers: list[apsw.Connection] = []
         self._closed = False
         self._gate = _open_gate(path)
+        opened = False
         try:
-            self._gate.pass_through(time.monotonic() + lock_seconds)
-            try:
-                self._prepare_format()
-                self.writer = self._connect()
-            finally:
-                self._gate.leave()
+            self.writer = self._open_writer()
+            opened = True
         except apsw.Error as error:
-            self._gate.close()
             raise translate(error, str(path)) from error
-        except BaseException:
-            self._gate.close()
-            raise
+        finally:
+            if not opened:
+                self._gate.close()
+
+    def _open_writer(self) -> apsw.Connection:
+        """One process at a time: several may be creating the file at once."""
+        self._gate.pass_through(time.monotonic() + self.lock_seconds)
+        try:
+            self._prepare_format()
+            return self._connect()
+        finally:
+            self._gate.leave()
 
     def _connect(self) -> apsw.Connection:
         connection = apsw.Connection(str(self.path), vfs=self._vfs)

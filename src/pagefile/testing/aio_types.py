@@ -32,7 +32,8 @@ from pagefile.records import (
     Stats,
     StreamKind,
 )
-from pagefile.store import Query, Store
+from pagefile.query import Query
+from pagefile.store import Store
 """
 
 

@@ -30,7 +30,8 @@ from pagefile.batch import (
     VersionIs,
 )
 from pagefile.errors import Conflict, Invalid, NotFound, PagefileError
-from pagefile.store import Query, Store
+from pagefile.query import Query
+from pagefile.store import Store
 from pagefile.testing.backend import Backend
 
 ERASED = "«erased»"

@@ -1,0 +1,95 @@
+"""What a batch depends on, tested inside the commit."""
+
+from __future__ import annotations
+
+from pagefile.engine import DOCUMENT, LOG, Requirement, Transaction
+from pagefile.errors import Conflict, LimitExceeded
+
+
+def require(tx: Transaction, need: Requirement) -> None:
+    """Raise unless the condition holds.
+
+    Raises:
+        Conflict: a version, a length or a key is not as expected.
+        LimitExceeded: a count or a length is not below its limit.
+    """
+    if need.what in ("version", "absent"):
+        _require_version(tx, need)
+    elif need.what in ("length", "below"):
+        _require_length(tx, need)
+    else:
+        _require_key(tx, need)
+
+
+def _require_version(tx: Transaction, need: Requirement) -> None:
+    stream = tx.stream(DOCUMENT, need.name)
+    current = stream.length if stream is not None else 0
+    if need.what == "absent":
+        if stream is not None and not stream.deleted:
+            raise Conflict(
+                f"document {need.name!r} exists at version {current}",
+                "read it, or choose another name",
+                target=need.name,
+                expected=0,
+                current=current,
+            )
+    elif current != need.number:
+        raise Conflict(
+            f"document {need.name!r} is at version {current}, not {need.number}",
+            "read it again, then retry",
+            target=need.name,
+            expected=need.number,
+            current=current,
+        )
+
+
+def _require_length(tx: Transaction, need: Requirement) -> None:
+    stream = tx.stream(LOG, need.name)
+    current = stream.length if stream is not None else 0
+    if need.what == "below":
+        if current >= need.number:
+            raise log_is_full(need.name, need.number, current + 1)
+    elif current != need.number:
+        raise Conflict(
+            f"log {need.name!r} has {current} entries, not {need.number}",
+            f"read from {min(need.number, current)} to see what was added, then append again",
+            target=need.name,
+            expected=need.number,
+            current=current,
+        )
+
+
+def _require_key(tx: Transaction, need: Requirement) -> None:
+    key = need.key
+    assert key is not None
+    if need.what == "count":
+        found = tx.count(key, need.user, need.number)
+        if found >= need.number:
+            raise LimitExceeded(
+                f"the number of records under {key.field!r}",
+                limit=need.number,
+                wanted=found + 1,
+                next_step="remove one, or raise the limit",
+            )
+        return
+    # What an erasure took away left no trace of its keys, so it counts as a
+    # change of every key: the caller re-reads and comes again.
+    last = max(tx.last_change(key, need.user), tx.head.last_erase)
+    if last > need.number:
+        raise Conflict(
+            f"records under {key.field!r} changed at position {last}, after {need.number}",
+            "read them again, then retry with the newer position",
+            target=key.field,
+            expected=need.number,
+            current=last,
+        )
+
+
+def log_is_full(name: str, limit: int, wanted: int) -> LimitExceeded:
+    """The refusal of an entry too many."""
+    return LimitExceeded(
+        f"the number of entries in log {name!r}",
+        limit=limit,
+        wanted=wanted,
+        next_step="fork it, start another log, or raise the limit",
+    )

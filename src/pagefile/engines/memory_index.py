@@ -1,0 +1,138 @@
+"""Secondary keys in memory: sorted values, each with the records under it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from sortedcontainers import SortedDict
+
+from pagefile.engine import Hit, IndexKey, KeyRange, Row, Scope, Stream, index_keys
+
+Owner = str | int | None
+
+
+class Place(NamedTuple):
+    """Where a key's record is; sorts by (position, ordinal), the order of commits."""
+
+    position: int
+    ordinal: int
+    stream: Stream
+    number: int
+
+
+class Bucket:
+    """The records under one key value: those it finds now, and those it found once."""
+
+    __slots__ = ("last_change", "live", "past")
+
+    def __init__(self) -> None:
+        self.live: list[Place] = []
+        self.past: list[tuple[Place, int]] = []
+        self.last_change = 0
+
+    def take_out(self, place: tuple[int, int]) -> Place | None:
+        at = bisect_left(self.live, place)
+        if at < len(self.live) and self.live[at][:2] == place:
+            return self.live.pop(at)
+        return None
+
+    def seen_at(self, at: int | None) -> list[Place]:
+        if at is None:
+            return self.live
+        then = [place for place, until in self.past if place.position <= at < until]
+        then += self.live[: bisect_right(self.live, (at, 1 << 62))]
+        then.sort(key=lambda place: place[:2])
+        return then
+
+
+class KeyIndex:
+    """All secondary keys of one tenant."""
+
+    def __init__(self) -> None:
+        self._values: dict[tuple[Scope, Owner, str], SortedDict[bytes, Bucket]] = {}
+
+    def add(self, stream: Stream, row: Row, keys: Sequence[IndexKey]) -> None:
+        """The record stands under these keys from now on."""
+        assert row.content is not None
+        for key in keys:
+            bucket = self._bucket(key, stream, row.content.user)
+            bucket.live.append(Place(row.position, row.ordinal, stream, row.number))
+            bucket.last_change = row.position
+
+    def retire(self, stream: Stream, row: Row, until: int) -> None:
+        """The record's keys lead to it only for reads before `until`."""
+        if row.content is None:
+            return
+        for key in index_keys(stream.kind, row.content):
+            bucket = self._bucket(key, stream, row.content.user)
+            place = bucket.take_out((row.position, row.ordinal))
+            if place is not None:
+                bucket.past.append((place, until))
+            bucket.last_change = until
+
+    def remove(self, stream: Stream, row: Row) -> None:
+        """The record's keys lead nowhere, now or in the past."""
+        if row.content is None:
+            return
+        place = (row.position, row.ordinal)
+        for key in index_keys(stream.kind, row.content):
+            bucket = self._bucket(key, stream, row.content.user)
+            bucket.take_out(place)
+            bucket.past = [(old, until) for old, until in bucket.past if old[:2] != place]
+            if not bucket.live and not bucket.past:
+                owner = _owner(key, stream, row.content.user)
+                del self._values[key.scope, owner, key.field][key.value]
+
+    def under(self, key: IndexKey, user: str | None) -> Bucket | None:
+        """The records under one key of a user, or of the tenant."""
+        owner = user if key.scope == "user" else None
+        bucket: Bucket | None = self._values.get((key.scope, owner, key.field), {}).get(key.value)
+        return bucket
+
+    def dead_ends(self) -> Iterator[Place]:
+        """Keys whose record is gone; there should be none."""
+        for values in self._values.values():
+            for bucket in values.values():
+                for place in bucket.live:
+                    row = place.stream.rows[place.number - place.stream.first]
+                    if row.content is None or row.position != place.position:
+                        yield place
+
+    def _bucket(self, key: IndexKey, stream: Stream, user: str | None) -> Bucket:
+        owner = _owner(key, stream, user)
+        values = self._values.get((key.scope, owner, key.field))
+        if values is None:
+            values = self._values[key.scope, owner, key.field] = SortedDict()
+        bucket: Bucket | None = values.get(key.value)
+        if bucket is None:
+            bucket = values[key.value] = Bucket()
+        return bucket
+
+    def hits(self, span: KeyRange, at: int | None) -> Iterator[Hit]:
+        """Records in the order of value, position, ordinal."""
+        values = self._values.get((span.scope, span.owner, span.field))
+        if values is None:
+            return
+        low, high = span.low, span.high
+        if span.after is not None:
+            low, high = (low, span.after[0]) if span.reverse else (span.after[0], high)
+        inclusive = (True, span.reverse and span.after is not None)
+        for value in values.irange(low, high, inclusive=inclusive, reverse=span.reverse):
+            places = values[value].seen_at(at)
+            for place in reversed(places) if span.reverse else places:
+                order = (value, place.position, place.ordinal)
+                if span.after is not None and (
+                    order >= span.after if span.reverse else order <= span.after
+                ):
+                    continue
+                if span.above <= place.number and (span.below is None or place.number < span.below):
+                    row = place.stream.rows[place.number - place.stream.first]
+                    yield Hit(value, place.stream.oid, row)
+
+
+def _owner(key: IndexKey, stream: Stream, user: str | None) -> Owner:
+    if key.scope == "log":
+        return stream.oid
+    return user if key.scope == "user" else None

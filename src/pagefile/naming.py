@@ -1,0 +1,48 @@
+"""Which names are fit to be stored: readable, bounded, unambiguous."""
+
+from __future__ import annotations
+
+import re
+
+from pagefile.errors import Invalid
+
+_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+#: How many texts that passed are remembered; names repeat from commit to commit.
+REMEMBERED = 4096
+
+
+class Naming:
+    """Checks names, and remembers those that passed."""
+
+    def __init__(self, name_bytes: int) -> None:
+        self._name_bytes = name_bytes
+        #: A name in here needs no check; looking it up is much cheaper.
+        self.known_good: set[str] = set()
+
+    def check_text(self, field: str, text: object, *, may_be_empty: bool = False) -> None:
+        """Refuse what would be unreadable, unbounded or ambiguous as a name."""
+        if not isinstance(text, str):
+            raise Invalid(field, f"is a {type(text).__name__}", "give a string")
+        if not text and not may_be_empty:
+            raise Invalid(field, "is empty", "give at least one character")
+        if found := _FORBIDDEN.search(text):
+            raise Invalid(
+                field,
+                f"holds the control character or surrogate U+{ord(found.group()):04X}",
+                "remove it",
+            )
+        if len(text.encode()) > self._name_bytes:
+            raise Invalid(
+                field,
+                f"is {len(text.encode())} bytes long",
+                f"keep names within {self._name_bytes} bytes",
+            )
+        if len(self.known_good) >= REMEMBERED:
+            self.known_good.clear()
+        if text:  # The empty string is good in some places only.
+            self.known_good.add(text)
+
+    def check_user(self, user: object) -> None:
+        """None is the bucket of no user; the empty string would look like it and is refused."""
+        if user is not None and user not in self.known_good:
+            self.check_text("user", user)

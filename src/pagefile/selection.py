@@ -1,0 +1,88 @@
+"""Which records an erasure takes, and what its receipt says."""
+
+from __future__ import annotations
+
+from pagefile.batch import Selector
+from pagefile.content import Action
+from pagefile.engine import DOCUMENT, LOG, Row, Stream, Transaction, Wiped
+from pagefile.errors import PagefileError
+from pagefile.records import Receipt, Touched
+
+
+class Rehearsed(PagefileError):
+    """Not a failure: an erasure that stored nothing, as asked or for want of a match."""
+
+    def __init__(self, wiped: tuple[Wiped, ...]) -> None:
+        super().__init__("nothing was erased")
+        self.wiped = wiped
+
+
+def candidates(tx: Transaction, selector: Selector) -> list[Stream]:
+    """The streams, living or dropped, in which something may match."""
+    named: list[Stream] | None = None
+    if selector.log is not None:
+        named = tx.incarnations(LOG, selector.log)
+    elif selector.document is not None:
+        named = tx.incarnations(DOCUMENT, selector.document)
+    if selector.user is None and not selector.anonymous:
+        return named or []
+    holders = tx.holders(selector.user)
+    if named is None:
+        return holders
+    wanted = {stream.oid for stream in named}
+    return [stream for stream in holders if stream.oid in wanted]
+
+
+def matches(row: Row, selector: Selector) -> bool:
+    """Whether this record is to go."""
+    content = row.content
+    if content is None or row.action == Action.DELETE:
+        return False
+    if (selector.user is not None or selector.anonymous) and content.user != selector.user:
+        return False
+    if selector.first is not None and row.number < selector.first:
+        return False
+    if selector.last is not None and row.number > selector.last:
+        return False
+    return selector.before_us is None or row.time_us < selector.before_us
+
+
+def is_whole_stream(selector: Selector) -> bool:
+    """Whether nothing bounds the selection inside a stream."""
+    return selector.first is None and selector.last is None and selector.before_us is None
+
+
+def runs_of(stream: Stream, rows: list[Row]) -> list[Wiped]:
+    """Neighbouring numbers joined, so that a million entries are one line of the receipt."""
+    runs: list[list[Row]] = []
+    for row in rows:
+        if runs and row.number == runs[-1][-1].number + 1:
+            runs[-1].append(row)
+        else:
+            runs.append([row])
+    return [
+        Wiped(
+            stream.kind,
+            stream.name,
+            stream.oid,
+            run[0].number,
+            run[-1].number,
+            len(run),
+            sum(len(row.content.body) for row in run if row.content is not None),
+        )
+        for run in runs
+    ]
+
+
+def receipt_of(
+    position: int | None, wiped: tuple[Wiped, ...], remaining: tuple[str, ...]
+) -> Receipt:
+    """What was removed, and whether traces remain."""
+    return Receipt(
+        position,
+        tuple(Touched("erase", run.stream, run.name, run.first, run.last) for run in wiped),
+        sum(run.records for run in wiped),
+        sum(run.size_bytes for run in wiped),
+        "logical" if remaining else "bytes",
+        remaining,
+    )

@@ -1,0 +1,191 @@
+"""Batches, order, reading back."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from pagefile.batch import (
+    Append,
+    Batch,
+    Delete,
+    Drop,
+    Fork,
+    LengthIs,
+    Prune,
+    Put,
+)
+from pagefile.errors import Conflict, NotFound
+from pagefile.handle import Options
+from pagefile.store import Store
+from pagefile.testing.backend import Backend, promise
+from pagefile.testing.contract.ground import (
+    ContractFixtures,
+    append,
+    put,
+    value_of,
+    values,
+)
+
+
+class AtomicContract(ContractFixtures):
+    """S1, S2, S6: batches, order, reading back."""
+
+    @promise("S1")
+    def test_a_refused_batch_stores_none_of_its_operations(self, store: Store) -> None:
+        put(store, "d", 1)
+        before = store.head()
+        with pytest.raises(NotFound):
+            store.commit(Batch([Append("a", 1), Put("d", 2), Fork("f", "a"), Delete("missing")]))
+
+        assert (store.head(), values(store, "a"), value_of(store, "d")) == (before, [], 1)
+        assert store.names("log") == []
+
+    @promise("S1")
+    def test_a_reader_never_sees_half_of_a_batch(self, backend: Backend) -> None:
+        """One thread appends pairs while this one reads; an odd count would be half a pair."""
+        writer, reader = backend.open().store, backend.open().store
+        done = threading.Event()
+
+        def write() -> None:
+            for i in range(60):
+                append(writer, "pairs", i, i)
+            done.set()
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        lengths = []
+        while not done.is_set():
+            lengths.append(len(reader.read("pairs")))
+        thread.join()
+
+        assert [n for n in lengths if n % 2] == []
+
+    @promise("S1")
+    def test_operations_of_a_batch_see_each_other_in_order(self, store: Store) -> None:
+        commit = store.commit(
+            Batch([Append("a", 1), Append("a", 2), Fork("b", "a", 1), Append("b", 3), Put("d", 4)])
+        )
+
+        assert (commit.indexes, commit.versions) == ((0, 1, 1, 1), (1,))
+        assert (values(store, "a"), values(store, "b")) == ([1, 2], [1, 3])
+
+    @promise("S2")
+    def test_positions_and_indexes_have_no_gap_and_no_repeat(self, backend: Backend) -> None:
+        stores = [backend.open().store for _ in range(4)]
+        commits: list[tuple[int, int]] = []
+
+        def write(store: Store) -> None:
+            for i in range(25):
+                commit = store.commit(Batch([Append("shared", i)]))
+                commits.append((commit.position, commit.indexes[0]))
+
+        threads = [threading.Thread(target=write, args=(store,)) for store in stores for _ in "ab"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        assert sorted(commits) == [(n + 1, n) for n in range(200)]
+        assert [entry.index for entry in stores[0].read("shared")] == list(range(200))
+
+    @promise("S2")
+    def test_a_refused_batch_uses_up_no_number(self, store: Store) -> None:
+        append(store, "a", 1)
+        with pytest.raises(Conflict):
+            store.commit(Batch([Append("a", 2)], [LengthIs("a", 9)]))
+        commit = store.commit(Batch([Append("a", 3)]))
+
+        assert (commit.position, commit.indexes) == (2, (1,))
+
+    @promise("S2")
+    def test_time_never_runs_backwards(self, backend: Backend) -> None:
+        ticks = iter([500, 400, 600])
+        options = Options(clock=lambda: next(ticks, 700))
+        store = backend.open(options=options).store
+        times = [store.commit(Batch([Append("a", i)], key=f"k{i}")).time_us for i in range(3)]
+
+        assert times == sorted(times)
+
+    @promise("S6")
+    def test_what_was_committed_is_read_back_at_once_by_every_handle(
+        self, backend: Backend
+    ) -> None:
+        writer, reader = backend.open().store, backend.open().store
+        for i in range(20):
+            append(writer, "a", i)
+
+            assert reader.read("a")[-1].value == i
+
+    @promise("S6")
+    def test_a_read_at_a_position_shows_what_was_there_then(self, store: Store) -> None:
+        put(store, "d", "one")
+        append(store, "a", 1, 2)
+        put(store, "d", "two")
+        append(store, "a", 3)
+        store.commit(Batch([Delete("d")]))
+        then = [
+            (store.length("a", at=at), [e.value for e in store.read("a", at=at)], _value(store, at))
+            for at in range(6)
+        ]
+
+        assert then == [
+            (0, [], None),
+            (0, [], "one"),
+            (2, [1, 2], "one"),
+            (2, [1, 2], "two"),
+            (3, [1, 2, 3], "two"),
+            (3, [1, 2, 3], None),
+        ]
+
+    @promise("S6")
+    def test_every_version_stays_readable(self, store: Store) -> None:
+        for i in range(1, 6):
+            put(store, "d", i)
+
+        assert [store.get("d", version=n).value for n in range(1, 6)] == [1, 2, 3, 4, 5]  # type: ignore[union-attr]
+        assert [d.version for d in store.history("d", after=3)] == [4, 5]
+
+    @promise("S6")
+    def test_reading_counts_from_the_end_like_a_slice(self, store: Store) -> None:
+        append(store, "a", *range(10))
+        slices = [(-3, None), (2, 5), (-5, -2), (8, 99), (0, 0), (20, None)]
+
+        assert [[e.value for e in store.read("a", *s)] for s in slices] == [
+            list(range(10))[slice(*s)] for s in slices
+        ]
+
+    @promise("S6")
+    def test_changes_list_everything_that_happened_in_order(self, store: Store) -> None:
+        append(store, "a", 1, 2)
+        store.commit(Batch([Fork("b", "a", 1), Put("d", 1)]))
+        store.commit(Batch([Drop("b"), Prune(before=1, log="a"), Delete("d")]))
+        told = [
+            [(t.action, t.name, t.first, t.last) for t in change.touched]
+            for change in store.changes()
+        ]
+
+        assert told == [
+            [("append", "a", 0, 0), ("append", "a", 1, 1)],
+            [("fork", "b", 1, 1), ("put", "d", 1, 1)],
+            [("drop", "b", 0, 0), ("prune", "a", 0, 0), ("delete", "d", 2, 2)],
+        ]
+        assert [c.position for c in store.changes(1, limit=1)] == [2]
+
+    @promise("S6")
+    def test_wait_returns_when_another_handle_commits(self, backend: Backend) -> None:
+        waiter, writer = backend.open().store, backend.open().store
+        thread = threading.Thread(target=append, args=(writer, "a", 1))
+        thread.start()
+        arrived = waiter.wait(1, timeout=30)
+        thread.join()
+
+        assert arrived
+        assert not waiter.wait(2, timeout=0.02)
+
+
+def _value(store: Store, at: int) -> Any:
+    found = store.get("d", at=at)
+    return None if found is None else found.value

@@ -1,0 +1,155 @@
+"""Erasing and verifying."""
+
+from __future__ import annotations
+
+import pytest
+
+from pagefile.batch import (
+    Append,
+    Batch,
+    Fork,
+    Put,
+    Selector,
+)
+from pagefile.errors import NotFound
+from pagefile.handle import Options
+from pagefile.query import Query
+from pagefile.records import Head
+from pagefile.store import Store
+from pagefile.testing.backend import Backend, promise
+from pagefile.testing.contract.ground import (
+    ContractFixtures,
+    append,
+    put,
+    value_of,
+    values,
+)
+
+
+class ErasureContract(ContractFixtures):
+    """S9, S10: erasing and verifying."""
+
+    @promise("S9")
+    def test_erasing_a_user_takes_their_records_everywhere_and_nobody_elses(
+        self, store: Store
+    ) -> None:
+        append(store, "shared", "from alice", user="alice")
+        append(store, "shared", "from bob", user="bob")
+        append(store, "hers", "only alice", user="alice")
+        put(store, "profile", "alice's", user="alice")
+        put(store, "profile", "alice's again", user="alice")
+        rehearsal = store.erase(Selector(user="alice"), dry_run=True)
+        receipt = store.erase(Selector(user="alice"))
+
+        assert receipt.removed == rehearsal.removed
+        assert (receipt.records, receipt.level) == (4, "bytes")
+        assert [(e.index, e.erased) for e in store.read("shared")] == [(0, True), (1, False)]
+        assert (store.names("log"), store.names("document")) == (["shared"], [])
+        assert store.get("profile") is None
+        with pytest.raises(NotFound):
+            _ = store.read("shared")[0].value
+
+    @promise("S9", "S10")
+    def test_the_chain_verifies_after_an_erasure(self, store: Store) -> None:
+        append(store, "a", 1, 2, 3, user="u")
+        kept = store.head()
+        store.erase(Selector(log="a", first=1, last=1))
+        report = store.verify(head=kept)
+
+        assert report.problems == ()
+        assert [e.erased for e in store.read("a")] == [False, True, False]
+
+    @promise("S9")
+    def test_an_erasure_reaches_what_forks_share(self, store: Store) -> None:
+        append(store, "a", "secret", user="u")
+        store.commit(Batch([Fork("b", "a")]))
+        store.erase(Selector(user="u"))
+
+        assert [e.erased for e in store.read("b")] == [True]
+
+    @promise("S9")
+    def test_erased_keys_find_nothing_now_or_then(self, store: Store) -> None:
+        store.commit(Batch([Put("d", 1, user="u", keys={"k": "v"}, tenant_keys={"t": "v"})]))
+        store.commit(Batch([Put("d", 2, user="u", keys={"k": "w"})]))
+        store.erase(Selector(user="u"))
+        found = [
+            store.find(query, at=at).items
+            for query in (
+                Query("k", "v", user="u"),
+                Query("k", "w", user="u"),
+                Query("t", "v", everyone=True),
+            )
+            for at in (None, 1, 2)
+        ]
+
+        assert found == [()] * 9
+
+    @promise("S9", "S7")
+    def test_replaying_an_erased_batch_does_not_resurrect_it(self, store: Store) -> None:
+        batch = Batch([Append("a", "secret", user="u")], key="k")
+        store.commit(batch)
+        store.erase(Selector(user="u"))
+        again = store.commit(batch)
+
+        assert (again.repeated, values(store, "a")) == (True, [])
+
+    @promise("S9")
+    def test_erasing_nothing_commits_nothing(self, store: Store) -> None:
+        append(store, "a", 1)
+        receipt = store.erase(Selector(user="nobody"))
+
+        assert (receipt.position, receipt.records, store.head().position) == (None, 0, 1)
+
+    @promise("S9")
+    def test_a_user_can_come_back_after_being_erased(self, store: Store) -> None:
+        put(store, "profile", 1, user="u")
+        store.erase(Selector(user="u"))
+
+        assert put(store, "profile", 2, user="u") == 1
+        assert value_of(store, "profile") == 2
+
+    @promise("S9")
+    def test_an_erasure_before_a_time_keeps_what_is_newer(self, store: Store) -> None:
+        append(store, "a", "old", user="u")
+        cut = store.commit(Batch([Append("a", "new", user="u")])).time_us
+        store.erase(Selector(user="u", before_us=cut))
+        kept = [e.value for e in store.read("a") if not e.erased]
+
+        assert kept == ["new"]
+
+    @promise("S10")
+    def test_a_head_kept_elsewhere_proves_the_history_is_the_same(self, store: Store) -> None:
+        append(store, "a", 1)
+        kept = store.head()
+        append(store, "a", 2)
+
+        assert store.verify(head=kept).problems == ()
+
+    @promise("S10")
+    def test_a_wrong_or_later_head_is_reported_at_its_position(self, store: Store) -> None:
+        append(store, "a", 1)
+        wrong = store.verify(head=Head(1, bytes(32)))
+        beyond = store.verify(head=Head(5, bytes(32)))
+
+        assert [p.position for p in wrong.problems] == [1]
+        assert [p.position for p in beyond.problems] == [2]
+
+    @promise("S10")
+    def test_the_same_story_gives_the_same_digest(self, backend: Backend) -> None:
+        def tell(tenant: str) -> bytes:
+            ticks = iter(range(1_000, 9_000))
+            random = iter(range(10_000))
+            options = Options(
+                clock=lambda: next(ticks),
+                entropy=lambda n: b"".join(
+                    next(random).to_bytes(16, "big") for _ in range(n // 16)
+                ),
+            )
+            store = backend.open(tenant, options).store
+            append(store, "a", {"n": 1}, 2)
+            put(store, "d", [1, 2])
+            store.commit(Batch([Fork("b", "a", 1), Append("b", "x", user="u")]))
+            store.erase(Selector(user="u"))
+            return store.head().digest
+
+        assert tell("one") == tell("two")

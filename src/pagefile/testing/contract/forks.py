@@ -1,0 +1,118 @@
+"""Forks, drops and prunings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pagefile.batch import (
+    Append,
+    Batch,
+    Delete,
+    Drop,
+    Fork,
+    Prune,
+)
+from pagefile.errors import Conflict, Invalid, NotFound
+from pagefile.store import Store
+from pagefile.testing.backend import Backend, promise
+from pagefile.testing.contract.ground import (
+    ContractFixtures,
+    append,
+    put,
+    values,
+)
+
+
+class ForkContract(ContractFixtures):
+    """S2, S6, S9: forks, drops and prunings."""
+
+    @promise("S6")
+    def test_a_fork_shares_the_past_and_owns_its_future(self, store: Store) -> None:
+        append(store, "a", 0, 1, 2)
+        store.commit(Batch([Fork("b", "a", 2)]))
+        append(store, "b", "b2")
+        append(store, "a", 3)
+        store.commit(Batch([Fork("c", "b")]))
+        append(store, "c", "c3")
+
+        assert [values(store, log) for log in "abc"] == [
+            [0, 1, 2, 3],
+            [0, 1, "b2"],
+            [0, 1, "b2", "c3"],
+        ]
+        assert [e.index for e in store.read("c")] == [0, 1, 2, 3]
+        assert [e.origin for e in store.read("c")] == ["a", "a", "b", "c"]
+        assert [e.value for e in store.read("c", -3, -1)] == [1, "b2"]
+
+    @promise("S6")
+    def test_dropping_a_parent_keeps_what_forks_share(self, store: Store) -> None:
+        append(store, "a", 0, 1)
+        store.commit(Batch([Fork("b", "a")]))
+        store.commit(Batch([Drop("a")]))
+
+        assert (values(store, "a"), values(store, "b")) == ([], [0, 1])
+
+    @promise("S2")
+    def test_a_dropped_name_starts_again_from_zero(self, store: Store) -> None:
+        append(store, "a", "old")
+        store.commit(Batch([Drop("a")]))
+        append(store, "a", "new")
+
+        assert [(e.index, e.value) for e in store.read("a")] == [(0, "new")]
+        assert [e.value for e in store.read("a", at=1)] == ["old"]
+
+    @promise("S2")
+    def test_pruning_shifts_no_number(self, store: Store) -> None:
+        append(store, "a", *range(6))
+        for i in range(1, 5):
+            put(store, "d", i)
+        store.commit(Batch([Prune(before=4, log="a"), Prune(before=3, document="d")]))
+        append(store, "a", 6)
+
+        assert [(e.index, e.value) for e in store.read("a")] == [(4, 4), (5, 5), (6, 6)]
+        assert store.length("a") == 7
+        assert [d.version for d in store.history("d")] == [3, 4]
+
+    @promise("S2")
+    def test_a_log_pruned_to_its_end_goes_on_counting(self, backend: Backend) -> None:
+        store = backend.open().store
+        append(store, "a", 0, 1)
+        store.commit(Batch([Prune(before=2, log="a")]))
+        store = backend.open().store
+        append(store, "a", 2)
+
+        assert [(e.index, e.value) for e in store.read("a")] == [(2, 2)]
+
+    @promise("S6")
+    def test_pruning_keeps_what_a_living_fork_shares(self, store: Store) -> None:
+        append(store, "a", *range(5))
+        store.commit(Batch([Fork("b", "a", 3)]))
+        store.commit(Batch([Prune(before=5, log="a")]))
+
+        assert (values(store, "a"), values(store, "b")) == ([], [0, 1, 2])
+
+    @promise("S3")
+    @pytest.mark.parametrize(
+        ("operation", "error"),
+        [
+            (Fork("b", "missing"), NotFound),
+            (Fork("b", "a", 9), Invalid),
+            (Fork("a2", "a"), Conflict),
+            (Drop("missing"), NotFound),
+            (Prune(before=9, log="a"), Invalid),
+            (Prune(before=1, log="missing"), NotFound),
+            (Delete("missing"), NotFound),
+        ],
+    )
+    def test_what_cannot_be_done_is_refused_and_changes_nothing(
+        self, store: Store, operation: Any, error: type[Exception]
+    ) -> None:
+        append(store, "a", 1)
+        append(store, "a2", 1)
+        before = store.head()
+        with pytest.raises(error):
+            store.commit(Batch([Append("a", 2), operation]))
+
+        assert (store.head(), values(store, "a")) == (before, [1])
