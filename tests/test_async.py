@@ -73,7 +73,8 @@ def test_a_commit_never_blocks_the_loop(tmp_path: Path) -> None:
             await pf.store.commit(Batch([Append("a", 0)]))
             holder = pagefile.open(path)
             file = holder.store._engine._file  # type: ignore[attr-defined]
-            with file.write_lock():
+            file.begin()
+            try:
                 waiting = asyncio.ensure_future(pf.store.commit(Batch([Append("a", 1)])))
                 turns = 0
                 until = time.monotonic() + 0.3
@@ -81,6 +82,8 @@ def test_a_commit_never_blocks_the_loop(tmp_path: Path) -> None:
                     await asyncio.sleep(0)
                     turns += 1
                 assert not waiting.done()
+            finally:
+                file.end()
             await waiting
             holder.close()
             return turns

@@ -8,15 +8,18 @@ ticket with a future; a small thread leads for them, so the loop never blocks.
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import threading
 import time
 from collections import deque
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 from pagefile.engine import Engine, Prepared, Sealed
 from pagefile.errors import PagefileError, Unavailable
+
+if TYPE_CHECKING:
+    import asyncio
 
 #: Bounds one engine transaction, so that nobody waits for an endless group.
 MOST_PER_GROUP = 512
@@ -74,11 +77,13 @@ class Committer:
             self._wait(ticket)
         if ticket.leads:
             self._lead(ticket)
-        assert ticket.outcome is not None
         return _result(ticket.outcome)
 
     def submit(self, tenant: str, batch: Prepared) -> asyncio.Future[Sealed]:
         """Commit without blocking the running event loop."""
+        # Imported here: whoever never awaits does not pay for loading it.
+        import asyncio
+
         future: asyncio.Future[Sealed] = asyncio.get_running_loop().create_future()
         if self._engine.instant:
             _settle(future, self._engine.apply(((tenant, batch),))[0])
@@ -138,22 +143,16 @@ class Committer:
             while self._queue and len(group) < MOST_PER_GROUP:
                 group.append(self._queue.popleft())
         started = time.perf_counter()
-        failure: PagefileError | None = None
-        outcomes: list[Sealed | PagefileError] = []
+        answered = False
+        following: _Ticket | None = None
         try:
-            outcomes = self._engine.apply([(t.tenant, t.batch) for t in group])
-        except PagefileError as error:
-            failure = error
+            self._apply(group)
+            answered = True
         finally:
-            # Also on an error nobody foresaw: followers must never hang.
-            if failure is None and len(outcomes) != len(group):
-                failure = Unavailable(
-                    "the commit stopped on an unexpected error",
-                    "commit again with the same key to learn the outcome",
-                    outcome="unknown",
-                )
-            for i, ticket in enumerate(group):
-                ticket.outcome = outcomes[i] if failure is None else _own(failure, ticket)
+            # Also on an error nobody foresaw, or Ctrl-C: nobody else may hang.
+            if not answered:
+                for ticket in group:
+                    ticket.outcome = _own(_stopped(), ticket)
             with self._mutex:
                 self._last_seconds = time.perf_counter() - started
                 self._last_group = len(group)
@@ -162,7 +161,19 @@ class Committer:
                 if following is not None:
                     following.leads = True
             _release(group, leader=first)
+            if not answered and following is not None:
+                self._hand_over(following)
         return following
+
+    def _apply(self, group: list[_Ticket]) -> None:
+        try:
+            outcomes = self._engine.apply([(t.tenant, t.batch) for t in group])
+        except PagefileError as failure:
+            for ticket in group:
+                ticket.outcome = _own(failure, ticket)
+        else:
+            for ticket, outcome in zip(group, outcomes, strict=True):
+                ticket.outcome = outcome
 
     def _gather(self) -> None:
         if self._last_group < 2 or self._last_seconds < GATHER_FROM_SECONDS:
@@ -183,32 +194,55 @@ class Committer:
             self._send_runner(following)
 
     def _send_runner(self, ticket: _Ticket) -> None:
-        with self._mutex:
-            if self._runner is None:
-                self._runner = threading.Thread(
-                    target=self._run_errands, name="pagefile-committer", daemon=True
-                )
-                self._runner.start()
         self._errands.put(ticket)
+        with self._mutex:
+            self._start_runner()
+
+    def _start_runner(self) -> None:
+        if self._runner is None:
+            self._runner = threading.Thread(
+                target=self._run_errands, name="pagefile-committer", daemon=True
+            )
+            self._runner.start()
 
     def _run_errands(self) -> None:
-        while (ticket := self._errands.get()) is not None:
-            following: _Ticket | None = ticket
-            while following is not None and following.wake is None:
-                following = self._commit_group(following)
-            if following is not None:
-                self._hand_over(following)
+        asked_to_end = False
+        try:
+            while (ticket := self._errands.get()) is not None:
+                following: _Ticket | None = ticket
+                while following is not None and following.wake is None:
+                    following = self._commit_group(following)
+                if following is not None:
+                    self._hand_over(following)
+            asked_to_end = True
+        finally:
+            if not asked_to_end:
+                # An unforeseen error ends this thread, loudly; what is queued goes on.
+                with self._mutex:
+                    self._runner = None
+                    if not self._errands.empty():
+                        self._start_runner()
 
 
 def _own(failure: PagefileError, ticket: _Ticket) -> PagefileError:
     """Each waiter raises its own copy, which names its own batch."""
     mine = copy.copy(failure)
+    mine.__cause__ = failure.__cause__
     if isinstance(mine, Unavailable):
         mine.key = ticket.batch.key
     return mine
 
 
-def _result(outcome: Sealed | PagefileError) -> Sealed:
+def _stopped() -> Unavailable:
+    return Unavailable(
+        "the commit stopped on an unexpected error",
+        "commit again with the same key to learn the outcome",
+        outcome="unknown",
+    )
+
+
+def _result(outcome: Sealed | PagefileError | None) -> Sealed:
+    assert outcome is not None
     if isinstance(outcome, PagefileError):
         raise outcome
     return outcome

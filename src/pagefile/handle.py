@@ -46,7 +46,7 @@ class Pagefile:
     """One tenant of a store; a context manager."""
 
     def __init__(self, engine: Engine, committer: Committer, tenant: str, options: Options) -> None:
-        preparer = Preparer(options.limits, options.clock, options.entropy)
+        preparer = Preparer(options.limits, options.entropy)
         preparer.naming.check_text("tenant", tenant)
         self.tenant = tenant
         self.store = Store(engine, committer, preparer, tenant)

@@ -8,7 +8,7 @@ from pagefile.errors import Invalid
 
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 #: How many texts that passed are remembered; names repeat from commit to commit.
-REMEMBERED = 4096
+_REMEMBERED = 4096
 
 
 class Naming:
@@ -37,7 +37,7 @@ class Naming:
                 f"is {len(text.encode())} bytes long",
                 f"keep names within {self._name_bytes} bytes",
             )
-        if len(self.known_good) >= REMEMBERED:
+        if len(self.known_good) >= _REMEMBERED:
             self.known_good.clear()
         if text:  # The empty string is good in some places only.
             self.known_good.add(text)

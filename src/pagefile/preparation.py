@@ -40,7 +40,8 @@ from pagefile.engine import (
     Write,
 )
 from pagefile.errors import Invalid, LimitExceeded
-from pagefile.naming import REMEMBERED, Naming
+from pagefile.idempotency import made_key
+from pagefile.naming import Naming
 from pagefile.ordering import KeyValue
 
 _SALTS_AT_ONCE = 256
@@ -55,13 +56,11 @@ Entropy = Callable[[int], bytes]
 class Preparer:
     """Prepares batches under one set of limits."""
 
-    def __init__(self, limits: Limits, clock: Clock, entropy: Entropy) -> None:
+    def __init__(self, limits: Limits, entropy: Entropy) -> None:
         self._limits = limits
-        self._clock = clock
         self._entropy = entropy
         self._salts: list[bytes] = []
         self.naming = Naming(limits.name_bytes)
-        self._envelopes: dict[tuple[str | None, ...], bytes] = {}
         self._steps: dict[type, Callable[[Any, bytes], Write]] = {
             Put: self._put,
             Delete: self._delete,
@@ -70,8 +69,10 @@ class Preparer:
             Prune: self._prune,
         }
 
-    def prepare(self, batch: Batch) -> Prepared:
+    def prepare(self, batch: Batch, reached: int) -> Prepared:
         """The batch as an engine takes it; fills in `batch.key` when it has none.
+
+        `reached` is a position the tenant is known to have reached.
 
         Raises:
             Invalid, LimitExceeded: nothing was stored, nothing was sent.
@@ -100,7 +101,7 @@ class Preparer:
             when = [self._requirement(condition, i) for i, condition in enumerate(batch.when)]
         fresh = not batch.key
         if fresh:
-            batch.key = self._made_key()
+            batch.key = made_key(reached, self._salt())
         elif batch.key not in self.naming.known_good:
             self.naming.check_text("key", batch.key)
         return Prepared(batch.key, writes, when, self._limits, fresh)
@@ -108,7 +109,7 @@ class Preparer:
     def _append_run(self, operations: Sequence[Any], start: int) -> Write:
         """The appends from `start` on that go to the same log, prepared together.
 
-        The hottest loop there is; envelopes that come again are not made again.
+        The hottest loop there is: an envelope like the one before is not made again.
         """
         first: Append = operations[start]
         log, limit = first.log, first.limit
@@ -119,24 +120,37 @@ class Preparer:
         contents: list[Content] = []
         digests: list[bytes] = []
         keys: list[Sequence[IndexKey]] = []
+        most_bytes, encode, salts = self._limits.entry_bytes, codec.encode, self._salts
+        same: object = self  # No operation yet to be like.
+        user = kind = actor = type_before = None
+        envelope = b""
         for op in operations[start:] if start else operations:
             if type(op) is not Append or op.log != log or op.limit != limit:
                 break
-            user, kind, actor = op.user, op.kind, op.actor
-            type_name, body = codec.encode(op.value)
-            if len(body) > self._limits.entry_bytes:
+            type_name, body = encode(op.value)
+            if len(body) > most_bytes:
                 raise self._entry_too_large(body)
-            sources: tuple[str, ...] = ()
-            raw_keys = b""
-            envelope = self._envelopes.get((log, user, kind, actor, type_name))
-            if envelope is None or op.sources or op.keys:
+            if (
+                op.user is not user
+                or op.kind is not kind
+                or op.actor is not actor
+                or type_name != type_before
+                or op.sources
+                or op.keys
+                or same is not None
+            ):
+                user, kind, actor, type_before = op.user, op.kind, op.actor, type_name
                 sources = self._check_envelope(user, kind, actor, op.sources)
+                raw_keys = keys_to_bytes(op.keys) if op.keys else b""
                 if op.keys:
                     keys += [()] * (len(contents) - len(keys))
                     keys.append(self._index("log", op.keys, NO_KEYS))
-                    raw_keys = keys_to_bytes(op.keys)
-                envelope = self._envelope((log, user, kind, actor, type_name), sources, raw_keys)
-            salt = self._salt()
+                envelope = pack(
+                    (_APPEND, log, user, kind, actor, sources, raw_keys, b"", type_name)
+                )
+                # With sources or keys it is this operation's alone.
+                same = op if sources or raw_keys else None
+            salt = salts.pop() if salts else self._salt()
             contents.append(
                 Content(_APPEND, user, kind, actor, sources, raw_keys, b"", type_name, body, salt)
             )
@@ -144,17 +158,6 @@ class Preparer:
         if keys:
             keys += [()] * (len(contents) - len(keys))
         return Write(_APPEND, LOG, log, contents, digests, keys, limit)
-
-    def _envelope(
-        self, common: tuple[str, str | None, str, str, str], sources: tuple[str, ...], keys: bytes
-    ) -> bytes:
-        log, user, kind, actor, type_name = common
-        envelope = pack((_APPEND, log, user, kind, actor, sources, keys, b"", type_name))
-        if not sources and not keys:
-            if len(self._envelopes) >= REMEMBERED:
-                self._envelopes.clear()
-            self._envelopes[common] = envelope
-        return envelope
 
     def _single(self, operation: object, at: int) -> Write:
         step = self._steps.get(type(operation))
@@ -184,11 +187,11 @@ class Preparer:
             next_step="store a reference to the content, or raise the limit",
         )
 
-    def prepare_erasure(self, selector: Selector, *, rehearse: bool) -> Prepared:
+    def prepare_erasure(self, selector: Selector, reached: int, *, rehearse: bool) -> Prepared:
         """The one-operation batch that erases what `selector` names."""
         self._check_selector(selector)
         write = Write(Action.ERASE, LOG, "", selector=selector, rehearse=rehearse)
-        return Prepared(self._made_key(), (write,), (), self._limits, True)
+        return Prepared(made_key(reached, self._salt()), (write,), (), self._limits, True)
 
     def index_key(self, scope: Scope, field: str, value: KeyValue) -> IndexKey:
         """One secondary key as bytes."""
@@ -202,10 +205,6 @@ class Preparer:
                 f"keep key values within {self._limits.key_bytes} bytes",
             )
         return IndexKey(scope, field, raw)
-
-    def _made_key(self) -> str:
-        """Unique, and growing with time so that an index of keys is written at its end."""
-        return (self._clock().to_bytes(8, "big") + self._salt()).hex()
 
     def _salt(self) -> bytes:
         try:

@@ -8,7 +8,6 @@ together under one *position*, which grows by one with each commit of the tenant
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -96,6 +95,8 @@ class Store:
         self._naming = preparer.naming
         self._tenant = tenant
         self._finder = Finder(engine, preparer, tenant)
+        #: A position this tenant is known to have reached; made keys carry it.
+        self._reached = 0
 
     # Writing
 
@@ -108,14 +109,17 @@ class Store:
             NotFound: it deletes, forks, drops or prunes what is not there.
             Unavailable: see its `outcome`; committing the same batch again is safe.
         """
-        prepared = self._preparer.prepare(batch)
+        prepared = self._preparer.prepare(batch, self._reached or self._look_up_position())
         return self._answer(prepared, self._committer.commit(self._tenant, prepared))
 
     async def commit_async(self, batch: Batch) -> Commit:
         """`commit` for a running event loop, which it never blocks."""
-        prepared = self._preparer.prepare(batch)
+        # Zero is always true, only slower to look after; a read would block the loop.
+        prepared = self._preparer.prepare(batch, self._reached)
         sealed = await self._committer.submit(self._tenant, prepared)
         if sealed.repeated:
+            import asyncio
+
             return await asyncio.to_thread(self._answer, prepared, sealed)
         return self._answer(prepared, sealed)
 
@@ -284,7 +288,7 @@ class Store:
         but the last. `timeout` bounds the wait for others who hold old pages;
         if they outlast it, the receipt says `logical` and what remains to do.
         """
-        prepared = self._preparer.prepare_erasure(selector, rehearse=dry_run)
+        prepared = self._preparer.prepare_erasure(selector, self._reached, rehearse=dry_run)
         try:
             sealed = self._committer.commit(self._tenant, prepared)
         except Rehearsed as rehearsed:
@@ -325,6 +329,7 @@ class Store:
         if sealed.repeated:
             require_same_content(self._engine, self._tenant, prepared, sealed.commit)
         raw = sealed.commit
+        self._reached = raw.position
         return Commit(
             raw.position,
             raw.time_us,
@@ -334,6 +339,10 @@ class Store:
             raw.digest,
             sealed.repeated,
         )
+
+    def _look_up_position(self) -> int:
+        self._reached = self._engine.head(self._tenant).position
+        return self._reached
 
     def _version(self, document: str) -> int:
         stream = self._engine.stream(self._tenant, DOCUMENT, document)

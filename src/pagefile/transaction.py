@@ -30,6 +30,7 @@ from pagefile.engine import (
     Write,
 )
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, PagefileError
+from pagefile.idempotency import require_plausible
 from pagefile.records import StreamKind
 from pagefile.selection import Rehearsed, candidates, is_whole_stream, matches, runs_of
 
@@ -58,8 +59,10 @@ def apply(tx: Transaction, batch: Prepared, now_us: int) -> Sealed:
     Raises:
         Conflict, LimitExceeded, NotFound, Invalid: nothing was stored.
     """
-    if not batch.fresh and (earlier := tx.earlier(batch.key)) is not None:
-        return repeat_of(earlier)
+    if not batch.fresh:
+        require_plausible(batch.key, tx.head.position)
+        if (earlier := tx.earlier(batch.key)) is not None:
+            return repeat_of(earlier)
     for requirement in batch.when:
         require(tx, requirement)
     head = tx.head

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import ClassVar
 
 from sortedcontainers import SortedDict
@@ -28,6 +29,7 @@ from pagefile.engine import (
 )
 from pagefile.engines.memory_index import KeyIndex
 from pagefile.errors import PagefileError
+from pagefile.idempotency import position_before
 from pagefile.records import Durability, Problem, StreamKind
 from pagefile.transaction import apply
 
@@ -54,11 +56,13 @@ class _Tenant:
         #: Commits before this one (counted from 0) have lost their idempotency keys.
         self.keys_from = 0
         self.key_lifetime_us = key_lifetime_us
-        self.size_bytes = 0
 
     # The transaction: called with the engine's lock held.
 
     def earlier(self, key: str) -> RawCommit | None:
+        after = position_before(key)
+        if after is not None:
+            return next((c for c in islice(self.log, after, None) if c.key == key), None)
         position = self.used.get(key)
         return None if position is None else self.log[position - 1]
 
@@ -93,14 +97,8 @@ class _Tenant:
         if stream.kind == DOCUMENT and stream.rows:
             self.keys.retire(stream, stream.rows[-1], rows[0].position)
         stream.rows += rows
-        noted: object = self  # No user: the first row's is always looked up.
-        for row in rows:
-            content = row.content
-            assert content is not None
-            self.size_bytes += len(content.body)
-            if content.user is not noted:
-                noted = content.user
-                self.held.setdefault(content.user, {})[stream.oid] = stream
+        for user in {row.content.user for row in rows if row.content is not None}:
+            self.held.setdefault(user, {})[stream.oid] = stream
         for row, row_keys in zip(rows, keys, strict=True) if keys else ():
             self.keys.add(stream, row, row_keys)
 
@@ -119,7 +117,6 @@ class _Tenant:
         kept_from = max(stream.first, shared)
         for row in stream.rows[kept_from - stream.first : before - stream.first]:
             self.keys.remove(stream, row)
-            self.size_bytes -= len(row.content.body) if row.content is not None else 0
         if kept_from == stream.first:
             del stream.rows[: max(0, before - stream.first)]
             stream.first = max(stream.first, before)
@@ -143,7 +140,6 @@ class _Tenant:
         for row in rows:
             assert row.content is not None
             self.keys.remove(stream, row)
-            self.size_bytes -= len(row.content.body)
             stream.rows[row.number - stream.first] = Row(
                 row.number, row.position, row.ordinal, row.time_us, row.action, None
             )
@@ -161,14 +157,15 @@ class _Tenant:
 
     def seal(self, commit: RawCommit) -> None:
         self.log.append(commit)
-        self.used[commit.key] = commit.position
+        if commit.key[:1] != "~":
+            self.used[commit.key] = commit.position
         if not commit.position % _SWEEP_EVERY:
             self._sweep_keys(commit.time_us - self.key_lifetime_us)
 
     def _sweep_keys(self, expired_us: int) -> None:
         log = self.log
         while log[self.keys_from].time_us < expired_us:
-            del self.used[log[self.keys_from].key]
+            self.used.pop(log[self.keys_from].key, None)
             self.keys_from += 1
 
 
@@ -289,7 +286,13 @@ class MemoryEngine:
 
     def size_bytes(self) -> int:
         with self._changed:
-            return sum(tenant.size_bytes for tenant in self._tenants.values())
+            return sum(
+                len(row.content.body)
+                for tenant in self._tenants.values()
+                for stream in tenant.streams
+                for row in stream.rows
+                if row.content is not None
+            )
 
     def close(self) -> None:
         self._tenants.clear()

@@ -77,39 +77,47 @@ class SqliteEngine:
         self._users: dict[int, str | None] = {}
 
     def apply(self, items: Sequence[tuple[str, Prepared]]) -> list[Sealed | PagefileError]:
-        outcomes: list[Sealed | PagefileError] = []
         committing = False
         finished = False
         try:
-            with self._file.write_lock() as writer:
-                self._forget_if_stale(writer)
-                now_us = self._clock()
-                changed: dict[str, SqliteTransaction] = {}
-                for tenant, batch in items:
-                    transaction = self._transaction(tenant, writer)
-                    try:
-                        outcome = apply(transaction, batch, now_us)
-                    except PagefileError as refused:
-                        outcomes.append(refused)
-                        continue
-                    outcomes.append(outcome)
-                    if not outcome.repeated:
-                        changed[tenant] = transaction
-                for transaction in changed.values():
+            writer = self._file.begin()
+            outcomes, changed = self._apply(items, writer)
+            if changed:
+                for transaction in changed:
                     transaction.flush()
-                if changed:
-                    committing = True
-                    writer.execute("COMMIT")
-                    # Our own commit moves the number too; only others' may surprise us.
-                    self._data_version = writer.data_version()
+                committing = True
+                writer.execute("COMMIT")
+                # Our own commit moves the number too; only others' may surprise us.
+                self._data_version = writer.data_version()
             finished = True
         except apsw.Error as error:
             raise translate(error, str(self._file.path), committing=committing) from error
         finally:
+            self._file.end()
             if not finished:
                 # What the cache believes was never stored.
                 self._transactions.clear()
         return outcomes
+
+    def _apply(
+        self, items: Sequence[tuple[str, Prepared]], writer: apsw.Connection
+    ) -> tuple[list[Sealed | PagefileError], set[SqliteTransaction]]:
+        """What each batch came to, and whose tenants have something to commit."""
+        self._forget_if_stale(writer)
+        now_us = self._clock()
+        outcomes: list[Sealed | PagefileError] = []
+        changed: set[SqliteTransaction] = set()
+        for tenant, batch in items:
+            transaction = self._transaction(tenant, writer)
+            try:
+                outcome = apply(transaction, batch, now_us)
+            except PagefileError as refused:
+                outcomes.append(refused)
+                continue
+            outcomes.append(outcome)
+            if not outcome.repeated:
+                changed.add(transaction)
+        return outcomes, changed
 
     def _forget_if_stale(self, writer: apsw.Connection) -> None:
         version = writer.data_version()

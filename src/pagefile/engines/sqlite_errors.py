@@ -10,7 +10,10 @@ from pagefile.errors import Corrupt, Forbidden, Invalid, PagefileError, Unavaila
 def translate(error: apsw.Error, path: str, *, committing: bool = False) -> PagefileError:
     """The typed error for a driver error; `committing` when the outcome may be open."""
     if isinstance(error, apsw.FullError):
-        return Unavailable(f"the disk that holds {path} is full", "make room, then retry")
+        return Unavailable(
+            f"the disk that holds {path} is full",
+            "nothing of the batch is stored; make room, then retry",
+        )
     if isinstance(error, (apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError)):
         return Forbidden(f"{path} cannot be written to", "check the permissions of file and folder")
     if isinstance(error, apsw.NotADBError):

@@ -24,6 +24,8 @@ APPLICATION_ID = 0x5067466C
 OLDEST_SAFE_SQLITE = (3, 51, 3)
 _LOCK_PAUSE_SECONDS = 0.0001
 _IDLE_READERS = 16
+#: Filled as needed: the end of every log written to lately should fit.
+_CACHE_KIB = 64 * 1024
 _READER_BUSY_MS = 10_000
 
 
@@ -71,7 +73,7 @@ class SqliteFile:
             "fullfsync = ON",
             # Deleted content is overwritten with zeros at once: S9 promises it.
             "secure_delete = ON",
-            "cache_size = -16384",
+            f"cache_size = -{_CACHE_KIB}",
             "foreign_keys = OFF",
         ):
             connection.execute(f"PRAGMA {pragma}").fetchall()
@@ -119,24 +121,27 @@ class SqliteFile:
         if self._closed:
             raise Forbidden(f"{self.path} is closed on this handle", "call pagefile.open again")
 
-    @contextmanager
-    def write_lock(self) -> Iterator[apsw.Connection]:
-        """A write transaction, fairly waited for; commit it or it is rolled back."""
+    def begin(self) -> apsw.Connection:
+        """Start a write transaction, fairly waited for; `end` it in any case.
+
+        Raises:
+            Unavailable: others held the lock too long; nothing was written.
+        """
         self.require_own_process()
         deadline = time.monotonic() + self.lock_seconds
-        writer = self.writer
         self._gate.pass_through(deadline)
         try:
-            self._begin(writer, deadline)
+            self._begin(self.writer, deadline)
         finally:
             self._gate.leave()
-        try:
-            yield writer
-        finally:
-            if not writer.get_autocommit():
-                # A failed COMMIT may have rolled back by itself already.
-                with suppress(apsw.Error):
-                    writer.execute("ROLLBACK")
+        return self.writer
+
+    def end(self) -> None:
+        """Roll back what was not committed."""
+        if not self.writer.get_autocommit():
+            # A failed COMMIT may have rolled back by itself already.
+            with suppress(apsw.Error):
+                self.writer.execute("ROLLBACK")
 
     def _begin(self, writer: apsw.Connection, deadline: float) -> None:
         while True:
@@ -196,7 +201,13 @@ class SqliteFile:
                 done = _until(deadline, lambda: bool(fetch(connection, "VACUUM")) or True)
             finally:
                 self._gate.leave()
-            return done and _until(deadline, lambda: _truncate_journal(connection))
+            done = done and _until(deadline, lambda: _truncate_journal(connection))
+            if done:
+                # SQLite does not sync the cut. The next commit does, so make one:
+                # a power cut must not bring the journal's old bytes back.
+                version = _pragma(connection, "user_version")
+                fetch(connection, f"PRAGMA user_version = {version}")
+            return done
         except apsw.Error as error:
             raise translate(error, str(self.path)) from error
         finally:
@@ -216,10 +227,14 @@ class SqliteFile:
         self._closed = True
         if os.getpid() != self._pid:
             return  # The parent's connections; closing them here could harm its file.
-        while self._readers:
-            self._readers.pop().close()
-        self.writer.close()
-        self._gate.close()
+        try:
+            for connection in (*self._readers, self.writer):
+                connection.close()
+        except apsw.Error as error:
+            raise translate(error, str(self.path)) from error
+        finally:
+            self._readers.clear()
+            self._gate.close()
 
 
 def _open_gate(path: Path) -> Gate:

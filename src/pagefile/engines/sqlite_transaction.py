@@ -33,6 +33,7 @@ from pagefile.engines.sqlite_rows import (
     space_of_user,
     stream_from,
 )
+from pagefile.idempotency import position_before
 from pagefile.records import StreamKind
 
 _MOST_CACHED_STREAMS = 50_000
@@ -62,7 +63,6 @@ class SqliteTransaction:
         self._keys: list[tuple[Any, ...]] = []
         self._commits: list[tuple[Any, ...]] = []
         self._used: list[tuple[Any, ...]] = []
-        self._since_sweep = 0
         self.head = self._load_head()
         self._saved = self._counters()
 
@@ -96,12 +96,15 @@ class SqliteTransaction:
 
     def earlier(self, key: str) -> RawCommit | None:
         self._write_out()
-        found = self._all("used_key", self._number, key)
-        if not found:
-            return None
-        place = (self._number << POSITION_BITS) + found[0][0]
-        commit = self._all("commits", place, place, 1)[0]
-        return RawCommit(found[0][0], *commit[1:])
+        low, high = commit_ids(self._number)
+        after = position_before(key)
+        if after is not None:
+            found = self._all("commit_with_key", low + after, high, key)
+        else:
+            used = self._all("used_key", self._number, key)
+            place = low + (used[0][0] if used else 0)
+            found = self._all("commits", place, place, 1)
+        return RawCommit(found[0][0] - low, *found[0][1:]) if found else None
 
     def stream(self, kind: StreamKind, name: str) -> Stream | None:
         stream = self._streams.get((kind, name))
@@ -315,10 +318,9 @@ class SqliteTransaction:
                 commit.digest,
             )
         )
-        self._used.append((number, commit.key, commit.position))
-        self._since_sweep += 1
-        if self._since_sweep >= _SWEEP_EVERY:
-            self._since_sweep = 0
+        if commit.key[:1] != "~":
+            self._used.append((number, commit.key, commit.position))
+        if not commit.position % _SWEEP_EVERY:
             self._sweep_keys(commit.time_us)
 
     def _sweep_keys(self, now_us: int) -> None:

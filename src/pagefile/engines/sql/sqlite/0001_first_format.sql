@@ -66,6 +66,7 @@ CREATE TABLE commits (
     digest   BLOB    NOT NULL
 ) STRICT;
 
+-- Idempotency keys that callers gave; those the store makes need no index.
 CREATE TABLE used_keys (
     tenant   INTEGER NOT NULL,
     key      TEXT    NOT NULL,

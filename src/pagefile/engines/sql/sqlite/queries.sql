@@ -26,6 +26,9 @@ SELECT max(id) FROM streams
 -- :commits A stretch of the commit log.
 SELECT id, time_us, key, manifest, digest FROM commits WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?
 
+-- :commit_with_key The commit of a key the store made, which says where to begin.
+SELECT id, time_us, key, manifest, digest FROM commits WHERE id > ? AND id <= ? AND key = ? LIMIT 1
+
 -- :add_commit One commit.
 INSERT INTO commits (id, time_us, key, manifest, digest) VALUES (?, ?, ?, ?, ?)
 

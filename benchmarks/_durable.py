@@ -1,0 +1,95 @@
+"""Commits that survive a power cut: one writer on the disk as it is, crowds on a slow one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+
+from _delay_vfs import DELAY_SECONDS, DelayVfs
+from _measure import Subject, measure, rate_ratio
+from _raw_peer import insert_many, open_bare, write_many
+from _row import Row, Target
+from _workplace import LOG, VALUE, Workplace, append_many
+from pagefile import Append, Batch, Options, Store, aio
+
+_BARE = "bare apsw, one row per transaction"
+_FILE = "plain file, write + fdatasync"
+
+
+def one_writer(place: Workplace) -> list[Row]:
+    """A lone caller, one append per commit, against the same in bare apsw."""
+    count, ours = 200, "pagefile, one append per commit"
+    store = place.open_store(place.new_path())
+    bare = open_bare(place.new_path())
+    place.open.callback(bare.close)
+    file = os.open(place.new_path(), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    place.open.callback(os.close, file)
+    rounds = place.rounds(24)
+    place.announce("one writer", rounds)
+    timings = measure(
+        [
+            Subject(_BARE, lambda: insert_many(bare, count)),
+            Subject(ours, lambda: append_many(store, count)),
+            Subject(_FILE, lambda: write_many(file, count)),
+        ],
+        rounds,
+        place.advance,
+    )
+    ratio = rate_ratio(timings[ours], timings[_BARE])
+    return [
+        Row("writer", _BARE, timings[_BARE]),
+        Row("writer", _FILE, timings[_FILE]),
+        Row("writer", ours, timings[ours], "× rate of bare apsw", ratio, Target(low=0.8)),
+    ]
+
+
+def crowd(place: Workplace) -> list[Row]:
+    """Many callers under a sync delay, against one bare loop under the same delay."""
+    vfs = DelayVfs()
+    # On the stack first, so that it outlives every connection that uses it.
+    place.open.callback(vfs.unregister)
+    bare = open_bare(place.new_path(), vfs.name)
+    place.open.callback(bare.close)
+    runner = place.open.enter_context(asyncio.Runner())
+    handle = place.open_handle(place.new_path(), Options(vfs=vfs.name))
+    store, awaited = handle.store, aio.AsyncPagefile(handle)
+
+    def tasks(many: int, each: int) -> Callable[[], int]:
+        return lambda: runner.run(_commit_from_tasks(awaited, many, each))
+
+    crowds = [
+        (Subject("8 threads", lambda: _commit_from_threads(store, 8, 40)), Target(low=4)),
+        (Subject("8 asyncio tasks", tasks(8, 40)), Target(low=4)),
+        (Subject("64 asyncio tasks", tasks(64, 20)), Target(low=20)),
+    ]
+    rounds = place.rounds(12)
+    place.announce("crowd", rounds)
+    subjects = [Subject(_BARE, lambda: insert_many(bare, 50)), *(s for s, _ in crowds)]
+    timings = measure(subjects, rounds, place.advance)
+    peer = timings[_BARE]
+    meaning = f"× rate of bare apsw, {DELAY_SECONDS * 1000:g} ms sync"
+    rows = [Row("crowd", _BARE, peer)]
+    for subject, target in crowds:
+        timing = timings[subject.name]
+        rows.append(Row("crowd", subject.name, timing, meaning, rate_ratio(timing, peer), target))
+    return rows
+
+
+def _commit_from_threads(store: Store, many: int, each: int) -> int:
+    threads = [threading.Thread(target=append_many, args=(store, each)) for _ in range(many)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return many * each
+
+
+async def _commit_from_tasks(handle: aio.AsyncPagefile, many: int, each: int) -> int:
+    async def one() -> None:
+        for _ in range(each):
+            await handle.store.commit(Batch([Append(LOG, VALUE)]))
+
+    await asyncio.gather(*(one() for _ in range(many)))
+    return many * each

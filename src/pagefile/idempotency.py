@@ -1,0 +1,35 @@
+"""Keys that make a repeat harmless.
+
+A key that the caller gives is kept in an index of its own. A key that the store
+makes says itself where to look: it carries a position that the tenant had
+already reached when it was made, so its commit, if there is one, comes after.
+Most keys are made and never asked for again; they cost no index entry.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pagefile.errors import Invalid
+
+_MADE = re.compile(r"~([0-9a-f]{1,16})-[0-9a-f]{32}")
+
+
+def made_key(reached: int, random: bytes) -> str:
+    """A new key for a batch that will commit after position `reached`."""
+    return f"~{reached:x}-{random.hex()}"
+
+
+def position_before(key: str) -> int | None:
+    """The position after which a made key's commit is to be found; None for a given key."""
+    if key[:1] != "~":
+        return None
+    match = _MADE.fullmatch(key)
+    return None if match is None else int(match[1], 16)
+
+
+def require_plausible(key: str, reached: int) -> None:
+    """Refuse a key that looks made but cannot have been: a repeat of it would not be found."""
+    after = position_before(key)
+    if key[:1] == "~" and (after is None or after > reached):
+        raise Invalid("key", f"{key!r} was not made by this store", "do not begin a key with '~'")
