@@ -83,7 +83,7 @@ def test_importing_reads_no_setting(seen: dict[str, Any]) -> None:
 
 def test_importing_loads_no_engine_and_no_driver(seen: dict[str, Any]) -> None:
     engines = [name for name in seen["modules"] if name.startswith("pagefile.engines")]
-    heavy = {"apsw", "sqlite3", "sortedcontainers", "pydantic", "pytest", "hypothesis"}
+    heavy = {"apsw", "asyncio", "sqlite3", "sortedcontainers", "pydantic", "pytest", "hypothesis"}
 
     assert (engines, sorted(heavy & set(seen["modules"]))) == ([], [])
 

@@ -55,17 +55,17 @@ class Story:
             self._tell()
 
     def _tell(self) -> None:
-        for i in range(240):
+        for i in range(290):
             self._step(i)
         self._fork("branch", "events", 9)
         self._prune("events", 20)
         self._erase("bob")
-        for i in range(240, 265):
+        for i in range(290, 315):
             self._step(i)
         self._fork("twig", "branch", 5)
         self._prune("events", 30)
         self._erase("cid")
-        for i in range(265, 275):
+        for i in range(315, 325):
             self._step(i)
 
     def _step(self, i: int) -> None:

@@ -65,19 +65,47 @@ class Committer:
         """Commit and wait."""
         if self._engine.instant:
             return _result(self._engine.apply(((tenant, batch),))[0])
-        ticket = _Ticket(tenant, batch)
+        ticket: _Ticket | None = None
         with self._mutex:
-            ticket.leads = not self._busy
-            self._busy = True
-            if not ticket.leads:
+            if not self._busy:
+                self._busy = True
+            else:
+                ticket = _Ticket(tenant, batch)
                 ticket.wake = threading.Lock()
                 ticket.wake.acquire()
                 self._enqueue(ticket)
-        if not ticket.leads:
+        if ticket is None:
+            if self._last_group < 2:
+                return self._commit_alone(tenant, batch)
+            ticket = _Ticket(tenant, batch)
+            ticket.leads = True
+        else:
             self._wait(ticket)
         if ticket.leads:
             self._lead(ticket)
         return _result(ticket.outcome)
+
+    def _commit_alone(self, tenant: str, batch: Prepared) -> Sealed:
+        """A group of one, for a writer who finds nobody else: no ticket, no waiting."""
+        started = time.perf_counter()
+        try:
+            outcome = self._engine.apply(((tenant, batch),))[0]
+        finally:
+            self._last_seconds = time.perf_counter() - started
+            with self._mutex:
+                following = self._next_leader()
+            if following is not None:
+                self._hand_over(following)
+        return _result(outcome)
+
+    def _next_leader(self) -> _Ticket | None:
+        """Who leads now; with the mutex held."""
+        if not self._queue:
+            self._busy = False
+            return None
+        following = self._queue.popleft()
+        following.leads = True
+        return following
 
     def submit(self, tenant: str, batch: Prepared) -> asyncio.Future[Sealed]:
         """Commit without blocking the running event loop."""
@@ -152,14 +180,11 @@ class Committer:
             # Also on an error nobody foresaw, or Ctrl-C: nobody else may hang.
             if not answered:
                 for ticket in group:
-                    ticket.outcome = _own(_stopped(), ticket)
+                    ticket.outcome = _stopped()
             with self._mutex:
                 self._last_seconds = time.perf_counter() - started
                 self._last_group = len(group)
-                following = self._queue.popleft() if self._queue else None
-                self._busy = following is not None
-                if following is not None:
-                    following.leads = True
+                following = self._next_leader()
             _release(group, leader=first)
             if not answered and following is not None:
                 self._hand_over(following)
@@ -170,7 +195,7 @@ class Committer:
             outcomes = self._engine.apply([(t.tenant, t.batch) for t in group])
         except PagefileError as failure:
             for ticket in group:
-                ticket.outcome = _own(failure, ticket)
+                ticket.outcome = _own(failure)
         else:
             for ticket, outcome in zip(group, outcomes, strict=True):
                 ticket.outcome = outcome
@@ -224,12 +249,10 @@ class Committer:
                         self._start_runner()
 
 
-def _own(failure: PagefileError, ticket: _Ticket) -> PagefileError:
-    """Each waiter raises its own copy, which names its own batch."""
+def _own(failure: PagefileError) -> PagefileError:
+    """Each waiter raises its own copy: it grows a traceback of its own."""
     mine = copy.copy(failure)
     mine.__cause__ = failure.__cause__
-    if isinstance(mine, Unavailable):
-        mine.key = ticket.batch.key
     return mine
 
 

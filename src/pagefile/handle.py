@@ -84,9 +84,11 @@ class Pagefile:
 class Admin:
     """All tenants of a store, for operators. A tenant's handle reaches none of this."""
 
-    def __init__(self, url: str | None = None, *, options: Options | None = None) -> None:
+    def __init__(
+        self, url: str | os.PathLike[str] | None = None, *, options: Options | None = None
+    ) -> None:
         self._options = options or Options()
-        self.url = url if url is not None else Settings.from_environment().url
+        self.url = os.fspath(url) if url is not None else Settings.from_environment().url
         self.engine = open_engine(self.url, self._options)
         self._committer = Committer(self.engine)
 
@@ -141,7 +143,7 @@ def open(
     if durability is not None:
         chosen = msgspec.structs.replace(chosen, durability=durability)
     settings = Settings.from_environment()
-    admin = Admin(settings.url if url is None else os.fspath(url), options=chosen)
+    admin = Admin(settings.url if url is None else url, options=chosen)
     try:
         handle = admin.open(settings.tenant if tenant is None else tenant)
     except Invalid:

@@ -40,7 +40,7 @@ from pagefile.engine import (
     Write,
 )
 from pagefile.errors import Invalid, LimitExceeded
-from pagefile.idempotency import made_key
+from pagefile.idempotency import made_key, stored_key
 from pagefile.naming import Naming
 from pagefile.ordering import KeyValue
 
@@ -77,6 +77,8 @@ class Preparer:
         Raises:
             Invalid, LimitExceeded: nothing was stored, nothing was sent.
         """
+        if not isinstance(batch, Batch):
+            raise Invalid("batch", f"is a {type(batch).__name__}", "give Batch([operations])")
         operations = batch.operations
         if type(operations) is not list and not isinstance(operations, tuple):
             raise Invalid("operations", f"is a {type(operations).__name__}", "give a list")
@@ -97,14 +99,17 @@ class Preparer:
         if count > 1:
             self._check_size(writes)
         when: Sequence[Requirement] = ()
-        if batch.when:
+        if batch.when != ():
+            if not isinstance(batch.when, (list, tuple)):
+                raise Invalid("when", f"is a {type(batch.when).__name__}", "give a list")
             when = [self._requirement(condition, i) for i, condition in enumerate(batch.when)]
         fresh = not batch.key
         if fresh:
             batch.key = made_key(reached, self._salt())
         elif batch.key not in self.naming.known_good:
             self.naming.check_text("key", batch.key)
-        return Prepared(batch.key, writes, when, self._limits, fresh)
+        key = batch.key if fresh else stored_key(batch.key)
+        return Prepared(key, writes, when, self._limits, fresh)
 
     def _append_run(self, operations: Sequence[Any], start: int) -> Write:
         """The appends from `start` on that go to the same log, prepared together.

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from pagefile import codec, ordering
-from pagefile.content import Content, digest_of, keys_from_bytes
+from pagefile.content import Action, Content, digest_of, keys_from_bytes
 from pagefile.errors import NotFound
 from pagefile.ordering import KeyValue
 
@@ -101,6 +101,21 @@ class Document(_Stored, frozen=True):
 
     name: str
     version: int
+
+    @property
+    def deleted(self) -> bool:
+        """True for the version that says the document is gone."""
+        return self.content is not None and self.content.action == Action.DELETE
+
+    @property
+    def value(self) -> Any:
+        """The body decoded afresh: changing it changes nothing stored."""
+        if self.deleted:
+            raise NotFound(
+                f"document {self.name!r} was deleted by version {self.version}",
+                "look at `deleted` before reading the value",
+            )
+        return super().value
 
     @property
     def digest(self) -> bytes:

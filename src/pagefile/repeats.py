@@ -19,10 +19,10 @@ def require_same_content(engine: Engine, tenant: str, batch: Prepared, first: Ra
     entries = unpack(first.manifest)
     asked = [(write, content) for write in batch.writes for content in (write.contents or (None,))]
     if len(entries) != len(asked):
-        raise _other_content(batch.key, first)
+        raise _other_content(first)
     for (write, content), entry in zip(asked, entries, strict=True):
         if not _agrees(engine, tenant, write, content, entry):
-            raise _other_content(batch.key, first)
+            raise _other_content(first)
 
 
 def _agrees(
@@ -48,9 +48,9 @@ def _agrees(
     return digest_of(write.name, salted_alike) == entry[3]
 
 
-def _other_content(key: str, first: RawCommit) -> Invalid:
+def _other_content(first: RawCommit) -> Invalid:
     return Invalid(
         "key",
-        f"{key!r} already committed something else at position {first.position}",
+        f"it already committed something else at position {first.position}",
         "use a new key for new content",
     )

@@ -25,7 +25,7 @@ from pagefile.engine import (
     Sealed,
     Stream,
 )
-from pagefile.errors import Conflict, Invalid, NotFound
+from pagefile.errors import Conflict, Invalid, NotFound, Unavailable
 from pagefile.history import actions_of, length_at
 from pagefile.preparation import Preparer
 from pagefile.query import Finder, Query, cursor_text, place_of
@@ -110,18 +110,27 @@ class Store:
             Unavailable: see its `outcome`; committing the same batch again is safe.
         """
         prepared = self._preparer.prepare(batch, self._reached or self._look_up_position())
-        return self._answer(prepared, self._committer.commit(self._tenant, prepared))
+        try:
+            sealed = self._committer.commit(self._tenant, prepared)
+        except Unavailable as failure:
+            failure.key = batch.key
+            raise
+        return self._answer(batch, prepared, sealed)
 
     async def commit_async(self, batch: Batch) -> Commit:
         """`commit` for a running event loop, which it never blocks."""
         # Zero is always true, only slower to look after; a read would block the loop.
         prepared = self._preparer.prepare(batch, self._reached)
-        sealed = await self._committer.submit(self._tenant, prepared)
+        try:
+            sealed = await self._committer.submit(self._tenant, prepared)
+        except Unavailable as failure:
+            failure.key = batch.key
+            raise
         if sealed.repeated:
             import asyncio
 
-            return await asyncio.to_thread(self._answer, prepared, sealed)
-        return self._answer(prepared, sealed)
+            return await asyncio.to_thread(self._answer, batch, prepared, sealed)
+        return self._answer(batch, prepared, sealed)
 
     def update(
         self, document: str, change: Callable[[Any], Any], *, attempts: int = _UPDATE_ATTEMPTS
@@ -235,7 +244,8 @@ class Store:
             hits += self._engine.find(self._tenant, span, limit + 1, at)
         if query.log is not None:
             hits.sort(key=place_of, reverse=query.reverse)
-        items = tuple(self._found(query, hit) for hit in hits[:limit])
+        owners: dict[int, Stream] = {}
+        items = tuple(self._found(query, hit, owners) for hit in hits[:limit])
         more = len(hits) > limit and limit > 0
         return Page(items, cursor_text(hits[limit - 1]) if more else None)
 
@@ -325,7 +335,7 @@ class Store:
 
     # Inside
 
-    def _answer(self, prepared: Prepared, sealed: Sealed) -> Commit:
+    def _answer(self, batch: Batch, prepared: Prepared, sealed: Sealed) -> Commit:
         if sealed.repeated:
             require_same_content(self._engine, self._tenant, prepared, sealed.commit)
         raw = sealed.commit
@@ -335,7 +345,7 @@ class Store:
             raw.time_us,
             sealed.indexes,
             sealed.versions,
-            raw.key,
+            batch.key,
             raw.digest,
             sealed.repeated,
         )
@@ -369,10 +379,13 @@ class Store:
         segments.reverse()
         return segments
 
-    def _found(self, query: Query, hit: Hit) -> Entry | Document:
-        owner = self._engine.stream_number(self._tenant, hit.oid)
+    def _found(self, query: Query, hit: Hit, owners: dict[int, Stream]) -> Entry | Document:
+        owner = owners.get(hit.oid)
         if owner is None:
-            raise NotFound(f"stream {hit.oid} is gone", "search again")
+            owner = self._engine.stream_number(self._tenant, hit.oid)
+            if owner is None:
+                raise NotFound(f"stream {hit.oid} is gone", "search again")
+            owners[hit.oid] = owner
         if owner.kind == DOCUMENT:
             return _document(owner.name, hit.row)
         return _entry(query.log or owner.name, owner.name, hit.row)

@@ -27,7 +27,11 @@ class Gate:
     """One process's way through the turnstile; used by one thread at a time."""
 
     def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except PermissionError:
+            # Another user's: the lock is advisory, and reading is enough for it.
+            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def pass_through(self, deadline: float) -> None:
         """Take the gate, or raise when the deadline (monotonic seconds) has passed.

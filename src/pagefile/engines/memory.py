@@ -6,6 +6,7 @@ other engines are compared with.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +29,7 @@ from pagefile.engine import (
     TenantHead,
 )
 from pagefile.engines.memory_index import KeyIndex
-from pagefile.errors import PagefileError
+from pagefile.errors import Forbidden, PagefileError
 from pagefile.idempotency import position_before
 from pagefile.records import Durability, Problem, StreamKind
 from pagefile.transaction import apply
@@ -146,6 +147,8 @@ class _Tenant:
         for user in {row.content.user for row in rows if row.content is not None}:
             if all(row.content is None or row.content.user != user for row in stream.rows):
                 del self.held[user][stream.oid]
+                if not self.held[user]:
+                    del self.held[user]
 
     def count(self, key: IndexKey, user: str | None, most: int) -> int:
         bucket = self.keys.under(key, user)
@@ -185,8 +188,11 @@ class MemoryEngine:
         self._tenants: dict[str, _Tenant] = {}
         self._changed = threading.Condition(threading.Lock())
         self._waiting = 0
+        self._pid = os.getpid()
+        self._closed = False
 
     def apply(self, items: Sequence[tuple[str, Prepared]]) -> list[Sealed | PagefileError]:
+        self._require_usable()
         outcomes: list[Sealed | PagefileError] = []
         with self._changed:
             for name, batch in items:
@@ -201,7 +207,17 @@ class MemoryEngine:
                 self._changed.notify_all()
         return outcomes
 
+    def _require_usable(self) -> None:
+        if os.getpid() != self._pid:
+            raise Forbidden(
+                f"this memory: store lives in process {self._pid}, not in its child",
+                "open one in the child, or use a file",
+            )
+        if self._closed:
+            raise Forbidden("this memory: store is closed", "call pagefile.open again")
+
     def _tenant(self, name: str) -> _Tenant:
+        self._require_usable()
         return self._tenants.get(name) or _Tenant(self._key_lifetime_us)
 
     def head(self, tenant: str) -> TenantHead:
@@ -275,7 +291,7 @@ class MemoryEngine:
 
     def tenants(self) -> list[str]:
         with self._changed:
-            return sorted(self._tenants)
+            return sorted(name for name, held in self._tenants.items() if held.log)
 
     def scrub(self, timeout: float) -> tuple[str, ...]:
         return ()
@@ -295,6 +311,7 @@ class MemoryEngine:
             )
 
     def close(self) -> None:
+        self._closed = True
         self._tenants.clear()
 
 

@@ -82,8 +82,11 @@ class KeyIndex:
             bucket.take_out(place)
             bucket.past = [(old, until) for old, until in bucket.past if old[:2] != place]
             if not bucket.live and not bucket.past:
-                owner = _owner(key, stream, row.content.user)
-                del self._values[key.scope, owner, key.field][key.value]
+                place_of_values = (key.scope, _owner(key, stream, row.content.user), key.field)
+                values = self._values[place_of_values]
+                del values[key.value]
+                if not values:
+                    del self._values[place_of_values]
 
     def under(self, key: IndexKey, user: str | None) -> Bucket | None:
         """The records under one key of a user, or of the tenant."""

@@ -96,9 +96,10 @@ class SqliteFile:
                     f"{self.path} has format {version}, this Pagefile knows {len(migrations)}",
                     "upgrade Pagefile; nothing was changed",
                 )
+            # Also for a file that exists: a copy made by VACUUM INTO is not in this mode.
+            connection.execute("PRAGMA journal_mode = WAL").fetchall()
             if version == len(migrations):
                 return
-            connection.execute("PRAGMA journal_mode = WAL").fetchall()
             connection.execute("PRAGMA synchronous = FULL").fetchall()
             with connection:
                 for script in migrations[version:]:

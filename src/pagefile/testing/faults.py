@@ -142,7 +142,7 @@ class FaultyEngine:
         return msgspec.structs.replace(last, indexes=indexes, versions=versions)
 
     def _with_other_key(self, batch: Prepared) -> Prepared:
-        return msgspec.structs.replace(batch, key=f"{batch.key}.{next(self._repeats)}")
+        return msgspec.structs.replace(batch, key=f"={next(self._repeats)}")
 
     def rows(self, tenant: str, stream: Stream, first: int, last: int, limit: int) -> list[Row]:
         if self._fault == "off_by_one_read" and last > first:

@@ -10,9 +10,10 @@ CREATE TABLE tenants (
     keys_from  INTEGER NOT NULL   -- idempotency keys below this position have expired
 ) STRICT;
 
--- One row per user of a tenant; user NULL is the bucket of records without one.
+-- One row per user who has records; user NULL is the bucket of records without one.
+-- AUTOINCREMENT: the number of a user who was erased never comes to mean another.
 CREATE TABLE partitions (
-    id     INTEGER PRIMARY KEY,
+    id     INTEGER PRIMARY KEY AUTOINCREMENT,
     tenant INTEGER NOT NULL,
     user   TEXT
 ) STRICT;

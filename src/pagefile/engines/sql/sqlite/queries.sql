@@ -129,6 +129,9 @@ SELECT EXISTS (SELECT 1 FROM records WHERE id BETWEEN ? AND ? AND partition = ?)
 -- :remove_holding The user's last record in a stream is gone.
 DELETE FROM holdings WHERE partition = ? AND stream = ?
 
+-- :forget_partition A user who has no record left is forgotten.
+DELETE FROM partitions WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM holdings WHERE partition = ?1)
+
 -- :add_key A secondary key of a current record.
 INSERT INTO keys (space, field, value, position, ordinal, record) VALUES (?, ?, ?, ?, ?, ?)
 

@@ -1,0 +1,50 @@
+# What contributors and CI run. `make` alone lists the targets.
+
+PYTHON ?= python3
+# How many tests run at once; 0 is one after the other, in one process.
+JOBS ?= 0
+
+BIN := .venv/bin
+STAMP := .venv/.installed
+SOAK_SUITES := $(wildcard tests/test_crash.py tests/test_power.py tests/test_model.py \
+                          tests/test_race*.py)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test check demo bench soak format clean
+
+help:  ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## create .venv and install what is needed, when it is out of date
+
+# The stamp is older than a changed requirement, so nothing is installed twice.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+test: setup  ## format check, lint, strict types, all tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup
+
+check: test  ## the same as test
+
+demo: setup  ## eight processes write, one is killed, nothing is lost
+	$(BIN)/python examples/crash_demo.py
+
+bench: setup  ## what the store costs, next to bare peers
+	$(BIN)/python benchmarks/store.py
+
+soak: setup  ## the long forms of the crash, power, model and race suites
+	PAGEFILE_SOAK=1 $(BIN)/pytest -n $(JOBS) --dist loadgroup $(SOAK_SUITES)
+
+format: setup  ## format the code and mend what the linter can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove .venv, caches and build products
+	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
