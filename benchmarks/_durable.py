@@ -60,6 +60,7 @@ def crowd(place: Workplace) -> list[Row]:
         return lambda: runner.run(_commit_from_tasks(awaited, many, each))
 
     crowds = [
+        (Subject("1 writer", lambda: append_many(store, 50)), Target(low=0.8)),
         (Subject("8 threads", lambda: _commit_from_threads(store, 8, 40)), Target(low=4)),
         (Subject("8 asyncio tasks", tasks(8, 40)), Target(low=4)),
         (Subject("64 asyncio tasks", tasks(64, 20)), Target(low=20)),

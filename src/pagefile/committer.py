@@ -93,7 +93,8 @@ class Committer:
         finally:
             self._last_seconds = time.perf_counter() - started
             with self._mutex:
-                following = self._next_leader()
+                following = self._next_leader() if self._queue else None
+                self._busy = following is not None
             if following is not None:
                 self._hand_over(following)
         return _result(outcome)

@@ -99,12 +99,13 @@ def _append_alone(tx: Transaction, batch: Prepared, position: int, time_us: int)
     if stream is None or stream.dropped:
         return None
     first, end = stream.length, stream.length + len(write.contents)
-    _require_room(write, batch.limits, end)
+    if end > batch.limits.log_entries or write.limit is not None:
+        _require_room(write, batch.limits, end)
     stream.length = end
     rows, manifest = _numbered(write, stream.oid, first, 0, position, time_us)
     tx.add(stream, rows, write.keys)
     commit = _seal(tx, batch.key, position, time_us, manifest)
-    return Sealed(commit, tuple(range(first, end)), ())
+    return Sealed(commit, (first,) if end - first == 1 else tuple(range(first, end)), ())
 
 
 def _require_room(write: Write, limits: Limits, end: int) -> None:

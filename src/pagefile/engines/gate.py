@@ -19,6 +19,7 @@ from pathlib import Path
 
 from pagefile.errors import Unavailable
 
+_AT_ONCE = fcntl.LOCK_EX | fcntl.LOCK_NB
 _FIRST_PAUSE_SECONDS = 0.0002
 _LONGEST_PAUSE_SECONDS = 0.002
 
@@ -42,14 +43,12 @@ class Gate:
         pause = _FIRST_PAUSE_SECONDS
         while True:
             try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return fcntl.flock(self._file, _AT_ONCE)
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise waited_too_long() from None
                 time.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
-            else:
-                return
 
     def leave(self) -> None:
         """Let the next one in; harmless when not held."""

@@ -130,12 +130,15 @@ class SqliteFile:
         """
         self.require_own_process()
         deadline = time.monotonic() + self.lock_seconds
+        writer = self.writer
         self._gate.pass_through(deadline)
         try:
-            self._begin(self.writer, deadline)
+            writer.execute("BEGIN IMMEDIATE")
+        except apsw.BusyError:
+            self._begin_later(writer, deadline)
         finally:
             self._gate.leave()
-        return self.writer
+        return writer
 
     def end(self) -> None:
         """Roll back what was not committed."""
@@ -144,14 +147,15 @@ class SqliteFile:
             with suppress(apsw.Error):
                 self.writer.execute("ROLLBACK")
 
-    def _begin(self, writer: apsw.Connection, deadline: float) -> None:
+    def _begin_later(self, writer: apsw.Connection, deadline: float) -> None:
+        """Only one process at a time comes here, so it may ask often."""
         while True:
+            time.sleep(_LOCK_PAUSE_SECONDS)
             try:
                 writer.execute("BEGIN IMMEDIATE")
             except apsw.BusyError:
                 if time.monotonic() > deadline:
                     raise waited_too_long() from None
-                time.sleep(_LOCK_PAUSE_SECONDS)
             else:
                 return
 
