@@ -8,7 +8,7 @@ from pagefile.errors import Invalid
 
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 #: How many texts that passed are remembered; names repeat from commit to commit.
-_REMEMBERED = 4096
+_REMEMBERED = 32_768
 
 
 class Naming:

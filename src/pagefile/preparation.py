@@ -125,37 +125,41 @@ class Preparer:
         contents: list[Content] = []
         digests: list[bytes] = []
         keys: list[Sequence[IndexKey]] = []
-        most_bytes, encode, salts = self._limits.entry_bytes, codec.encode, self._salts
-        same: object = self  # No operation yet to be like.
+        most_bytes, encode = self._limits.entry_bytes, codec.encode
+        # Whether the envelope just made fits another operation: one without
+        # sources and keys fits all that have the same user, kind and actor.
+        fits = False
         user = kind = actor = type_before = None
-        envelope = b""
-        for op in operations[start:] if start else operations:
+        envelope = raw_keys = b""
+        sources: tuple[str, ...] = ()
+        for at in range(start, len(operations)):
+            op = operations[at]
             if type(op) is not Append or op.log != log or op.limit != limit:
                 break
             type_name, body = encode(op.value)
             if len(body) > most_bytes:
                 raise self._entry_too_large(body)
             if (
-                op.user is not user
+                not fits
+                or op.user is not user
                 or op.kind is not kind
                 or op.actor is not actor
                 or type_name != type_before
                 or op.sources
                 or op.keys
-                or same is not None
             ):
                 user, kind, actor, type_before = op.user, op.kind, op.actor, type_name
                 sources = self._check_envelope(user, kind, actor, op.sources)
-                raw_keys = keys_to_bytes(op.keys) if op.keys else b""
+                raw_keys = b""
                 if op.keys:
                     keys += [()] * (len(contents) - len(keys))
                     keys.append(self._index("log", op.keys, NO_KEYS))
+                    raw_keys = keys_to_bytes(op.keys)
                 envelope = pack(
                     (_APPEND, log, user, kind, actor, sources, raw_keys, b"", type_name)
                 )
-                # With sources or keys it is this operation's alone.
-                same = op if sources or raw_keys else None
-            salt = salts.pop() if salts else self._salt()
+                fits = not sources and not raw_keys
+            salt = self._salt()
             contents.append(
                 Content(_APPEND, user, kind, actor, sources, raw_keys, b"", type_name, body, salt)
             )
