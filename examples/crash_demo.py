@@ -182,11 +182,15 @@ class Terminal:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live = Live(console=console, auto_refresh=False)
+        self._next_at = 0.0
 
     def watching(self) -> AbstractContextManager[object]:
         return self._live
 
     def show(self, writers: list[Writer], seconds: float) -> None:
+        if seconds < self._next_at:
+            return
+        self._next_at = seconds + 1 / _REDRAWS_PER_SECOND
         self._live.update(_table(writers, seconds), refresh=True)
 
     def say(self, line: str, style: str = "") -> None:
@@ -290,7 +294,8 @@ def write_and_kill(writers: list[Writer], seconds: float, screen: Screen) -> Non
         )
         follow(seconds)
         _stop(writers, ears)
-        screen.show(writers, seconds)
+        # Later than any limit on redrawing: the last picture shows the last count.
+        screen.show(writers, time.monotonic() - started + 1)
 
 
 def _stop(writers: list[Writer], ears: Ears) -> None:
@@ -380,7 +385,8 @@ def conclude(path: Path, findings: Findings, screen: Screen) -> None:
     ]
     title = "Nothing acknowledged was lost" if findings.good else "A promise was broken"
     screen.conclude(title, lines, good=findings.good)
-    screen.say(f"sqlite3 {shlex.quote(str(path))} 'SELECT * FROM entries LIMIT 5'")
+    screen.say("Look into it, then remove the folder when you like:")
+    screen.say(f"sqlite3 -readonly {shlex.quote(str(path))} 'SELECT * FROM entries LIMIT 5'")
 
 
 def _unsaid(count: int) -> str:
@@ -413,6 +419,10 @@ def main() -> int:
     if asked.writer:
         number, path, log = asked.writer
         return write_until_told(int(number), Path(path), log)
+    if not 2 <= asked.seconds <= 600:
+        parser.error("--seconds: give 2 to 600")
+    if asked.keep and not asked.keep.parent.is_dir():
+        parser.error(f"--keep: there is no folder {asked.keep.parent}")
     path = asked.keep or Path(tempfile.mkdtemp(prefix="pagefile-demo-")) / "demo.db"
     return run(path, asked.seconds)
 

@@ -201,6 +201,13 @@ def test_a_batch_over_the_limits_is_refused(store: Store) -> None:
         lambda s: s.changes(-1),
         lambda s: s.wait(1, timeout=-1),
         lambda s: s.wait(1, timeout=1e9),
+        lambda s: s.find("author"),
+        lambda s: s.find(Query("k", 1, low=2)),
+        lambda s: s.find(Query("k", 1, user="u", everyone=True)),
+        lambda s: s.erase("u"),
+        lambda s: s.verify(head=3),
+        lambda s: s.commit([Append("a", 1)]),
+        lambda s: s.commit(Batch([Append("a", 1)], VersionIs("d", 1))),  # type: ignore[arg-type]
         lambda s: s.find(Query("", 1)),
         lambda s: s.find(Query("k", 1, user="")),
         lambda s: s.find(Query("k", 1, cursor="not a cursor")),

@@ -13,6 +13,7 @@ import sys
 import types
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any, Generic, Literal, NewType, Optional, TypeVar
@@ -527,7 +528,9 @@ def test_a_reader_with_little_stack_is_not_told_that_the_store_is_damaged() -> N
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(stack_depth() + 50)
     try:
-        with pytest.raises(RecursionError):
+        # From Python 3.12 on, C code has a stack of its own and the body is simply read.
+        expected = pytest.raises(RecursionError) if sys.version_info < (3, 12) else nullcontext()
+        with expected:
             decode("", body)
     finally:
         sys.setrecursionlimit(limit)

@@ -402,10 +402,18 @@ def test_a_handle_used_in_a_forked_child_is_refused(path: Path) -> None:
 
 def test_a_closed_handle_says_so(path: Path) -> None:
     pf = pagefile.open(path)
+    pf.store.commit(Batch([Append("a", 1)]))
     pf.close()
     pf.close()
-    with pytest.raises(pagefile.Forbidden, match="closed"):
-        pf.store.read("a")
+    for call in (
+        lambda: pf.store.read("a"),
+        lambda: pf.store.commit(Batch([Append("a", 1)])),
+        lambda: pf.store.erase(Selector(log="a")),
+        pf.check,
+        pf.verify,
+    ):
+        with pytest.raises(pagefile.Forbidden, match="closed"):
+            call()
 
 
 def test_sixteen_processes_can_create_the_same_file_at_once(path: Path) -> None:
@@ -437,14 +445,32 @@ def test_tenants_are_listed_by_the_admin_handle_only(path: Path) -> None:
     [
         ("", {}, pagefile.Invalid),
         ("a\x00b", {}, pagefile.Invalid),
+        (":memory:", {}, pagefile.Invalid),
+        ("sqlite://two-slashes.db", {}, pagefile.Invalid),
         ("mongodb://x", {}, pagefile.Unsupported),
+        ("x.db", {"durability": "Power"}, pagefile.Invalid),
+        ("x.db", {"durability": 5}, pagefile.Invalid),
+        ("x.db", {"options": {"vfs": None}}, pagefile.Invalid),
+        ("x.db", {"options": pagefile.Options(lock_seconds=-1)}, pagefile.Invalid),
+        (
+            "memory:",
+            {"options": pagefile.Options(limits=pagefile.Limits(entry_bytes=-1))},
+            pagefile.Invalid,
+        ),
         ("memory:", {"durability": "power"}, pagefile.Unsupported),
         ("memory:", {"tenant": ""}, pagefile.Invalid),
         ("memory:", {"tenant": "a\nb"}, pagefile.Invalid),
     ],
 )
 def test_what_cannot_be_opened_is_refused(
-    url: str, options: dict[str, Any], error: type[Exception]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    url: str,
+    options: dict[str, Any],
+    error: type[Exception],
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(error):
         pagefile.open(url, **options)
+
+    assert list(tmp_path.iterdir()) == []

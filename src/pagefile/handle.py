@@ -13,6 +13,7 @@ import msgspec
 from pagefile.committer import Committer
 from pagefile.engine import Engine, Limits
 from pagefile.errors import Invalid, Unsupported
+from pagefile.naming import require_type
 from pagefile.preparation import Clock, Entropy, Preparer
 from pagefile.records import Durability, Head, Report, Stats
 from pagefile.settings import Settings
@@ -139,7 +140,8 @@ def open(
         Unsupported: the file has a newer format, or the engine lacks the level.
         Forbidden: the file or folder is read-only.
     """
-    chosen = options or Options()
+    chosen = options if options is not None else Options()
+    require_type("options", chosen, Options)
     if durability is not None:
         chosen = msgspec.structs.replace(chosen, durability=durability)
     settings = Settings.from_environment()
@@ -157,6 +159,9 @@ def open_engine(url: str, options: Options) -> Engine:
     """The engine behind a URL. Drivers are imported only when their engine is asked for."""
     if not isinstance(url, str) or not url or "\x00" in url:
         raise Invalid("url", f"{url!r} names no store", "give a path, sqlite:///path or memory:")
+    if url == ":memory:":
+        raise Invalid("url", "':memory:' is SQLite's word", "say 'memory:' for a store in memory")
+    _check(options)
     lifetime_us = options.key_lifetime_seconds * 1_000_000
     if url == "memory:":
         from pagefile.engines.memory import MemoryEngine
@@ -167,6 +172,8 @@ def open_engine(url: str, options: Options) -> Engine:
             )
         return MemoryEngine(clock=options.clock, key_lifetime_us=lifetime_us)
     scheme, mark, rest = url.partition("://")
+    if mark and scheme == "sqlite" and not rest.startswith("/"):
+        raise Invalid("url", f"{url!r} has two slashes", "write sqlite:///path with three")
     if mark and scheme != "sqlite":
         raise Unsupported(f"there is no engine for {scheme}://", "use a path or memory:")
     if options.durability == "none":
@@ -181,3 +188,18 @@ def open_engine(url: str, options: Options) -> Engine:
         lock_seconds=options.lock_seconds,
         vfs=options.vfs,
     )
+
+
+def _check(options: Options) -> None:
+    """Refuse what would weaken a promise or bound nothing, whatever its spelling."""
+    if options.durability not in (None, "power", "process", "none"):
+        raise Invalid(
+            "durability", f"{options.durability!r} is no level", "use 'power', 'process' or 'none'"
+        )
+    for field in ("key_lifetime_seconds", "lock_seconds"):
+        if not getattr(options, field) >= 0:
+            raise Invalid(field, f"{getattr(options, field)!r} is negative", "give 0 or more")
+    for field in options.limits.__struct_fields__:
+        limit = getattr(options.limits, field)
+        if limit is not None and not (isinstance(limit, int) and limit >= 0):
+            raise Invalid(f"limits.{field}", f"{limit!r} is no limit", "give 0 or more")

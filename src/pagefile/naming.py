@@ -11,6 +11,14 @@ _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _REMEMBERED = 32_768
 
 
+def require_type(field: str, value: object, wanted: type) -> None:
+    """Refuse an argument of another type with our words instead of an AttributeError."""
+    if not isinstance(value, wanted):
+        raise Invalid(
+            field, f"{value!r:.60} is no {wanted.__name__}", f"give a pagefile.{wanted.__name__}"
+        )
+
+
 class Naming:
     """Checks names, and remembers those that passed."""
 

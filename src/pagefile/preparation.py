@@ -41,7 +41,7 @@ from pagefile.engine import (
 )
 from pagefile.errors import Invalid, LimitExceeded
 from pagefile.idempotency import made_key, stored_key
-from pagefile.naming import Naming
+from pagefile.naming import Naming, require_type
 from pagefile.ordering import KeyValue
 
 _SALTS_AT_ONCE = 256
@@ -77,8 +77,7 @@ class Preparer:
         Raises:
             Invalid, LimitExceeded: nothing was stored, nothing was sent.
         """
-        if not isinstance(batch, Batch):
-            raise Invalid("batch", f"is a {type(batch).__name__}", "give Batch([operations])")
+        require_type("batch", batch, Batch)
         operations = batch.operations
         if type(operations) is not list and not isinstance(operations, tuple):
             raise Invalid("operations", f"is a {type(operations).__name__}", "give a list")

@@ -74,6 +74,10 @@ class Finder:
             stream = self._engine.stream_number(self._tenant, stream.base) if stream.base else None
 
     def _bounds(self, query: Query) -> tuple[bytes, bytes]:
+        if query.value is not None and (query.low is not None or query.high is not None):
+            raise Invalid("query", "asks for a value and for a range", "give one of the two")
+        if query.everyone and (query.user is not None or query.log is not None):
+            raise Invalid("query", "asks for everyone and for one", "give one of the two")
         key = self._preparer.index_key
         if query.value is not None:
             exact = key("user", query.field, query.value).value

@@ -24,6 +24,13 @@ class _Stored(msgspec.Struct, frozen=True):
     time_us: int
     content: Content | None
 
+    def __repr__(self) -> str:
+        own = ", ".join(f"{f}={getattr(self, f)!r}" for f in self.__struct_fields__[3:])
+        shown = (
+            "erased" if self.content is None else self.content.body[:200].decode("utf-8", "replace")
+        )
+        return f"<{type(self).__name__} {own}, position={self.position}: {shown}>"
+
     @property
     def time(self) -> datetime:
         """When the store took it, in UTC."""

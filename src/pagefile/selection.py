@@ -52,6 +52,17 @@ def is_whole_stream(selector: Selector) -> bool:
     return selector.first is None and selector.last is None and selector.before_us is None
 
 
+def shares_nothing(tx: Transaction, stream: Stream) -> bool:
+    """Whether a stream shows nothing of the logs it forks: there is none, or all is erased."""
+    floor, end = stream.pruned, stream.base_at
+    while stream.base:
+        stream = tx.stream_number(stream.base)
+        if any(row.content is not None for row in tx.rows(stream) if floor <= row.number < end):
+            return False
+        end = min(end, stream.base_at)
+    return True
+
+
 def runs_of(stream: Stream, rows: list[Row]) -> list[Wiped]:
     """Neighbouring numbers joined, so that a million entries are one line of the receipt."""
     runs: list[list[Row]] = []

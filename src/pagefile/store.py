@@ -27,6 +27,7 @@ from pagefile.engine import (
 )
 from pagefile.errors import Conflict, Invalid, NotFound, Unavailable
 from pagefile.history import actions_of, length_at
+from pagefile.naming import require_type
 from pagefile.preparation import Preparer
 from pagefile.query import Finder, Query, cursor_text, place_of
 from pagefile.records import (
@@ -47,6 +48,7 @@ from pagefile.selection import Rehearsed, receipt_of
 #: The most that one call returns; page on for more.
 MOST_PER_READ = 10_000
 _UPDATE_ATTEMPTS = 1_000
+_DRY_RUN = "nothing was erased: this was a dry run"
 _SCRUB_LATER = "old pages are not overwritten yet, as asked: the next erase with scrub does it"
 
 
@@ -142,20 +144,13 @@ class Store:
         kind and keys stay as they were.
         """
         for attempt in range(attempts):
-            current = self.get(document)
+            # The version first: what is read after it is this version or none at all.
+            version = self._version(document)
+            current = self.get(document, version=version) if version else None
             value = change(None if current is None else current.value)
+            batch = Batch([_successor(document, value, current)], [VersionIs(document, version)])
             try:
-                return self.commit(
-                    Batch(
-                        [_successor(document, value, current)],
-                        [
-                            VersionIs(
-                                document,
-                                self._version(document) if current is None else current.version,
-                            )
-                        ],
-                    )
-                )
+                return self.commit(batch)
             except Conflict:
                 if attempt == attempts - 1:
                     raise
@@ -237,6 +232,7 @@ class Store:
 
     def find(self, query: Query, *, limit: int = 100, at: int | None = None) -> Page:
         """Records under a secondary key, in the order of value, then of commit."""
+        require_type("query", query, Query)
         limit = _bounded(limit)
         at = self._position(at)
         hits: list[Hit] = []
@@ -298,11 +294,12 @@ class Store:
         but the last. `timeout` bounds the wait for others who hold old pages;
         if they outlast it, the receipt says `logical` and what remains to do.
         """
+        require_type("selector", selector, Selector)
         prepared = self._preparer.prepare_erasure(selector, self._reached, rehearse=dry_run)
         try:
             sealed = self._committer.commit(self._tenant, prepared)
         except Rehearsed as rehearsed:
-            return receipt_of(None, rehearsed.wiped, ())
+            return receipt_of(None, rehearsed.wiped, (_DRY_RUN,) if dry_run else ())
         remaining = self._engine.scrub(timeout) if scrub else (_SCRUB_LATER,)
         return receipt_of(sealed.commit.position, sealed.erased, remaining)
 
@@ -314,6 +311,8 @@ class Store:
         With a `head` kept elsewhere it also proves that nothing after it was
         cut off or rewritten. `progress` is called with (position, last position).
         """
+        if head is not None:
+            require_type("head", head, Head)
         return verify(self._engine, self._tenant, head, progress)
 
     def check(self) -> Report:

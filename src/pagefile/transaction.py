@@ -32,7 +32,14 @@ from pagefile.engine import (
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, PagefileError
 from pagefile.idempotency import require_plausible
 from pagefile.records import StreamKind
-from pagefile.selection import Rehearsed, candidates, is_whole_stream, matches, runs_of
+from pagefile.selection import (
+    Rehearsed,
+    candidates,
+    is_whole_stream,
+    matches,
+    runs_of,
+    shares_nothing,
+)
 
 ManifestEntry = tuple[int | bytes, ...]
 
@@ -334,6 +341,7 @@ def _plan_erase(draft: _Draft, write: Write) -> None:
     tx, selector = draft.tx, write.selector
     assert selector is not None
     wiped: list[Wiped] = []
+    emptied: list[Stream] = []
     for stream in candidates(tx, selector):
         rows = [row for row in tx.rows(stream) if row.content is not None]
         doomed = [row for row in rows if matches(row, selector)]
@@ -342,17 +350,17 @@ def _plan_erase(draft: _Draft, write: Write) -> None:
         # That a document was deleted says nothing about anybody: such a version
         # goes when nothing else is left, and its stream with it.
         markers = [row for row in rows if row.action == Action.DELETE]
-        is_whole = is_whole_stream(selector) and len(doomed) + len(markers) == len(rows)
-        if is_whole:
+        if is_whole_stream(selector) and len(doomed) + len(markers) == len(rows):
             doomed = rows
+            emptied.append(stream)
         wiped.extend(runs_of(stream, doomed))
-        if write.rehearse:
-            continue
-        tx.wipe(stream, doomed)
-        if is_whole:
-            _retire(draft, stream)
+        if not write.rehearse:
+            tx.wipe(stream, doomed)
     if write.rehearse or not wiped:
         raise Rehearsed(tuple(wiped))
+    for stream in emptied:
+        if shares_nothing(tx, stream):
+            _retire(draft, stream)
     tx.head.last_erase = draft.position
     draft.erased = tuple(wiped)
     draft.manifest.extend((Action.ERASE, run.oid, run.first, run.last) for run in wiped)

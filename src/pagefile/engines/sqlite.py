@@ -79,8 +79,8 @@ class SqliteEngine:
     def apply(self, items: Sequence[tuple[str, Prepared]]) -> list[Sealed | PagefileError]:
         committing = False
         finished = False
+        writer = self._begin()
         try:
-            writer = self._file.begin()
             outcomes, changed = self._apply(items, writer)
             if changed:
                 for transaction in changed:
@@ -98,6 +98,12 @@ class SqliteEngine:
                 # What the cache believes was never stored.
                 self._transactions.clear()
         return outcomes
+
+    def _begin(self) -> apsw.Connection:
+        try:
+            return self._file.begin()
+        except apsw.Error as error:
+            raise translate(error, str(self._file.path)) from error
 
     def _apply(
         self, items: Sequence[tuple[str, Prepared]], writer: apsw.Connection

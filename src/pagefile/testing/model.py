@@ -194,7 +194,10 @@ class Model:
         marked = {id(r) for r in doomed}
         state = self.now.clone()
         for name, log in list(state.logs.items()):
-            if _is_emptied(log.own, marked):
+            shared = [r for r in log.entries[log.pruned : log.base_at] if not r.is_pruned]
+            if _is_emptied(log.own, marked) and all(
+                r.value is ERASED or id(r) in marked for r in shared
+            ):
                 del state.logs[name]
         ended: set[int] = set()
         for name, versions in list(state.documents.items()):

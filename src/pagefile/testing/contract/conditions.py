@@ -81,6 +81,26 @@ class ConditionContract(ContractFixtures):
         assert value_of(stores[0], "n") == 60
 
     @promise("S3")
+    @pytest.mark.parametrize("was_deleted", [False, True])
+    def test_update_sees_who_created_the_document_meanwhile(
+        self, store: Store, was_deleted: bool
+    ) -> None:
+        if was_deleted:
+            put(store, "n", 1)
+            store.commit(Batch([Delete("n")]))
+        seen: list[Any] = []
+
+        def change(value: Any) -> int:
+            seen.append(value)
+            if len(seen) == 1:
+                put(store, "n", 100)
+            return (value or 0) + 1
+
+        store.update("n", change)
+
+        assert (seen, value_of(store, "n")) == ([None, 100], 101)
+
+    @promise("S3")
     def test_a_conflict_names_the_target_and_both_numbers(self, store: Store) -> None:
         put(store, "d", 1)
         put(store, "d", 2)

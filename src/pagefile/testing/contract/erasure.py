@@ -67,6 +67,18 @@ class ErasureContract(ContractFixtures):
 
         assert [e.erased for e in store.read("b")] == [True]
 
+    @promise("S9", "S2")
+    def test_a_fork_lives_on_while_it_shows_somebody_elses_entry(self, store: Store) -> None:
+        append(store, "a", "from ann", user="ann")
+        append(store, "a", "from bob", user="bob")
+        store.commit(Batch([Fork("b", "a"), Append("b", "from ann again", user="ann")]))
+        store.erase(Selector(user="ann"))
+        shown = [(e.index, e.erased) for e in store.read("b")]
+        index = store.commit(Batch([Append("b", "next")])).indexes[0]
+
+        assert shown == [(0, True), (1, False), (2, True)]
+        assert index == 3
+
     @promise("S9")
     def test_erased_keys_find_nothing_now_or_then(self, store: Store) -> None:
         store.commit(Batch([Put("d", 1, user="u", keys={"k": "v"}, tenant_keys={"t": "v"})]))
