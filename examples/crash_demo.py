@@ -163,7 +163,7 @@ class Screen(Protocol):
     def watching(self) -> AbstractContextManager[object]:
         """Held open while the writers run."""
 
-    def show(self, writers: list[Writer], seconds: float) -> None:
+    def show(self, writers: list[Writer], seconds: float, *, last: bool = False) -> None:
         """How far everybody is."""
 
     def say(self, line: str, style: str = "") -> None:
@@ -187,8 +187,8 @@ class Terminal:
     def watching(self) -> AbstractContextManager[object]:
         return self._live
 
-    def show(self, writers: list[Writer], seconds: float) -> None:
-        if seconds < self._next_at:
+    def show(self, writers: list[Writer], seconds: float, *, last: bool = False) -> None:
+        if seconds < self._next_at and not last:
             return
         self._next_at = seconds + 1 / _REDRAWS_PER_SECOND
         self._live.update(_table(writers, seconds), refresh=True)
@@ -250,8 +250,8 @@ class PlainLines:
     def watching(self) -> AbstractContextManager[object]:
         return nullcontext()
 
-    def show(self, writers: list[Writer], seconds: float) -> None:
-        if seconds < self._next_at:
+    def show(self, writers: list[Writer], seconds: float, *, last: bool = False) -> None:
+        if seconds < self._next_at and not last:
             return
         self._next_at = seconds + 1
         counts = " ".join(f"{len(writer.indexes):>5}" for writer in writers)
@@ -294,8 +294,7 @@ def write_and_kill(writers: list[Writer], seconds: float, screen: Screen) -> Non
         )
         follow(seconds)
         _stop(writers, ears)
-        # Later than any limit on redrawing: the last picture shows the last count.
-        screen.show(writers, time.monotonic() - started + 1)
+        screen.show(writers, time.monotonic() - started, last=True)
 
 
 def _stop(writers: list[Writer], ears: Ears) -> None:
