@@ -75,6 +75,7 @@ class SqliteEngine:
         self._data_version = -1
         self._watch = Watch(self._file)
         self._users: dict[int, str | None] = {}
+        self._tenant_numbers: dict[str, int] = {}
 
     def apply(self, items: Sequence[tuple[str, Prepared]]) -> list[Sealed | PagefileError]:
         committing = False
@@ -176,8 +177,15 @@ class SqliteEngine:
             return stream_from(found[0], connection, self._sql) if found else None
 
     def _tenant_number(self, tenant: str) -> int | None:
-        found = self._file.read(self._sql["tenant_by_name"], (tenant,))
-        return int(found[0][0]) if found else None
+        number = self._tenant_numbers.get(tenant)
+        if number is None:
+            found = self._file.read(self._sql["tenant_by_name"], (tenant,))
+            if found:
+                if len(self._tenant_numbers) >= _MOST_CACHED_USERS:
+                    self._tenant_numbers.clear()
+                # A tenant keeps its number for ever, so it is looked up once.
+                number = self._tenant_numbers[tenant] = int(found[0][0])
+        return number
 
     def rows(self, tenant: str, stream: Stream, first: int, last: int, limit: int) -> list[Row]:
         if last < first or last < 0:
