@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -16,9 +17,16 @@ _IMPORT = "python -c 'import pagefile'"
 def startup(place: Workplace) -> list[Row]:
     """Fresh interpreters, with and without the import."""
     rounds = place.rounds(32)
+    environment = _with_bytecode(place)
     place.announce("import", rounds)
+
+    def run(code: str) -> int:
+        subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+        return 1
+
+    run("import pagefile")
     timings = measure(
-        [Subject(_BARE, lambda: _run("pass")), Subject(_IMPORT, lambda: _run("import pagefile"))],
+        [Subject(_BARE, lambda: run("pass")), Subject(_IMPORT, lambda: run("import pagefile"))],
         rounds,
         place.advance,
     )
@@ -30,6 +38,7 @@ def startup(place: Workplace) -> list[Row]:
     ]
 
 
-def _run(code: str) -> int:
-    subprocess.run([sys.executable, "-c", code], check=True)
-    return 1
+def _with_bytecode(place: Workplace) -> dict[str, str]:
+    """An installed package is compiled once; a clone where that is switched off is not."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return environment | {"PYTHONPYCACHEPREFIX": str(place.new_path())}

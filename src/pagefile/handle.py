@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -178,6 +177,8 @@ def open_engine(url: str, options: Options) -> Engine:
         raise Unsupported(f"there is no engine for {scheme}://", "use a path or memory:")
     if options.durability == "none":
         raise Unsupported("a file is never less durable than process", "use memory: instead")
+    from pathlib import Path
+
     from pagefile.engines.sqlite import SqliteEngine
 
     return SqliteEngine(
