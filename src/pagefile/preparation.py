@@ -46,6 +46,7 @@ from pagefile.ordering import KeyValue
 
 _SALTS_AT_ONCE = 256
 _APPEND = Action.APPEND
+_REMEMBERED = 4096
 
 #: Microseconds since 1970 UTC; the machine's, or a script's.
 Clock = Callable[[], int]
@@ -61,6 +62,7 @@ class Preparer:
         self._entropy = entropy
         self._salts: list[bytes] = []
         self.naming = Naming(limits.name_bytes)
+        self._known_envelopes: set[tuple[str | None, str, str]] = set()
         self._steps: dict[type, Callable[[Any, bytes], Write]] = {
             Put: self._put,
             Delete: self._delete,
@@ -77,7 +79,8 @@ class Preparer:
         Raises:
             Invalid, LimitExceeded: nothing was stored, nothing was sent.
         """
-        require_type("batch", batch, Batch)
+        if type(batch) is not Batch:
+            require_type("batch", batch, Batch)
         operations = batch.operations
         if type(operations) is not list and not isinstance(operations, tuple):
             raise Invalid("operations", f"is a {type(operations).__name__}", "give a list")
@@ -124,7 +127,7 @@ class Preparer:
         contents: list[Content] = []
         digests: list[bytes] = []
         keys: list[Sequence[IndexKey]] = []
-        most_bytes, encode = self._limits.entry_bytes, codec.encode
+        most_bytes, encode, salts = self._limits.entry_bytes, codec.encode, self._salts
         # Whether the envelope just made fits another operation: one without
         # sources and keys fits all that have the same user, kind and actor.
         fits = False
@@ -148,7 +151,10 @@ class Preparer:
                 or op.keys
             ):
                 user, kind, actor, type_before = op.user, op.kind, op.actor, type_name
-                sources = self._check_envelope(user, kind, actor, op.sources)
+                if op.sources or (user, kind, actor) not in self._known_envelopes:
+                    sources = self._check_envelope(user, kind, actor, op.sources)
+                else:
+                    sources = ()
                 raw_keys = b""
                 if op.keys:
                     keys += [()] * (len(contents) - len(keys))
@@ -158,7 +164,10 @@ class Preparer:
                     (_APPEND, log, user, kind, actor, sources, raw_keys, b"", type_name)
                 )
                 fits = not sources and not raw_keys
-            salt = self._salt()
+            try:
+                salt = salts.pop()
+            except IndexError:
+                salt = self._salt()
             contents.append(
                 Content(_APPEND, user, kind, actor, sources, raw_keys, b"", type_name, body, salt)
             )
@@ -298,6 +307,9 @@ class Preparer:
             self.naming.check_text("kind", kind, may_be_empty=True)
         if actor and actor not in known:
             self.naming.check_text("actor", actor, may_be_empty=True)
+        if len(self._known_envelopes) >= _REMEMBERED:
+            self._known_envelopes.clear()
+        self._known_envelopes.add((user, kind, actor))
         return self._sources(sources) if sources else ()
 
     def _sources(self, sources: tuple[str, ...]) -> tuple[str, ...]:

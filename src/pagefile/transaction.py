@@ -109,10 +109,15 @@ def _append_alone(tx: Transaction, batch: Prepared, position: int, time_us: int)
     if end > batch.limits.log_entries or write.limit is not None:
         _require_room(write, batch.limits, end)
     stream.length = end
-    rows, manifest = _numbered(write, stream.oid, first, 0, position, time_us)
-    tx.add(stream, rows, write.keys)
-    commit = _seal(tx, batch.key, position, time_us, manifest)
-    return Sealed(commit, (first,) if end - first == 1 else tuple(range(first, end)), ())
+    if end - first > 1:
+        rows, entries = _numbered(write, stream.oid, first, 0, position, time_us)
+        tx.add(stream, rows, write.keys)
+        commit = _seal(tx, batch.key, position, time_us, entries)
+        return Sealed(commit, tuple(range(first, end)), ())
+    row = Row(first, position, 0, time_us, Action.APPEND, write.contents[0])
+    tx.add(stream, (row,), write.keys)
+    entry = (Action.APPEND, stream.oid, first, write.digests[0])
+    return Sealed(_seal(tx, batch.key, position, time_us, [entry]), (first,), ())
 
 
 def _require_room(write: Write, limits: Limits, end: int) -> None:

@@ -82,6 +82,10 @@ class SqliteEngine:
         finished = False
         writer = self._begin()
         try:
+            version = writer.data_version()
+            if version != self._data_version or len(self._transactions) > _MOST_CACHED_TENANTS:
+                self._transactions.clear()
+                self._data_version = version
             outcomes, changed = self._apply(items, writer)
             if changed:
                 for transaction in changed:
@@ -94,7 +98,8 @@ class SqliteEngine:
         except apsw.Error as error:
             raise translate(error, str(self._file.path), committing=committing) from error
         finally:
-            self._file.end()
+            if not (finished and committing):
+                self._file.end()
             if not finished:
                 # What the cache believes was never stored.
                 self._transactions.clear()
@@ -110,12 +115,14 @@ class SqliteEngine:
         self, items: Sequence[tuple[str, Prepared]], writer: apsw.Connection
     ) -> tuple[list[Sealed | PagefileError], set[SqliteTransaction]]:
         """What each batch came to, and whose tenants have something to commit."""
-        self._forget_if_stale(writer)
         now_us = self._clock()
         outcomes: list[Sealed | PagefileError] = []
         changed: set[SqliteTransaction] = set()
         for tenant, batch in items:
-            transaction = self._transaction(tenant, writer)
+            transaction = self._transactions.get(tenant)
+            if transaction is None:
+                transaction = SqliteTransaction(writer, self._sql, tenant, self._key_lifetime_us)
+                self._transactions[tenant] = transaction
             try:
                 outcome = apply(transaction, batch, now_us)
             except PagefileError as refused:
@@ -125,19 +132,6 @@ class SqliteEngine:
             if not outcome.repeated:
                 changed.add(transaction)
         return outcomes, changed
-
-    def _forget_if_stale(self, writer: apsw.Connection) -> None:
-        version = writer.data_version()
-        if version != self._data_version or len(self._transactions) > _MOST_CACHED_TENANTS:
-            self._transactions.clear()
-            self._data_version = version
-
-    def _transaction(self, tenant: str, writer: apsw.Connection) -> SqliteTransaction:
-        transaction = self._transactions.get(tenant)
-        if transaction is None:
-            transaction = SqliteTransaction(writer, self._sql, tenant, self._key_lifetime_us)
-            self._transactions[tenant] = transaction
-        return transaction
 
     def tenants(self) -> list[str]:
         """Names of all tenants; for the admin handle only."""

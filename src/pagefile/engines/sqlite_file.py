@@ -128,7 +128,8 @@ class SqliteFile:
         Raises:
             Unavailable: others held the lock too long; nothing was written.
         """
-        self.require_own_process()
+        if os.getpid() != self._pid or self._closed:
+            self.require_own_process()
         deadline = time.monotonic() + self.lock_seconds
         writer = self.writer
         self._gate.pass_through(deadline)

@@ -211,8 +211,12 @@ class SqliteTransaction:
             self._write_streams()
         if stream.kind == DOCUMENT and rows[0].number > 1:
             self._retire_keys(stream, rows[0].number - 1, rows[0].position)
-        for i, row in enumerate(rows):
-            self._add_row(stream, row, keys[i] if keys else ())
+        if not keys:
+            for row in rows:
+                self._add_row(stream, row, ())
+        else:
+            for row, row_keys in zip(rows, keys, strict=True):
+                self._add_row(stream, row, row_keys)
 
     def _add_row(self, stream: Stream, row: Row, keys: Sequence[IndexKey]) -> None:
         content = row.content
@@ -350,10 +354,10 @@ class SqliteTransaction:
             self._cursor.execute(self._add_commit, self._commits.pop())
         else:
             self._write_out()
-        counters = self._counters()
-        if counters != self._saved:
-            self._all("save_tenant", *counters, self._own_number())
-            self._saved = counters
+        head, saved = self.head, self._saved
+        if (head.logs, head.documents, head.last_erase, self._keys_from) != saved:
+            self._saved = self._counters()
+            self._all("save_tenant", *self._saved, self._own_number())
 
     def _write_out(self) -> None:
         if self._records:
