@@ -269,10 +269,11 @@ def _next_version(draft: _Draft, write: Write, stream: Stream, *, deleted: bool)
 
 def _plan_fork(draft: _Draft, write: Write) -> None:
     tx = draft.tx
+    present = _living(draft, LOG, write.name)
     base = _living(draft, LOG, write.base)
     if base is None:
         raise NotFound(f"there is no log {write.base!r} to fork", "list the names first")
-    if (present := _living(draft, LOG, write.name)) is not None:
+    if present is not None:
         raise Conflict(
             f"log {write.name!r} exists with {present.length} entries",
             "choose another name for the fork",
@@ -289,9 +290,12 @@ def _plan_fork(draft: _Draft, write: Write) -> None:
         )
     # A fork inside what the base itself shares hangs on the owner directly,
     # so a chain is only as long as the forks that added something.
+    hidden = base.pruned
     while base.base and at <= base.base_at:
         base = tx.stream_number(base.base)
     child = _create(draft, write, draft.limits.logs, base, at)
+    # What its base has let go, it never shows, even if the owner still has it.
+    child.pruned = hidden
     entry = (Action.FORK, child.oid, at, name_digest(write.name, write.salt), base.oid)
     draft.manifest.append(entry)
     draft.indexes.append(at)

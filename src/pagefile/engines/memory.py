@@ -116,7 +116,7 @@ class _Tenant:
             (c.base_at for c in self.children.get(stream.oid, ()) if not c.dropped), default=0
         )
         kept_from = max(stream.first, shared)
-        for row in stream.rows[kept_from - stream.first : before - stream.first]:
+        for row in stream.rows[kept_from - stream.first : max(before, kept_from) - stream.first]:
             self.keys.remove(stream, row)
         if kept_from == stream.first:
             del stream.rows[: max(0, before - stream.first)]

@@ -85,6 +85,7 @@ def stream_from(
         number, action = end[0]
         stream.length = number + (stream.kind == LOG)
         stream.deleted = action == Action.DELETE
-    else:
-        stream.length = max(stream.base_at, stream.pruned)
+    # The last record is not always the last number: a log pruned to its end
+    # may still hold older ones that a fork shares.
+    stream.length = max(stream.length, stream.base_at, stream.pruned)
     return stream

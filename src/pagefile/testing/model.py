@@ -176,6 +176,7 @@ class Model:
             owner = self.bases[owner][0]
         child = state.logs[name] = self._new_log(owner, end)
         child.entries = parent.entries[:end]
+        child.pruned = parent.pruned
 
     def _prune(self, state: _State, log: _Log, before: int) -> None:
         """What a living fork shares stays, hidden from the log itself."""

@@ -15,6 +15,7 @@ from pagefile.batch import (
     Prune,
 )
 from pagefile.errors import Conflict, Invalid, NotFound
+from pagefile.query import Query
 from pagefile.store import Store
 from pagefile.testing.backend import Backend, promise
 from pagefile.testing.contract.ground import (
@@ -92,6 +93,39 @@ class ForkContract(ContractFixtures):
         store.commit(Batch([Prune(before=5, log="a")]))
 
         assert (values(store, "a"), values(store, "b")) == ([], [0, 1, 2])
+
+    @promise("S2")
+    def test_a_log_pruned_to_its_end_beside_a_fork_goes_on_counting(self, backend: Backend) -> None:
+        store = backend.open().store
+        append(store, "a", *range(5))
+        store.commit(Batch([Fork("b", "a", 2)]))
+        store.commit(Batch([Prune(before=5, log="a")]))
+        store = backend.open().store
+        append(store, "a", "next")
+
+        assert [(e.index, e.value) for e in store.read("a")] == [(5, "next")]
+        assert values(store, "b") == [0, 1]
+
+    @promise("S6")
+    def test_a_fork_does_not_show_what_its_base_has_let_go(self, store: Store) -> None:
+        append(store, "a", *range(4))
+        store.commit(Batch([Fork("b", "a")]))
+        store.commit(Batch([Prune(before=2, log="b")]))
+        store.commit(Batch([Fork("c", "b", 3)]))
+        append(store, "c", "own")
+
+        assert [(e.index, e.value) for e in store.read("c")] == [(2, 2), (3, "own")]
+        assert values(store, "a") == [0, 1, 2, 3]
+
+    @promise("S6")
+    def test_pruning_a_fork_below_its_own_entries_keeps_their_keys(self, store: Store) -> None:
+        append(store, "a", *range(3))
+        store.commit(Batch([Fork("b", "a")]))
+        store.commit(Batch([Append("b", "own", keys={"k": 1}), Append("b", "x", keys={"k": 1})]))
+        store.commit(Batch([Prune(before=2, log="b")]))
+        found = store.find(Query("k", 1, log="b")).items
+
+        assert [e.value for e in found] == ["own", "x"]
 
     @promise("S3")
     @pytest.mark.parametrize(
