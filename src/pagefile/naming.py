@@ -29,8 +29,8 @@ class Naming:
 
     def check_text(self, field: str, text: object, *, may_be_empty: bool = False) -> None:
         """Refuse what would be unreadable, unbounded or ambiguous as a name."""
-        if not isinstance(text, str):
-            raise Invalid(field, f"is a {type(text).__name__}", "give a string")
+        if type(text) is not str:  # A subclass could change under our hands.
+            raise Invalid(field, f"is of type {type(text).__name__}", "give a plain str")
         if not text and not may_be_empty:
             raise Invalid(field, "is empty", "give at least one character")
         if found := _FORBIDDEN.search(text):
@@ -52,5 +52,5 @@ class Naming:
 
     def check_user(self, user: object) -> None:
         """None is the bucket of no user; the empty string would look like it and is refused."""
-        if user is not None and user not in self.known_good:
+        if user is not None and (type(user) is not str or user not in self.known_good):
             self.check_text("user", user)

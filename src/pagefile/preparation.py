@@ -46,7 +46,6 @@ from pagefile.ordering import KeyValue
 
 _SALTS_AT_ONCE = 256
 _APPEND = Action.APPEND
-_REMEMBERED = 4096
 
 #: Microseconds since 1970 UTC; the machine's, or a script's.
 Clock = Callable[[], int]
@@ -62,7 +61,6 @@ class Preparer:
         self._entropy = entropy
         self._salts: list[bytes] = []
         self.naming = Naming(limits.name_bytes)
-        self._known_envelopes: set[tuple[str | None, str, str]] = set()
         self._steps: dict[type, Callable[[Any, bytes], Write]] = {
             Put: self._put,
             Delete: self._delete,
@@ -108,7 +106,7 @@ class Preparer:
         fresh = not batch.key
         if fresh:
             batch.key = made_key(reached, self._salt())
-        elif batch.key not in self.naming.known_good:
+        elif type(batch.key) is not str or batch.key not in self.naming.known_good:
             self.naming.check_text("key", batch.key)
         key = batch.key if fresh else stored_key(batch.key)
         return Prepared(key, writes, when, self._limits, fresh)
@@ -120,7 +118,7 @@ class Preparer:
         """
         first: Append = operations[start]
         log, limit = first.log, first.limit
-        if log not in self.naming.known_good:
+        if type(log) is not str or log not in self.naming.known_good:
             self.naming.check_text("log", log)
         if limit is not None:
             _whole_number("limit", limit)
@@ -151,10 +149,7 @@ class Preparer:
                 or op.keys
             ):
                 user, kind, actor, type_before = op.user, op.kind, op.actor, type_name
-                if op.sources or (user, kind, actor) not in self._known_envelopes:
-                    sources = self._check_envelope(user, kind, actor, op.sources)
-                else:
-                    sources = ()
+                sources = self._check_envelope(user, kind, actor, op.sources)
                 raw_keys = b""
                 if op.keys:
                     keys += [()] * (len(contents) - len(keys))
@@ -212,7 +207,7 @@ class Preparer:
 
     def index_key(self, scope: Scope, field: str, value: KeyValue) -> IndexKey:
         """One secondary key as bytes."""
-        if field not in self.naming.known_good:
+        if type(field) is not str or field not in self.naming.known_good:
             self.naming.check_text("keys", field)
         raw = ordering.encode(value, f"keys.{field}")
         if len(raw) > self._limits.key_bytes:
@@ -244,12 +239,13 @@ class Preparer:
         )
 
     def _put(self, op: Put, salt: bytes) -> Write:
-        if op.document not in self.naming.known_good:
+        if type(op.document) is not str or op.document not in self.naming.known_good:
             self.naming.check_text("document", op.document)
         sources = self._check_envelope(op.user, op.kind, op.actor, op.sources)
         type_name, body = codec.encode(op.value)
         if len(body) > self._limits.entry_bytes:
             raise self._entry_too_large(body)
+        keys = self._index("user", op.keys, op.tenant_keys)
         content = Content(
             Action.PUT,
             op.user,
@@ -262,7 +258,6 @@ class Preparer:
             body,
             salt,
         )
-        keys = self._index("user", op.keys, op.tenant_keys)
         digest = digest_of(op.document, content)
         return Write(
             Action.PUT, DOCUMENT, op.document, (content,), (digest,), (keys,) if keys else ()
@@ -279,8 +274,8 @@ class Preparer:
     def _fork(self, op: Fork, salt: bytes) -> Write:
         self.naming.check_text("log", op.log)
         self.naming.check_text("base", op.base)
-        if op.at is not None and (not isinstance(op.at, int) or op.at < 0):
-            raise Invalid("fork.at", f"{op.at!r} is not an index", "give 0 or more, or None")
+        if op.at is not None:
+            _whole_number("fork.at", op.at)
         return Write(Action.FORK, LOG, op.log, base=op.base, number=op.at, salt=salt)
 
     def _drop(self, op: Drop, salt: bytes) -> Write:
@@ -290,8 +285,7 @@ class Preparer:
     def _prune(self, op: Prune, salt: bytes) -> Write:
         if (op.log is None) == (op.document is None):
             raise Invalid("prune", "names no stream, or two", "give either log or document")
-        if not isinstance(op.before, int) or op.before < 0:
-            raise Invalid("prune.before", f"{op.before!r} is not a number", "give 0 or more")
+        _whole_number("prune.before", op.before)
         kind, name = (LOG, op.log) if op.log is not None else (DOCUMENT, op.document)
         self.naming.check_text(kind, name)
         assert name is not None
@@ -301,18 +295,18 @@ class Preparer:
         self, user: str | None, kind: str, actor: str, sources: tuple[str, ...]
     ) -> tuple[str, ...]:
         known = self.naming.known_good
-        if user is not None and user not in known:
+        # The types first: what is no plain str may not even be looked up.
+        if user is not None and (type(user) is not str or user not in known):
             self.naming.check_text("user", user)
-        if kind and kind not in known:
+        if type(kind) is not str or (kind and kind not in known):
             self.naming.check_text("kind", kind, may_be_empty=True)
-        if actor and actor not in known:
+        if type(actor) is not str or (actor and actor not in known):
             self.naming.check_text("actor", actor, may_be_empty=True)
-        if len(self._known_envelopes) >= _REMEMBERED:
-            self._known_envelopes.clear()
-        self._known_envelopes.add((user, kind, actor))
         return self._sources(sources) if sources else ()
 
     def _sources(self, sources: tuple[str, ...]) -> tuple[str, ...]:
+        if not isinstance(sources, (tuple, list)):
+            raise Invalid("sources", f"is of type {type(sources).__name__}", "give a tuple of str")
         if len(sources) > self._limits.sources:
             raise LimitExceeded(
                 "the number of sources",
@@ -321,13 +315,15 @@ class Preparer:
                 next_step="point to fewer, or to a record that lists them",
             )
         for i, source in enumerate(sources):
-            if source not in self.naming.known_good:
+            if type(source) is not str or source not in self.naming.known_good:
                 self.naming.check_text(f"sources[{i}]", source)
         return tuple(sources)
 
     def _index(
         self, scope: Scope, keys: Mapping[str, KeyValue], tenant_keys: Mapping[str, KeyValue]
     ) -> tuple[IndexKey, ...]:
+        if not isinstance(keys, Mapping) or not isinstance(tenant_keys, Mapping):
+            raise Invalid("keys", "is no mapping", "give a dict of field to value")
         if len(keys) + len(tenant_keys) > self._limits.keys:
             raise LimitExceeded(
                 "the number of keys of one record",

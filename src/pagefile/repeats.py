@@ -40,7 +40,7 @@ def _agrees(
     if stream.name != write.name:
         return False
     if content is None:
-        return True
+        return write.number is None or write.number == entry[2]
     rows = engine.rows(tenant, stream, int(entry[2]), int(entry[2]), 1)
     if not rows or rows[0].content is None:
         return True

@@ -47,6 +47,12 @@ def matches(row: Row, selector: Selector) -> bool:
     return selector.before_us is None or row.time_us < selector.before_us
 
 
+def is_named(selector: Selector) -> bool:
+    """Whether it takes one stream as such, whoever wrote to it."""
+    by_user = selector.user is not None or selector.anonymous
+    return not by_user and (selector.log is not None or selector.document is not None)
+
+
 def is_whole_stream(selector: Selector) -> bool:
     """Whether nothing bounds the selection inside a stream."""
     return selector.first is None and selector.last is None and selector.before_us is None

@@ -208,13 +208,21 @@ class Store:
     ) -> Document | None:
         """The document now, at a version, or at a position; None when it is not there."""
         self._naming.check_text("document", document)
-        stream = self._engine.stream(self._tenant, DOCUMENT, document, self._position(at))
-        if stream is None:
-            return None
-        number = stream.length if version is None else version
-        if at is not None:
-            number = min(number, self._length_at(stream, at))
-        rows = self._engine.rows(self._tenant, stream, number, number, 1)
+        if version is not None and (type(version) is not int or not 0 <= version < 2**32):
+            raise Invalid("version", f"{version!r} is no version", "give a whole number from 1 up")
+        at = self._position(at)
+        while True:
+            stream = self._engine.stream(self._tenant, DOCUMENT, document, at)
+            if stream is None:
+                return None
+            number = stream.length if version is None else version
+            if at is not None:
+                number = min(number, self._length_at(stream, at))
+            rows = self._engine.rows(self._tenant, stream, number, number, 1)
+            # A living document always has its last version: if it is not there,
+            # a newer one was put and this one pruned between the two reads.
+            if rows or version is not None or at is not None:
+                break
         if not rows or rows[0].action == Action.DELETE:
             return None
         return _document(document, rows[0])
@@ -257,8 +265,8 @@ class Store:
 
     def changes(self, since: int = 0, *, limit: int = 1_000) -> list[Change]:
         """What happened after position `since`, commit by commit, erasures included."""
-        if since < 0:
-            raise Invalid("since", f"{since} is negative", "give a position from 0 up")
+        if type(since) is not int or not 0 <= since < 2**39:
+            raise Invalid("since", f"{since!r} is no position", "give a whole number from 0 up")
         names: dict[int, Stream | None] = {}
         found = []
         for commit in self._engine.commits(self._tenant, since, _bounded(limit)):
@@ -273,8 +281,7 @@ class Store:
 
     def wait(self, position: int, timeout: float) -> bool:
         """Block until the tenant reaches `position`, or the seconds are over."""
-        if timeout < 0 or timeout > 86_400:
-            raise Invalid("timeout", f"{timeout} seconds", "give 0 to 86400")
+        _require_seconds(timeout)
         return self._engine.wait(self._tenant, position, timeout)
 
     # Keeping
@@ -295,6 +302,7 @@ class Store:
         if they outlast it, the receipt says `logical` and what remains to do.
         """
         require_type("selector", selector, Selector)
+        _require_seconds(timeout)
         prepared = self._preparer.prepare_erasure(selector, self._reached, rehearse=dry_run)
         try:
             sealed = self._committer.commit(self._tenant, prepared)
@@ -358,8 +366,8 @@ class Store:
         return 0 if stream is None else stream.length
 
     def _position(self, at: int | None) -> int | None:
-        if at is not None and at < 0:
-            raise Invalid("at", f"{at} is negative", "give a position from 0 up")
+        if at is not None and (type(at) is not int or not 0 <= at < 2**63):
+            raise Invalid("at", f"{at!r} is no position", "give a whole number from 0 up")
         return at
 
     def _length_at(self, stream: Stream, at: int) -> int:
@@ -388,6 +396,12 @@ class Store:
         if owner.kind == DOCUMENT:
             return _document(owner.name, hit.row)
         return _entry(query.log or owner.name, owner.name, hit.row)
+
+
+def _require_seconds(timeout: float) -> None:
+    # Written so that NaN, which compares with nothing, is refused too.
+    if not isinstance(timeout, (int, float)) or not 0 <= timeout <= 86_400:
+        raise Invalid("timeout", f"{timeout!r} seconds", "give 0 to 86400")
 
 
 def _bounded(limit: int) -> int:

@@ -35,6 +35,7 @@ from pagefile.records import StreamKind
 from pagefile.selection import (
     Rehearsed,
     candidates,
+    is_named,
     is_whole_stream,
     matches,
     runs_of,
@@ -72,6 +73,8 @@ def apply(tx: Transaction, batch: Prepared, now_us: int) -> Sealed:
             return repeat_of(earlier)
     for requirement in batch.when:
         require(tx, requirement)
+    if type(now_us) is not int or not 0 <= now_us < 2**62:
+        raise Invalid("clock", f"says {now_us!r}", "give whole microseconds since 1970")
     head = tx.head
     position = head.position + 1
     # The store's clock never runs backwards, whatever the machine's does.
@@ -354,7 +357,7 @@ def _plan_erase(draft: _Draft, write: Write) -> None:
     for stream in candidates(tx, selector):
         rows = [row for row in tx.rows(stream) if row.content is not None]
         doomed = [row for row in rows if matches(row, selector)]
-        if not doomed:
+        if not doomed and not is_named(selector):
             continue
         # That a document was deleted says nothing about anybody: such a version
         # goes when nothing else is left, and its stream with it.
@@ -362,13 +365,15 @@ def _plan_erase(draft: _Draft, write: Write) -> None:
         if is_whole_stream(selector) and len(doomed) + len(markers) == len(rows):
             doomed = rows
             emptied.append(stream)
+        if not doomed:
+            continue
         wiped.extend(runs_of(stream, doomed))
         if not write.rehearse:
             tx.wipe(stream, doomed)
-    if write.rehearse or not wiped:
+    if write.rehearse or not (wiped or emptied):
         raise Rehearsed(tuple(wiped))
     for stream in emptied:
-        if shares_nothing(tx, stream):
+        if is_named(selector) or shares_nothing(tx, stream):
             _retire(draft, stream)
     tx.head.last_erase = draft.position
     draft.erased = tuple(wiped)

@@ -112,9 +112,7 @@ class _Tenant:
 
     def prune(self, stream: Stream, before: int) -> None:
         stream.pruned = max(stream.pruned, before)
-        shared = max(
-            (c.base_at for c in self.children.get(stream.oid, ()) if not c.dropped), default=0
-        )
+        shared = self._shared_up_to(stream)
         kept_from = max(stream.first, shared)
         for row in stream.rows[kept_from - stream.first : max(before, kept_from) - stream.first]:
             self.keys.remove(stream, row)
@@ -127,6 +125,17 @@ class _Tenant:
                 stream.rows[number - stream.first] = Row(
                     number, row.position, row.ordinal, row.time_us, row.action, None
                 )
+
+    def _shared_up_to(self, stream: Stream) -> int:
+        """How much of it is shared by forks that live, or have living forks."""
+        most = 0
+        todo = [(child, child.base_at) for child in self.children.get(stream.oid, ())]
+        while todo:
+            kin, reach = todo.pop()
+            if not kin.dropped:
+                most = max(most, reach)
+            todo += [(c, min(reach, c.base_at)) for c in self.children.get(kin.oid, ())]
+        return most
 
     def holders(self, user: str | None) -> list[Stream]:
         return [stream for _, stream in sorted(self.held.get(user, {}).items())]

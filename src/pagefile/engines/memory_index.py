@@ -118,11 +118,15 @@ class KeyIndex:
         values = self._values.get((span.scope, span.owner, span.field))
         if values is None:
             return
-        low, high = span.low, span.high
+        low, high, includes_high = span.low, span.high, False
         if span.after is not None:
-            low, high = (low, span.after[0]) if span.reverse else (span.after[0], high)
-        inclusive = (True, span.reverse and span.after is not None)
-        for value in values.irange(low, high, inclusive=inclusive, reverse=span.reverse):
+            if span.reverse:
+                high, includes_high = min((high, False), (span.after[0], True))
+            else:
+                low = max(low, span.after[0])
+        for value in values.irange(
+            low, high, inclusive=(True, includes_high), reverse=span.reverse
+        ):
             places = values[value].seen_at(at)
             for place in reversed(places) if span.reverse else places:
                 order = (value, place.position, place.ordinal)

@@ -29,6 +29,7 @@ from pagefile.engines.sqlite_errors import translate
 from pagefile.engines.sqlite_file import SqliteFile
 from pagefile.engines.sqlite_rows import (
     LOW_32,
+    UserGone,
     commit_ids,
     fetch,
     record_ids,
@@ -92,6 +93,10 @@ class SqliteEngine:
                     transaction.flush()
                 committing = True
                 writer.execute("COMMIT")
+                for transaction in changed:
+                    # Only now: in the middle of a group it may hold what is not stored yet.
+                    if transaction.is_large:
+                        del self._transactions[transaction.tenant]
                 # Our own commit moves the number too; only others' may surprise us.
                 self._data_version = writer.data_version()
             finished = True
@@ -201,7 +206,11 @@ class SqliteEngine:
         except KeyError:
             if len(self._users) >= _MOST_CACHED_USERS:
                 self._users.clear()
-            user: str | None = self._file.read(self._sql["partition_user"], (partition,))[0][0]
+            found = self._file.read(self._sql["partition_user"], (partition,))
+            if not found:
+                # Erased between the two reads: the record is, by now, too.
+                raise UserGone from None
+            user: str | None = found[0][0]
             self._users[partition] = user
             return user
 

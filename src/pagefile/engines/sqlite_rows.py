@@ -50,15 +50,23 @@ def space_of_tenant(tenant: int) -> int:
     return tenant * 4 + 2
 
 
+class UserGone(LookupError):
+    """The user behind a partition was erased since the record was read."""
+
+
 def row_from(columns: tuple[Any, ...], user_of: Callable[[int], str | None]) -> Row:
     """A record from its columns, in the order of the query `rows`."""
     number = columns[0] & LOW_32
     if columns[13] is None:  # The salt goes with the content.
         return Row(number, columns[1], columns[2], columns[3], columns[4], None)
     sources = columns[8]
+    try:
+        user = user_of(columns[5])
+    except UserGone:
+        return Row(number, columns[1], columns[2], columns[3], columns[4], None)
     content = Content(
         columns[4],
-        user_of(columns[5]),
+        user,
         columns[6],
         columns[7],
         () if sources is None else _read_sources(sources),

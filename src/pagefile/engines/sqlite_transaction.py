@@ -53,7 +53,7 @@ class SqliteTransaction:
         self._cursor = writer.cursor()
         self._add_record, self._add_commit = sql["add_record"], sql["add_commit"]
         self._sql = sql
-        self._tenant = tenant
+        self.tenant = tenant
         self._key_lifetime_us = key_lifetime_us
         self._number = 0
         self._keys_from = 1
@@ -74,7 +74,7 @@ class SqliteTransaction:
 
     def _load_head(self) -> TenantHead:
         head = TenantHead()
-        found = self._all("tenant_by_name", self._tenant)
+        found = self._all("tenant_by_name", self.tenant)
         if not found:
             return head
         self._number, head.logs, head.documents, head.last_erase, self._keys_from = found[0]
@@ -92,8 +92,13 @@ class SqliteTransaction:
 
     def _own_number(self) -> int:
         if not self._number:
-            self._number = self._all("add_tenant", self._tenant)[0][0]
+            self._number = self._all("add_tenant", self.tenant)[0][0]
         return self._number
+
+    @property
+    def is_large(self) -> bool:
+        """Whether what is kept should be let go and read again when needed."""
+        return len(self._streams) + len(self._held) > _MOST_CACHED_STREAMS
 
     # What a commit asks
 
@@ -121,8 +126,6 @@ class SqliteTransaction:
         """Keep a living stream, or find the object that already stands for it."""
         if stream.dropped:
             return stream
-        if len(self._streams) >= _MOST_CACHED_STREAMS and not self._drafts:
-            self._streams.clear()
         return self._streams.setdefault((stream.kind, stream.name), stream)
 
     def stream_number(self, oid: int) -> Stream:

@@ -181,9 +181,17 @@ class Model:
     def _prune(self, state: _State, log: _Log, before: int) -> None:
         """What a living fork shares stays, hidden from the log itself."""
         log.pruned = max(log.pruned, before)
-        shared = max((c.base_at for c in state.logs.values() if c.base == log.number), default=0)
+        shared = max((self._reach(c.number, log.number) for c in state.logs.values()), default=0)
         for record in log.entries[max(log.base_at, shared) : before]:
             record.is_pruned = True
+
+    def _reach(self, number: int, ancestor: int) -> int:
+        """How many entries of `ancestor` the log shares, directly or through other forks."""
+        base, reach = self.bases[number]
+        while base and base != ancestor:
+            base, above = self.bases[base]
+            reach = min(reach, above)
+        return reach if base else 0
 
     def erase_user(self, user: str | None) -> None:
         """Erase what the user has, and end what is then empty."""

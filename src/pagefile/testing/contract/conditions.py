@@ -16,6 +16,7 @@ from pagefile.batch import (
     Fork,
     LengthBelow,
     LengthIs,
+    Prune,
     Put,
     Unchanged,
     VersionIs,
@@ -215,6 +216,22 @@ class ConditionContract(ContractFixtures):
             store.commit(Batch(other, key="k"))
 
         assert store.head().position == 1
+
+    @promise("S7")
+    @pytest.mark.parametrize(
+        ("first", "second"),
+        [
+            (Prune(before=1, log="a"), Prune(before=2, log="a")),
+            (Fork("b", "a", 1), Fork("b", "a", 2)),
+        ],
+    )
+    def test_a_key_used_for_another_number_is_refused(
+        self, store: Store, first: Any, second: Any
+    ) -> None:
+        append(store, "a", 1, 2, 3)
+        store.commit(Batch([first], key="k"))
+        with pytest.raises(Invalid):
+            store.commit(Batch([second], key="k"))
 
     @promise("S7")
     def test_a_key_is_forgotten_after_its_lifetime(self, backend: Backend) -> None:

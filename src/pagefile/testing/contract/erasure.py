@@ -8,6 +8,7 @@ from pagefile.batch import (
     Append,
     Batch,
     Fork,
+    Prune,
     Put,
     Selector,
 )
@@ -104,6 +105,21 @@ class ErasureContract(ContractFixtures):
         again = store.commit(batch)
 
         assert (again.repeated, values(store, "a")) == (True, [])
+
+    @promise("S9")
+    def test_a_stream_without_content_can_still_be_made_to_forget_its_name(
+        self, store: Store
+    ) -> None:
+        append(store, "a", 1)
+        store.commit(Batch([Fork("alice's fork", "a")]))
+        append(store, "alice's log", 1)
+        store.commit(Batch([Prune(before=1, log="alice's log")]))
+        for name in ("alice's fork", "alice's log"):
+            store.erase(Selector(log=name))
+        told = [t.name for change in store.changes() for t in change.touched]
+
+        assert store.names("log") == ["a"]
+        assert [name for name in told if name and "alice" in name] == []
 
     @promise("S9")
     def test_erasing_nothing_commits_nothing(self, store: Store) -> None:

@@ -107,6 +107,17 @@ class ForkContract(ContractFixtures):
         assert values(store, "b") == [0, 1]
 
     @promise("S6")
+    def test_pruning_keeps_what_is_shared_through_a_dropped_fork(self, store: Store) -> None:
+        append(store, "a", *range(6))
+        store.commit(Batch([Fork("b", "a")]))
+        append(store, "b", "b6", "b7")
+        store.commit(Batch([Fork("c", "b", 7)]))
+        store.commit(Batch([Drop("b")]))
+        store.commit(Batch([Prune(before=6, log="a")]))
+
+        assert values(store, "c") == [0, 1, 2, 3, 4, 5, "b6"]
+
+    @promise("S6")
     def test_a_fork_does_not_show_what_its_base_has_let_go(self, store: Store) -> None:
         append(store, "a", *range(4))
         store.commit(Batch([Fork("b", "a")]))

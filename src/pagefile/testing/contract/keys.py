@@ -42,6 +42,21 @@ class KeyContract(ContractFixtures):
         assert (second.cursor, rest.cursor) == (None, None)
 
     @promise("S6")
+    def test_a_cursor_never_leads_outside_the_range_that_is_asked(self, store: Store) -> None:
+        store.commit(Batch([Put(f"d{i}", i, keys={"k": i}) for i in range(10)]))
+        start = store.find(Query("k", low=0), limit=1).cursor
+        end = store.find(Query("k", reverse=True), limit=1).cursor
+        found = [
+            [d.value for d in store.find(query).items]
+            for query in (
+                Query("k", low=5, high=7, cursor=start),
+                Query("k", low=5, high=7, cursor=end, reverse=True),
+            )
+        ]
+
+        assert found == [[5, 6], [6, 5]]
+
+    @promise("S6")
     def test_keys_follow_the_current_version_and_the_past_is_kept(self, store: Store) -> None:
         store.commit(Batch([Put("d", 1, keys={"state": "open"})]))
         store.commit(Batch([Put("d", 2, keys={"state": "done"})]))

@@ -78,8 +78,13 @@ WHERE id = ?
 -- :set_pruned Let go of low numbers.
 UPDATE streams SET pruned = ? WHERE id = ?
 
--- :shared_up_to How much of a log its living forks share.
-SELECT max(base_at) FROM streams WHERE tenant = ? AND base = ? AND dropped = 0
+-- :shared_up_to How much of a log its forks share that live, or have living forks.
+WITH RECURSIVE kin (oid, reach, dropped) AS (
+    SELECT oid, base_at, dropped FROM streams WHERE tenant = ?1 AND base = ?2
+    UNION ALL
+    SELECT s.oid, min(k.reach, s.base_at), s.dropped FROM streams s
+    JOIN kin k ON s.base = k.oid WHERE s.tenant = ?1)
+SELECT max(reach) FROM kin WHERE dropped = 0
 
 -- :names Living names in order.
 SELECT name FROM streams s
