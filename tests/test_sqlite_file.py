@@ -109,6 +109,18 @@ TAMPERINGS: list[tuple[str, int, tuple[str, ...]]] = [
         ),
     ),
     ("a dropped stream", 2, ("DELETE FROM streams WHERE id = 2",)),
+    ("a log turned into a fork", 2, ("UPDATE streams SET base = 1, base_at = 1 WHERE id = 2",)),
+    ("hidden entries", 1, ("UPDATE streams SET pruned = 1 WHERE id = 1",)),
+    ("a hidden log", 2, ("UPDATE streams SET dropped = 9 WHERE id = 2",)),
+    ("a changed beginning", 2, ("UPDATE streams SET created = 3 WHERE id = 2",)),
+    (
+        "a log that no commit made",
+        0,
+        (
+            "INSERT INTO streams SELECT 99, tenant, 99, kind, 'forged', 0, 0, 1, 0, 0, NULL"
+            " FROM streams WHERE id = 2",
+        ),
+    ),
 ]
 
 

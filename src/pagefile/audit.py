@@ -38,6 +38,8 @@ class _Walk:
         #: Records without content, which a later prune or erasure must account for.
         self._missing: dict[int, dict[int, int]] = {}
         self._streams: dict[int, Stream | None] = {}
+        #: What the commits say of each stream: created, base, base_at, pruned, dropped.
+        self._told: dict[int, list[int]] = {}
 
     def run(self, kept: Head | None, progress: Callable[[int, int], None] | None) -> Report:
         end = self._engine.head(self._tenant)
@@ -94,6 +96,7 @@ class _Walk:
 
     def _entry(self, commit: RawCommit, entry: tuple[int | bytes, ...], ordinal: int) -> None:
         action, oid = int(entry[0]), int(entry[1])
+        self._note(commit.position, action, entry)
         stream = self._stream(oid)
         if stream is None:
             self._problem(commit.position, f"stream {oid} is missing")
@@ -108,6 +111,29 @@ class _Walk:
             self._account(oid, 0, int(entry[2]) - 1)
         elif action == Action.ERASE:
             self._account(oid, int(entry[2]), int(entry[3]))
+
+    def _note(self, position: int, action: int, entry: tuple[int | bytes, ...]) -> None:
+        told = self._told.setdefault(int(entry[1]), [position, 0, 0, 0, 0])
+        if action == Action.FORK:
+            told[1:4] = int(entry[4]), int(entry[2]), int(entry[5])
+        elif action == Action.PRUNE:
+            told[3] = max(told[3], int(entry[2]))
+        elif action == Action.DROP:
+            told[4] = position
+
+    def _compare_streams(self) -> None:
+        """Every stream must be what the commits made of it, and none may be there besides."""
+        last = self._engine.head(self._tenant).oid
+        if last > max(self._told, default=0):
+            self._problem(0, f"stream {last} was made by no commit")
+        for oid, told in self._told.items():
+            stream = self._engine.stream_number(self._tenant, oid)
+            if stream is None:
+                self._problem(told[0], f"stream {oid} is missing")
+                continue
+            now = [stream.created, stream.base, stream.base_at, stream.pruned, stream.dropped]
+            if now != told:
+                self._problem(told[0], f"{_label(stream)} is not what its commits made of it")
 
     def _record(
         self, commit: RawCommit, stream: Stream, entry: tuple[int | bytes, ...], ordinal: int
@@ -150,6 +176,7 @@ class _Walk:
                 self._problem(position, f"{label} number {number} is missing and was never erased")
         if not at_rest:
             return  # Somebody writes on: newer records are no surprise.
+        self._compare_streams()
         for oid, expected in self._next.items():
             stream = self._engine.stream_number(self._tenant, oid)
             if stream is None:

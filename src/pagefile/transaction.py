@@ -299,7 +299,8 @@ def _plan_fork(draft: _Draft, write: Write) -> None:
     child = _create(draft, write, draft.limits.logs, base, at)
     # What its base has let go, it never shows, even if the owner still has it.
     child.pruned = hidden
-    entry = (Action.FORK, child.oid, at, name_digest(write.name, write.salt), base.oid)
+    digest = name_digest(write.name, write.salt)
+    entry = (Action.FORK, child.oid, at, digest, base.oid, hidden)
     draft.manifest.append(entry)
     draft.indexes.append(at)
 
