@@ -289,6 +289,14 @@ def _text_file(path: Path) -> Path:
     return path
 
 
+def test_nothing_is_left_beside_a_file_that_is_not_ours(path: Path) -> None:
+    for target in (_text_file(path), Path(os.devnull)):
+        with pytest.raises(pagefile.Invalid):
+            pagefile.open(target)
+
+        assert not target.with_name(target.name + "-gate").exists()
+
+
 def _others_database(path: Path) -> Path:
     tamper(path, "CREATE TABLE theirs (x)")
     return path

@@ -246,6 +246,8 @@ class SqliteFile:
 def _open_gate(path: Path) -> Gate:
     if path.is_dir():
         raise Invalid("url", f"{path} is a folder", "name a file in it")
+    if path.exists() and not path.is_file():
+        raise Invalid("url", f"{path} is no ordinary file", "name another, or a new one")
     if not path.parent.is_dir():
         raise Invalid("url", f"there is no folder {path.parent}", f"mkdir -p {path.parent}")
     if path.exists() and not os.access(path, os.W_OK):
@@ -255,6 +257,11 @@ def _open_gate(path: Path) -> Gate:
             f"the folder {path.parent} is read-only for this user",
             "SQLite needs to write its journal there; change the permissions",
         )
+    if path.exists():
+        # Before the gate is made: nothing is left beside a file that is not ours.
+        with path.open("rb") as file:
+            if file.read(16) not in (b"", b"SQLite format 3\x00"):
+                raise Invalid("url", f"{path} is not a database", "name another file, or a new one")
     return Gate(path.with_name(path.name + "-gate"))
 
 
