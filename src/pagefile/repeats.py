@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import msgspec
 
-from pagefile.content import Content, digest_of, unpack
-from pagefile.engine import Engine, Prepared, RawCommit, Write
+from pagefile.content import Action, Content, digest_of, unpack
+from pagefile.engine import Engine, Prepared, RawCommit, Sealed, Write
 from pagefile.errors import Invalid
+
+
+def repeat_of(commit: RawCommit) -> Sealed:
+    """What the first commit of a key answered, read back from its manifest."""
+    indexes: list[int] = []
+    versions: list[int] = []
+    for entry in unpack(commit.manifest):
+        if entry[0] in (Action.APPEND, Action.FORK):
+            indexes.append(int(entry[2]))
+        elif entry[0] in (Action.PUT, Action.DELETE):
+            versions.append(int(entry[2]))
+    return Sealed(commit, tuple(indexes), tuple(versions), True)
 
 
 def require_same_content(engine: Engine, tenant: str, batch: Prepared, first: RawCommit) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from pagefile.audit import verify
 from pagefile.batch import Batch, Put, Selector, VersionIs
+from pagefile.bounds import MOST_PER_READ, bounded, require_position, require_seconds
 from pagefile.committer import Committer
 from pagefile.content import Action, unpack
 from pagefile.engine import (
@@ -45,8 +46,6 @@ from pagefile.records import (
 from pagefile.repeats import require_same_content
 from pagefile.selection import Rehearsed, receipt_of
 
-#: The most that one call returns; page on for more.
-MOST_PER_READ = 10_000
 _UPDATE_ATTEMPTS = 1_000
 _DRY_RUN = "nothing was erased: this was a dry run"
 _SCRUB_LATER = "old pages are not overwritten yet, as asked: the next erase with scrub does it"
@@ -166,7 +165,7 @@ class Store:
     def length(self, log: str, *, at: int | None = None) -> int:
         """How many entries the log has had, pruned and erased ones included; 0 if unknown."""
         self._naming.check_text("log", log)
-        stream = self._engine.stream(self._tenant, LOG, log, self._position(at))
+        stream = self._engine.stream(self._tenant, LOG, log, require_position(at))
         if stream is None:
             return 0
         return stream.length if at is None else self._length_at(stream, at)
@@ -186,8 +185,8 @@ class Store:
         out; erased ones show as such. An unknown log has no entries.
         """
         self._naming.check_text("log", log)
-        limit = _bounded(limit)
-        stream = self._engine.stream(self._tenant, LOG, log, self._position(at))
+        limit = bounded(limit)
+        stream = self._engine.stream(self._tenant, LOG, log, require_position(at))
         if stream is None:
             return []
         length = stream.length if at is None else self._length_at(stream, at)
@@ -210,7 +209,7 @@ class Store:
         self._naming.check_text("document", document)
         if version is not None and (type(version) is not int or not 0 <= version < 2**32):
             raise Invalid("version", f"{version!r} is no version", "give a whole number from 1 up")
-        at = self._position(at)
+        at = require_position(at)
         while True:
             stream = self._engine.stream(self._tenant, DOCUMENT, document, at)
             if stream is None:
@@ -234,15 +233,15 @@ class Store:
         if stream is None:
             return []
         rows = self._engine.rows(
-            self._tenant, stream, max(after, 0) + 1, stream.length, _bounded(limit)
+            self._tenant, stream, max(after, 0) + 1, stream.length, bounded(limit)
         )
         return [_document(document, row) for row in rows]
 
     def find(self, query: Query, *, limit: int = 100, at: int | None = None) -> Page:
         """Records under a secondary key, in the order of value, then of commit."""
         require_type("query", query, Query)
-        limit = _bounded(limit)
-        at = self._position(at)
+        limit = bounded(limit)
+        at = require_position(at)
         hits: list[Hit] = []
         for span in self._finder.spans(query, at):
             hits += self._engine.find(self._tenant, span, limit + 1, at)
@@ -261,15 +260,14 @@ class Store:
             raise Invalid("kind", f"{kind!r} is no kind of stream", "use 'log' or 'document'")
         self._naming.check_text("prefix", prefix, may_be_empty=True)
         self._naming.check_text("after", after, may_be_empty=True)
-        return self._engine.names(self._tenant, kind, prefix, after, _bounded(limit))
+        return self._engine.names(self._tenant, kind, prefix, after, bounded(limit))
 
     def changes(self, since: int = 0, *, limit: int = 1_000) -> list[Change]:
         """What happened after position `since`, commit by commit, erasures included."""
-        if type(since) is not int or not 0 <= since < 2**39:
-            raise Invalid("since", f"{since!r} is no position", "give a whole number from 0 up")
+        require_position(since, "since")
         names: dict[int, Stream | None] = {}
         found = []
-        for commit in self._engine.commits(self._tenant, since, _bounded(limit)):
+        for commit in self._engine.commits(self._tenant, since, bounded(limit)):
             touched = []
             for entry in unpack(commit.manifest):
                 oid = int(entry[1])
@@ -281,7 +279,7 @@ class Store:
 
     def wait(self, position: int, timeout: float) -> bool:
         """Block until the tenant reaches `position`, or the seconds are over."""
-        _require_seconds(timeout)
+        require_seconds(timeout)
         return self._engine.wait(self._tenant, position, timeout)
 
     # Keeping
@@ -302,7 +300,7 @@ class Store:
         if they outlast it, the receipt says `logical` and what remains to do.
         """
         require_type("selector", selector, Selector)
-        _require_seconds(timeout)
+        require_seconds(timeout)
         prepared = self._preparer.prepare_erasure(selector, self._reached, rehearse=dry_run)
         try:
             sealed = self._committer.commit(self._tenant, prepared)
@@ -365,11 +363,6 @@ class Store:
         stream = self._engine.stream(self._tenant, DOCUMENT, document)
         return 0 if stream is None else stream.length
 
-    def _position(self, at: int | None) -> int | None:
-        if at is not None and (type(at) is not int or not 0 <= at < 2**63):
-            raise Invalid("at", f"{at!r} is no position", "give a whole number from 0 up")
-        return at
-
     def _length_at(self, stream: Stream, at: int) -> int:
         return length_at(self._engine, self._tenant, stream, at)
 
@@ -396,18 +389,6 @@ class Store:
         if owner.kind == DOCUMENT:
             return _document(owner.name, hit.row)
         return _entry(query.log or owner.name, owner.name, hit.row)
-
-
-def _require_seconds(timeout: float) -> None:
-    # Written so that NaN, which compares with nothing, is refused too.
-    if not isinstance(timeout, (int, float)) or not 0 <= timeout <= 86_400:
-        raise Invalid("timeout", f"{timeout!r} seconds", "give 0 to 86400")
-
-
-def _bounded(limit: int) -> int:
-    if not isinstance(limit, int) or not 0 <= limit <= MOST_PER_READ:
-        raise Invalid("limit", f"{limit!r}", f"give 0 to {MOST_PER_READ}, and page on for more")
-    return limit
 
 
 def _successor(document: str, value: Any, current: Document | None) -> Put:

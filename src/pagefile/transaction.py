@@ -14,7 +14,7 @@ from functools import partial
 import msgspec
 
 from pagefile.conditions import log_is_full, require
-from pagefile.content import Action, chain, name_digest, pack, unpack
+from pagefile.content import Action, chain, name_digest, pack
 from pagefile.engine import (
     DOCUMENT,
     LOG,
@@ -32,6 +32,7 @@ from pagefile.engine import (
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, PagefileError
 from pagefile.idempotency import require_plausible
 from pagefile.records import StreamKind
+from pagefile.repeats import repeat_of
 from pagefile.selection import (
     Rehearsed,
     candidates,
@@ -161,18 +162,6 @@ def _seal(
     commit = RawCommit(position, time_us, key, manifest, digest)
     tx.seal(commit)
     return commit
-
-
-def repeat_of(commit: RawCommit) -> Sealed:
-    """What the first commit of a key answered, read back from its manifest."""
-    indexes: list[int] = []
-    versions: list[int] = []
-    for entry in unpack(commit.manifest):
-        if entry[0] in (Action.APPEND, Action.FORK):
-            indexes.append(int(entry[2]))
-        elif entry[0] in (Action.PUT, Action.DELETE):
-            versions.append(int(entry[2]))
-    return Sealed(commit, tuple(indexes), tuple(versions), True)
 
 
 def _living(draft: _Draft, kind: StreamKind, name: str) -> Stream | None:

@@ -36,8 +36,7 @@ from pagefile.engines.sqlite_rows import (
 from pagefile.idempotency import position_before
 from pagefile.records import StreamKind
 
-_MOST_CACHED_STREAMS = 50_000
-_MOST_CACHED_USERS = 50_000
+_MOST_CACHED = 100_000
 #: How often, in commits, expired idempotency keys are swept out.
 _SWEEP_EVERY = 256
 
@@ -98,7 +97,7 @@ class SqliteTransaction:
     @property
     def is_large(self) -> bool:
         """Whether what is kept should be let go and read again when needed."""
-        return len(self._streams) + len(self._held) > _MOST_CACHED_STREAMS
+        return len(self._streams) + len(self._held) + len(self._users) > _MOST_CACHED
 
     # What a commit asks
 
@@ -166,8 +165,6 @@ class SqliteTransaction:
 
     def _user(self, partition: int) -> str | None:
         if partition not in self._users:
-            if len(self._users) >= _MOST_CACHED_USERS:
-                self._users.clear()
             self._users[partition] = self._all("partition_user", partition)[0][0]
         return self._users[partition]
 
