@@ -31,7 +31,7 @@ def tell_a_story(store: Store) -> None:
     store.commit(Batch([Put("d", "first", keys={"k": 1})]))
     store.commit(Batch([Put("d", "second", keys={"k": 2})]))
     store.commit(Batch([Fork("c", "a", 1)]))
-    store.commit(Batch([Append("c", "four")]))
+    store.commit(Batch([Append("c", "four")], key="given"))
     store.commit(Batch([Put("gone", 1)]))
     store.commit(Batch([Delete("gone")]))
 
@@ -52,49 +52,66 @@ def tamper(path: Path, *statements: str) -> None:
     connection.close()
 
 
-# Records carry the stream in their upper bits: 1 is log a, 2 log b, 3 document d, 4 fork c.
+# Streams are numbered as they came: 1 is log a, 2 log b, 3 document d, 4 fork c.
 TAMPERINGS: list[tuple[str, int, tuple[str, ...]]] = [
     (
         "a flipped body",
         2,
-        ("UPDATE records SET body = CAST('\"thrEe\"' AS BLOB) WHERE id = 2 << 32",),
+        ("UPDATE records SET body = CAST('\"thrEe\"' AS BLOB) WHERE stream = 2 AND number = 0",),
     ),
-    ("a changed user", 1, ("UPDATE records SET partition = 2 WHERE id = 1 << 32",)),
-    ("a changed kind", 1, ("UPDATE records SET kind = 'x' WHERE id = 1 << 32",)),
-    ("a changed actor", 2, ("UPDATE records SET actor = 'x' WHERE id = 2 << 32",)),
+    ("a changed user", 1, ("UPDATE records SET partition = 2 WHERE stream = 1 AND number = 0",)),
+    ("a changed kind", 1, ("UPDATE records SET kind = 'x' WHERE stream = 1 AND number = 0",)),
+    ("a changed actor", 2, ("UPDATE records SET actor = 'x' WHERE stream = 2 AND number = 0",)),
     (
         "changed keys",
         3,
-        ("UPDATE records SET keys = CAST('{\"k\":9}' AS BLOB) WHERE id = (3 << 32) + 1",),
+        ("UPDATE records SET keys = CAST('{\"k\":9}' AS BLOB) WHERE id = (1 << 40) + 3",),
     ),
-    ("a changed type", 2, ("UPDATE records SET type = 'm:T' WHERE id = 2 << 32",)),
-    ("a changed time", 2, ("UPDATE records SET time_us = time_us + 1 WHERE id = 2 << 32",)),
-    ("a changed commit time", 4, ("UPDATE commits SET time_us = 5 WHERE id = (1 << 40) + 4",)),
-    ("a dropped record", 2, ("DELETE FROM records WHERE id = 2 << 32",)),
+    ("a changed type", 2, ("UPDATE records SET type = 'm:T' WHERE stream = 2 AND number = 0",)),
+    (
+        "a changed time",
+        2,
+        ("UPDATE records SET time_us = time_us + 1 WHERE stream = 2 AND number = 0",),
+    ),
+    ("a changed commit time", 4, ("UPDATE records SET time_us = 5 WHERE id = (1 << 40) + 4",)),
+    ("a dropped record", 2, ("DELETE FROM records WHERE stream = 2 AND number = 0",)),
     (
         "a record dressed up as erased",
         2,
-        ("UPDATE records SET body = NULL, salt = NULL WHERE id = 2 << 32",),
+        ("UPDATE records SET body = NULL, salt = NULL WHERE stream = 2 AND number = 0",),
     ),
-    ("a dropped commit", 3, ("DELETE FROM commits WHERE id = (1 << 40) + 3",)),
+    ("a dropped commit", 3, ("DELETE FROM records WHERE id = (1 << 40) + 3",)),
     (
         "two swapped records",
         1,
         (
-            "UPDATE records SET id = -1 WHERE id = 1 << 32",
-            "UPDATE records SET id = 1 << 32 WHERE id = (1 << 32) + 1",
-            "UPDATE records SET id = (1 << 32) + 1 WHERE id = -1",
+            "UPDATE records SET number = 9 WHERE stream = 1 AND number = 0",
+            "UPDATE records SET number = 0 WHERE stream = 1 AND number = 1",
+            "UPDATE records SET number = 1 WHERE stream = 1 AND number = 9",
         ),
     ),
     (
         "two swapped commits",
         3,
         (
-            "UPDATE commits SET id = -1 WHERE id = (1 << 40) + 3",
-            "UPDATE commits SET id = (1 << 40) + 3 WHERE id = (1 << 40) + 4",
-            "UPDATE commits SET id = (1 << 40) + 4 WHERE id = -1",
+            "UPDATE records SET id = 7 WHERE id = (1 << 40) + 3",
+            "UPDATE records SET id = (1 << 40) + 3 WHERE id = (1 << 40) + 4",
+            "UPDATE records SET id = (1 << 40) + 4 WHERE id = 7",
         ),
     ),
+    ("a changed idempotency key", 4, ("UPDATE records SET key = 'x' WHERE id = (1 << 40) + 4",)),
+    ("sources that are no list", 2, ("UPDATE records SET sources = '{' WHERE stream = 2",)),
+    ("a body that is gone", 2, ("UPDATE records SET body = NULL WHERE stream = 2",)),
+    ("a salt that is no salt", 2, ("UPDATE records SET salt = X'00' WHERE stream = 2",)),
+    ("a user who is nobody", 1, ("UPDATE records SET partition = 99 WHERE stream = 1",)),
+    ("a manifest that is noise", 6, ("UPDATE records SET manifest = X'c1' WHERE position = 6",)),
+    (
+        "a manifest of the wrong shape",
+        6,
+        ("UPDATE records SET manifest = X'9190' WHERE position = 6",),
+    ),
+    ("a commit without its columns", 6, ("UPDATE records SET digest = NULL WHERE position = 6",)),
+    ("an invented erasure", 0, ("UPDATE tenants SET last_erase = 5",)),
     ("a renamed log", 2, ("UPDATE streams SET name = 'z' WHERE id = 2",)),
     ("a moved fork point", 5, ("UPDATE streams SET base_at = 2 WHERE id = 4",)),
     ("a renamed fork", 5, ("UPDATE streams SET name = 'z' WHERE id = 4",)),
@@ -103,9 +120,9 @@ TAMPERINGS: list[tuple[str, int, tuple[str, ...]]] = [
         "a forged entry at the end",
         2,
         (
-            "INSERT INTO records SELECT id + 1, position, ordinal, time_us, action, partition,"
-            " kind, actor, sources, keys, tenant_keys, type, body, salt FROM records"
-            " WHERE id = 2 << 32",
+            "INSERT INTO records SELECT -9, stream, number + 1, position, ordinal, time_us, action,"
+            " NULL, NULL, NULL, partition, kind, actor, sources, keys, tenant_keys, type, salt,"
+            " body FROM records WHERE stream = 2 AND number = 0",
         ),
     ),
     ("a dropped stream", 2, ("DELETE FROM streams WHERE id = 2",)),
@@ -139,13 +156,51 @@ def test_verify_names_the_position_of_any_change(
     assert min(p.position for p in problems if p.position is not None) == position
 
 
+def test_a_history_cannot_pass_for_another_tenants(story: Path) -> None:
+    tamper(story, "UPDATE tenants SET name = 'other'")
+    with pagefile.open(story, tenant="other") as pf:
+        problems = pf.verify().problems
+
+    assert problems[0].position == 1
+
+
+def test_what_only_a_fork_still_shows_is_missed(path: Path) -> None:
+    with pagefile.open(path) as pf:
+        pf.store.commit(Batch([Append("a", "one"), Append("a", "two"), Append("a", "three")]))
+        pf.store.commit(Batch([Fork("c", "a", 2)]))
+        pf.store.commit(Batch([Prune(before=3, log="a")]))
+        assert pf.verify().problems == ()
+    tamper(path, "UPDATE records SET stream = NULL, number = NULL WHERE stream = 1 AND number = 1")
+    with pagefile.open(path) as pf:
+        problems = pf.verify().problems
+
+    assert [p.position for p in problems] == [1]
+
+
+def test_a_damaged_record_is_read_as_corrupt(story: Path) -> None:
+    tamper(story, "UPDATE records SET sources = '{' WHERE stream = 2")
+    with pagefile.open(story) as pf, pytest.raises(pagefile.Corrupt, match="position 2"):
+        pf.store.read("b")
+
+
+def test_check_of_one_tenant_is_silent_about_others(story: Path) -> None:
+    with pagefile.open(story, tenant="other") as pf:
+        tell_a_story(pf.store)
+    tamper(
+        story,
+        "DELETE FROM keys WHERE space IN (SELECT id * 4 + 1 FROM partitions WHERE tenant = 2)",
+    )
+    with pagefile.open(story) as mine, pagefile.open(story, tenant="other") as theirs:
+        assert mine.check().problems == ()
+        assert theirs.check().problems != ()
+
+
 def test_a_cut_off_tail_is_found_against_a_head_kept_elsewhere(story: Path) -> None:
     with pagefile.open(story) as pf:
         kept = pf.store.head()
     tamper(
         story,
         "DELETE FROM records WHERE position >= 7",
-        "DELETE FROM commits WHERE (id & 0xFFFFFFFFFF) >= 7",
         "DELETE FROM streams WHERE created >= 7",
     )
     with pagefile.open(story) as pf:
@@ -171,8 +226,24 @@ def test_a_rewritten_chain_is_found_against_a_head_kept_elsewhere(path: Path) ->
     "statement",
     [
         "DELETE FROM streams WHERE id = 2",
-        "DELETE FROM records WHERE id = (3 << 32) + 2",
+        "DELETE FROM records WHERE stream = 3 AND number = 2",
         "DELETE FROM holdings",
+        "INSERT INTO holdings VALUES (1, 2)",
+        "DELETE FROM keys",
+        "UPDATE keys SET value = X'00'",
+        "UPDATE keys SET record = record - 1",
+        "INSERT INTO keys VALUES (5, 'k', X'00', 4, 0, (1 << 40) + 4)",
+        "DELETE FROM past_keys",
+        "UPDATE past_keys SET until = until + 1",
+        "INSERT INTO past_keys SELECT space, 'x', value, until, position, ordinal, record"
+        " FROM past_keys",
+        "DELETE FROM used_keys",
+        "UPDATE used_keys SET position = 1",
+        "INSERT INTO used_keys VALUES (1, '=invented', 2)",
+        "UPDATE tenants SET keys_from = 8",
+        "UPDATE partitions SET tenant = 9",
+        "UPDATE records SET id = id + 1 WHERE position = 8",
+        "UPDATE records SET id = id + (1 << 40) WHERE id < 0",
         "UPDATE tenants SET logs = 9",
         "UPDATE tenants SET documents = 9",
     ],

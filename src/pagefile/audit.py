@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 
 import msgspec
 
-from pagefile.content import GENESIS, Action, chain, digest_of, name_digest, unpack
+from pagefile.content import Action, chain, digest_of, genesis, name_digest, unpack
 from pagefile.engine import DOCUMENT, LOG, Engine, RawCommit, Row, Stream
+from pagefile.errors import Corrupt
+from pagefile.lives import Gone, Lives
 from pagefile.records import Head, Problem, Report
 
 _PER_READ = 500
@@ -35,19 +38,20 @@ class _Walk:
         self._records = 0
         #: The next number each stream must get.
         self._next: dict[int, int] = {}
-        #: Records without content, which a later prune or erasure must account for.
-        self._missing: dict[int, dict[int, int]] = {}
+        self._gone = Gone()
         self._streams: dict[int, Stream | None] = {}
-        #: What the commits say of each stream: created, base, base_at, pruned, dropped.
-        self._told: dict[int, list[int]] = {}
+        self._lives = Lives()
+        self._last_erase = 0
+        #: A commit that cannot be read leaves gaps in what the others seem to say.
+        self._readable = True
 
     def run(self, kept: Head | None, progress: Callable[[int, int], None] | None) -> Report:
         end = self._engine.head(self._tenant)
-        position, digest = 0, GENESIS
+        position, digest = 0, genesis(self._tenant)
         while len(self._problems) < _MOST_PROBLEMS:
             # Past the end only while something missing may still be accounted
             # for: an erasure can commit while this walk is under way.
-            if position >= end.position and not any(self._missing.values()):
+            if position >= end.position and not self._gone.unaccounted():
                 break
             commits = self._engine.commits(self._tenant, position, _PER_READ)
             for commit in commits:
@@ -65,7 +69,10 @@ class _Walk:
             self._problem(
                 position + 1, f"commits up to {kept.position} were kept elsewhere, not here"
             )
-        self._unaccounted(at_rest=self._engine.head(self._tenant).position == position)
+        self._report_missing()
+        # If somebody writes on, newer records and streams are no surprise.
+        if self._readable and self._engine.head(self._tenant).position == position:
+            self._compare_streams()
         head = Head(position, digest)
         return Report(position, self._records, tuple(self._problems[:_MOST_PROBLEMS]), head)
 
@@ -75,18 +82,25 @@ class _Walk:
     def _step(self, commit: RawCommit, expected: int, previous: bytes) -> bytes:
         if commit.position != expected:
             self._problem(expected, f"the commit is missing: the next one is {commit.position}")
-        made = chain(previous, commit.position, commit.time_us, commit.manifest)
+        try:
+            made = chain(previous, commit.position, commit.time_us, commit.key, commit.manifest)
+            entries = unpack(commit.manifest)
+        except (msgspec.MsgspecError, ValueError, TypeError, AttributeError, struct.error):
+            return self._unreadable(commit) or previous
         if made != commit.digest:
             self._problem(
                 commit.position, "the commit's digest does not follow from the one before"
             )
-        try:
-            entries = unpack(commit.manifest)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            self._problem(commit.position, "the commit's manifest cannot be read")
-            return commit.digest
         for ordinal, entry in enumerate(entries):
-            self._entry(commit, entry, ordinal)
+            try:
+                self._entry(commit, entry, ordinal)
+            except (IndexError, ValueError, TypeError):
+                self._unreadable(commit)
+        return commit.digest or previous
+
+    def _unreadable(self, commit: RawCommit) -> bytes:
+        self._readable = False
+        self._problem(commit.position, "the commit cannot be read")
         return commit.digest
 
     def _stream(self, oid: int) -> Stream | None:
@@ -96,7 +110,7 @@ class _Walk:
 
     def _entry(self, commit: RawCommit, entry: tuple[int | bytes, ...], ordinal: int) -> None:
         action, oid = int(entry[0]), int(entry[1])
-        self._note(commit.position, action, entry)
+        self._lives.note(commit.position, action, entry)
         stream = self._stream(oid)
         if stream is None:
             self._problem(commit.position, f"stream {oid} is missing")
@@ -108,32 +122,12 @@ class _Walk:
             if stream.dropped != commit.position:
                 self._problem(commit.position, f"stream {oid} is not marked as dropped here")
         elif action == Action.PRUNE:
-            self._account(oid, 0, int(entry[2]) - 1)
+            self._last_erase = commit.position
+            # What living forks share was kept, and must be there still.
+            self._gone.account(oid, self._lives.shared_up_to(oid), int(entry[2]) - 1)
         elif action == Action.ERASE:
-            self._account(oid, int(entry[2]), int(entry[3]))
-
-    def _note(self, position: int, action: int, entry: tuple[int | bytes, ...]) -> None:
-        told = self._told.setdefault(int(entry[1]), [position, 0, 0, 0, 0])
-        if action == Action.FORK:
-            told[1:4] = int(entry[4]), int(entry[2]), int(entry[5])
-        elif action == Action.PRUNE:
-            told[3] = max(told[3], int(entry[2]))
-        elif action == Action.DROP:
-            told[4] = position
-
-    def _compare_streams(self) -> None:
-        """Every stream must be what the commits made of it, and none may be there besides."""
-        last = self._engine.head(self._tenant).oid
-        if last > max(self._told, default=0):
-            self._problem(0, f"stream {last} was made by no commit")
-        for oid, told in self._told.items():
-            stream = self._engine.stream_number(self._tenant, oid)
-            if stream is None:
-                self._problem(told[0], f"stream {oid} is missing")
-                continue
-            now = [stream.created, stream.base, stream.base_at, stream.pruned, stream.dropped]
-            if now != told:
-                self._problem(told[0], f"{_label(stream)} is not what its commits made of it")
+            self._last_erase = commit.position
+            self._gone.account(oid, int(entry[2]), int(entry[3]))
 
     def _record(
         self, commit: RawCommit, stream: Stream, entry: tuple[int | bytes, ...], ordinal: int
@@ -143,10 +137,14 @@ class _Walk:
         if number != expected:
             self._problem(commit.position, f"{_label(stream)} jumps from {expected} to {number}")
         self._next[stream.oid] = number + 1
-        rows = self._engine.rows(self._tenant, stream, number, number, 1)
+        try:
+            rows = self._engine.rows(self._tenant, stream, number, number, 1)
+        except Corrupt as damage:
+            self._problem(commit.position, damage.fact)
+            return
         row: Row | None = rows[0] if rows else None
         if row is None or row.content is None:
-            self._missing.setdefault(stream.oid, {})[number] = commit.position
+            self._gone.miss(stream.oid, number, commit.position)
             return
         self._records += 1
         place = (row.position, row.ordinal, row.time_us)
@@ -162,29 +160,30 @@ class _Walk:
         ):
             self._problem(commit.position, f"{_label(stream)} is not the fork that was made here")
 
-    def _account(self, oid: int, first: int, last: int) -> None:
-        missing = self._missing.get(oid)
-        if missing:
-            for number in [n for n in missing if first <= n <= last]:
-                del missing[number]
-
-    def _unaccounted(self, *, at_rest: bool) -> None:
-        for oid, missing in self._missing.items():
+    def _report_missing(self) -> None:
+        for oid, number, position in self._gone.unaccounted():
             stream = self._stream(oid)
-            for number, position in missing.items():
-                label = _label(stream) if stream is not None else f"stream {oid}"
-                self._problem(position, f"{label} number {number} is missing and was never erased")
-        if not at_rest:
-            return  # Somebody writes on: newer records are no surprise.
-        self._compare_streams()
-        for oid, expected in self._next.items():
-            stream = self._engine.stream_number(self._tenant, oid)
+            label = _label(stream) if stream is not None else f"stream {oid}"
+            self._problem(position, f"{label} number {number} is missing and was never erased")
+
+    def _compare_streams(self) -> None:
+        """Every stream must be what the commits made of it, and none may be there besides."""
+        head = self._engine.head(self._tenant)
+        if head.oid > self._lives.last_oid:
+            self._problem(0, f"stream {head.oid} was made by no commit")
+        if head.last_erase != self._last_erase:
+            self._problem(0, f"position {head.last_erase} passes for the last that erased")
+        for life in self._lives:
+            stream = self._engine.stream_number(self._tenant, life.oid)
             if stream is None:
+                self._problem(life.created, f"stream {life.oid} is missing")
                 continue
+            if not life.is_of(stream):
+                self._problem(life.created, f"{_label(stream)} is not what its commits made of it")
             length = stream.length + (stream.kind == DOCUMENT)
-            if length > expected:
+            if length > self._next.get(life.oid, length):
                 self._problem(
-                    stream.created, f"{_label(stream)} has records that no commit accounts for"
+                    life.created, f"{_label(stream)} has records that no commit accounts for"
                 )
 
 

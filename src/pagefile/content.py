@@ -18,12 +18,10 @@ from pagefile.ordering import KeyValue
 
 SALT_BYTES = 16
 DIGEST_BYTES = 32
-#: The digest before the first commit of a tenant.
-GENESIS = bytes(DIGEST_BYTES)
 
 pack = msgspec.msgpack.Encoder().encode
 unpack = msgspec.msgpack.Decoder(list[tuple[int | bytes, ...]]).decode
-_two_numbers = struct.Struct(">QQ").pack
+_three_numbers = struct.Struct(">QQQ").pack
 
 
 class Action:
@@ -76,9 +74,15 @@ def name_digest(name: str, salt: bytes) -> bytes:
     return hashlib.sha256(salt + name.encode()).digest()
 
 
-def chain(previous: bytes, position: int, time_us: int, manifest: bytes) -> bytes:
-    """The digest of a commit: everything before it, its place, its time, what it did."""
-    return hashlib.sha256(previous + _two_numbers(position, time_us) + manifest).digest()
+def genesis(tenant: str) -> bytes:
+    """The digest before a tenant's first commit: a history cannot pass for another tenant's."""
+    return hashlib.sha256(b"pagefile tenant " + tenant.encode()).digest()
+
+
+def chain(previous: bytes, position: int, time_us: int, key: str, manifest: bytes) -> bytes:
+    """The digest of a commit: everything before it, its place, time and key, what it did."""
+    numbers = _three_numbers(position, time_us, len(key))
+    return hashlib.sha256(previous + numbers + key.encode() + manifest).digest()
 
 
 def keys_to_bytes(keys: Mapping[str, KeyValue]) -> bytes:

@@ -15,7 +15,7 @@ import msgspec
 
 from pagefile import ordering
 from pagefile.batch import Selector
-from pagefile.content import GENESIS, Content, keys_from_bytes
+from pagefile.content import Content, genesis, keys_from_bytes
 from pagefile.errors import PagefileError
 from pagefile.records import Durability, Problem, StreamKind
 
@@ -183,10 +183,10 @@ class TenantHead:
 
     __slots__ = ("digest", "documents", "last_erase", "logs", "oid", "position", "time_us")
 
-    def __init__(self) -> None:
+    def __init__(self, tenant: str) -> None:
         self.position = 0
         self.time_us = 0
-        self.digest = GENESIS
+        self.digest = genesis(tenant)
         self.oid = 0
         self.logs = 0
         self.documents = 0

@@ -156,7 +156,7 @@ def _seal(
 ) -> RawCommit:
     head = tx.head
     manifest = pack(entries)
-    head.digest = digest = chain(head.digest, position, time_us, manifest)
+    head.digest = digest = chain(head.digest, position, time_us, key, manifest)
     head.position = position
     head.time_us = time_us
     commit = RawCommit(position, time_us, key, manifest, digest)
@@ -365,7 +365,8 @@ def _plan_erase(draft: _Draft, write: Write) -> None:
     for stream in emptied:
         if is_named(selector) or shares_nothing(tx, stream):
             _retire(draft, stream)
-    tx.head.last_erase = draft.position
+    if wiped:
+        tx.head.last_erase = draft.position
     draft.erased = tuple(wiped)
     draft.manifest.extend((Action.ERASE, run.oid, run.first, run.last) for run in wiped)
 

@@ -15,11 +15,11 @@ import fcntl
 import os
 import random
 import time
+from functools import partial
 from pathlib import Path
 
 from pagefile.errors import Unavailable
 
-_AT_ONCE = fcntl.LOCK_EX | fcntl.LOCK_NB
 _FIRST_PAUSE_SECONDS = 0.0002
 _LONGEST_PAUSE_SECONDS = 0.002
 
@@ -33,6 +33,10 @@ class Gate:
         except PermissionError:
             # Another user's: the lock is advisory, and reading is enough for it.
             self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        #: Take the gate if nobody holds it, or raise BlockingIOError: a plain system call.
+        self.enter = partial(fcntl.flock, self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        #: Let the next one in; harmless when not held.
+        self.leave = partial(fcntl.flock, self._file, fcntl.LOCK_UN)
 
     def pass_through(self, deadline: float) -> None:
         """Take the gate, or raise when the deadline (monotonic seconds) has passed.
@@ -43,16 +47,12 @@ class Gate:
         pause = _FIRST_PAUSE_SECONDS
         while True:
             try:
-                return fcntl.flock(self._file, _AT_ONCE)
+                return self.enter()
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise waited_too_long() from None
                 time.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
-
-    def leave(self) -> None:
-        """Let the next one in; harmless when not held."""
-        fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def close(self) -> None:
         os.close(self._file)

@@ -41,8 +41,8 @@ _SWEEP_EVERY = 256
 class _Tenant:
     """One tenant's state, and the transaction over it."""
 
-    def __init__(self, key_lifetime_us: int) -> None:
-        self.head = TenantHead()
+    def __init__(self, name: str, key_lifetime_us: int) -> None:
+        self.head = TenantHead(name)
         self.streams: list[Stream] = []
         self.living: dict[StreamKind, SortedDict[str, Stream]] = {
             LOG: SortedDict(),
@@ -207,7 +207,7 @@ class MemoryEngine:
             for name, batch in items:
                 tenant = self._tenants.get(name)
                 if tenant is None:
-                    tenant = self._tenants[name] = _Tenant(self._key_lifetime_us)
+                    tenant = self._tenants[name] = _Tenant(name, self._key_lifetime_us)
                 try:
                     outcomes.append(apply(tenant, batch, self._clock()))
                 except PagefileError as refused:
@@ -227,11 +227,11 @@ class MemoryEngine:
 
     def _tenant(self, name: str) -> _Tenant:
         self._require_usable()
-        return self._tenants.get(name) or _Tenant(self._key_lifetime_us)
+        return self._tenants.get(name) or _Tenant(name, self._key_lifetime_us)
 
     def head(self, tenant: str) -> TenantHead:
         with self._changed:
-            head, copy = self._tenant(tenant).head, TenantHead()
+            head, copy = self._tenant(tenant).head, TenantHead(tenant)
             for slot in TenantHead.__slots__:
                 setattr(copy, slot, getattr(head, slot))
             return copy

@@ -29,7 +29,7 @@ class Bucket:
 
     def __init__(self) -> None:
         self.live: list[Place] = []
-        self.past: list[tuple[Place, int]] = []
+        self.past: dict[tuple[int, int], tuple[Place, int]] = {}
         self.last_change = 0
 
     def take_out(self, place: tuple[int, int]) -> Place | None:
@@ -41,7 +41,7 @@ class Bucket:
     def seen_at(self, at: int | None) -> list[Place]:
         if at is None:
             return self.live
-        then = [place for place, until in self.past if place.position <= at < until]
+        then = [place for place, until in self.past.values() if place.position <= at < until]
         then += self.live[: bisect_right(self.live, (at, 1 << 62))]
         then.sort(key=lambda place: place[:2])
         return then
@@ -69,7 +69,7 @@ class KeyIndex:
             bucket = self._bucket(key, stream, row.content.user)
             place = bucket.take_out((row.position, row.ordinal))
             if place is not None:
-                bucket.past.append((place, until))
+                bucket.past[place[:2]] = (place, until)
             bucket.last_change = until
 
     def remove(self, stream: Stream, row: Row) -> None:
@@ -80,7 +80,7 @@ class KeyIndex:
         for key in index_keys(stream.kind, row.content):
             bucket = self._bucket(key, stream, row.content.user)
             bucket.take_out(place)
-            bucket.past = [(old, until) for old, until in bucket.past if old[:2] != place]
+            bucket.past.pop(place, None)
             if not bucket.live and not bucket.past:
                 place_of_values = (key.scope, _owner(key, stream, row.content.user), key.field)
                 values = self._values[place_of_values]

@@ -25,14 +25,14 @@ from pagefile.engine import (
     TenantHead,
 )
 from pagefile.engines.queries import load_queries
+from pagefile.engines.sqlite_check import examine
 from pagefile.engines.sqlite_errors import translate
 from pagefile.engines.sqlite_file import SqliteFile
 from pagefile.engines.sqlite_rows import (
-    LOW_32,
+    MOST_RECORDS,
     UserGone,
     commit_ids,
     fetch,
-    record_ids,
     row_from,
     space_of_log,
     space_of_tenant,
@@ -45,7 +45,8 @@ from pagefile.errors import PagefileError, Unavailable
 from pagefile.records import Durability, Problem, StreamKind
 from pagefile.transaction import apply
 
-_LAST_CHARACTER = "\U0010ffff"
+#: Sorts behind every continuation of a prefix; as long as no name is.
+_BEHIND_ALL = "\U0010ffff" * 1024
 _MOST_CACHED_TENANTS = 1_000
 _MOST_CACHED_USERS = 100_000
 
@@ -79,71 +80,62 @@ class SqliteEngine:
         self._tenant_numbers: dict[str, int] = {}
 
     def apply(self, items: Sequence[tuple[str, Prepared]]) -> list[Sealed | PagefileError]:
-        committing = False
-        finished = False
-        writer = self._begin()
+        # One function on purpose: after a sync, each further call is a cache miss or two.
+        committing = finished = False
+        writer: apsw.Connection | None = None
         try:
+            writer = self._file.begin()
+            known = self._transactions
             version = writer.data_version()
-            if version != self._data_version or len(self._transactions) > _MOST_CACHED_TENANTS:
-                self._transactions.clear()
+            if version != self._data_version or len(known) > _MOST_CACHED_TENANTS:
+                known.clear()
                 self._data_version = version
-            outcomes, changed = self._apply(items, writer)
+            now_us = self._clock()
+            outcomes: list[Sealed | PagefileError] = []
+            changed: set[SqliteTransaction] = set()
+            for tenant, batch in items:
+                transaction = known.get(tenant) or self._transaction(tenant, writer)
+                try:
+                    outcome = apply(transaction, batch, now_us)
+                except PagefileError as refused:
+                    outcomes.append(refused)
+                    continue
+                outcomes.append(outcome)
+                if not outcome.repeated:
+                    changed.add(transaction)
             if changed:
                 for transaction in changed:
                     transaction.flush()
                 committing = True
                 writer.execute("COMMIT")
+                # Our own commit moves the number too; only others' may surprise us.
+                self._data_version = writer.data_version()
                 for transaction in changed:
                     # Only now: in the middle of a group it may hold what is not stored yet.
                     if transaction.is_large:
-                        del self._transactions[transaction.tenant]
-                # Our own commit moves the number too; only others' may surprise us.
-                self._data_version = writer.data_version()
+                        del known[transaction.tenant]
             finished = True
         except apsw.Error as error:
             raise translate(error, str(self._file.path), committing=committing) from error
         finally:
-            if not (finished and committing):
+            if writer is not None and not (finished and committing):
                 self._file.end()
             if not finished:
                 # What the cache believes was never stored.
                 self._transactions.clear()
         return outcomes
 
-    def _begin(self) -> apsw.Connection:
-        try:
-            return self._file.begin()
-        except apsw.Error as error:
-            raise translate(error, str(self._file.path)) from error
-
-    def _apply(
-        self, items: Sequence[tuple[str, Prepared]], writer: apsw.Connection
-    ) -> tuple[list[Sealed | PagefileError], set[SqliteTransaction]]:
-        """What each batch came to, and whose tenants have something to commit."""
-        now_us = self._clock()
-        outcomes: list[Sealed | PagefileError] = []
-        changed: set[SqliteTransaction] = set()
-        for tenant, batch in items:
-            transaction = self._transactions.get(tenant)
-            if transaction is None:
-                transaction = SqliteTransaction(writer, self._sql, tenant, self._key_lifetime_us)
-                self._transactions[tenant] = transaction
-            try:
-                outcome = apply(transaction, batch, now_us)
-            except PagefileError as refused:
-                outcomes.append(refused)
-                continue
-            outcomes.append(outcome)
-            if not outcome.repeated:
-                changed.add(transaction)
-        return outcomes, changed
+    def _transaction(self, tenant: str, writer: apsw.Connection) -> SqliteTransaction:
+        transaction = SqliteTransaction(writer, self._sql, tenant, self._key_lifetime_us)
+        self._transactions[tenant] = transaction
+        return transaction
 
     def tenants(self) -> list[str]:
         """Names of all tenants; for the admin handle only."""
         return [name for (name,) in self._file.read(self._sql["tenant_names"], ())]
 
     def head(self, tenant: str) -> TenantHead:
-        head = TenantHead()
+        head = TenantHead(tenant)
         # One transaction: the counters and the last commit belong together.
         with self._file.reader() as connection, connection:
             found = fetch(connection, self._sql["tenant_by_name"], tenant)
@@ -154,8 +146,7 @@ class SqliteEngine:
             last = fetch(connection, self._sql["last_commit"], low, high)
             head.oid = fetch(connection, self._sql["last_oid"], number)[0][0]
         if last:
-            head.position = last[0][0] - low
-            head.time_us, head.digest = last[0][1], last[0][2]
+            head.position, head.time_us, head.digest = last[0]
         return head
 
     def stream(
@@ -189,12 +180,12 @@ class SqliteEngine:
     def rows(self, tenant: str, stream: Stream, first: int, last: int, limit: int) -> list[Row]:
         if last < first or last < 0:
             return []
-        low, high = record_ids(stream.id, max(first, 0), min(last, LOW_32))
+        place = (stream.id, max(first, 0), min(last, MOST_RECORDS))
         if limit < 0:
-            found = self._file.read(self._sql["rows_from_end"], (low, high, -limit))
+            found = self._file.read(self._sql["rows_from_end"], (*place, -limit))
             found.reverse()
         else:
-            found = self._file.read(self._sql["rows"], (low, high, limit))
+            found = self._file.read(self._sql["rows"], (*place, limit))
         return [self._row(columns) for columns in found]
 
     def _row(self, columns: tuple[Any, ...]) -> Row:
@@ -222,7 +213,7 @@ class SqliteEngine:
             after = span.after
         else:
             after = (b"\xff\xff", 0, 0) if span.reverse else (b"", -1, -1)
-        below = span.below if span.below is not None else LOW_32 + 1
+        below = span.below if span.below is not None else MOST_RECORDS
         bindings: tuple[Any, ...] = (
             space,
             span.field,
@@ -255,7 +246,7 @@ class SqliteEngine:
         self, tenant: str, kind: StreamKind, prefix: str, after: str, limit: int
     ) -> list[str]:
         number = self._tenant_number(tenant)
-        bounds = (number, kind, prefix, after, prefix + _LAST_CHARACTER, limit)
+        bounds = (number, kind, prefix, after, prefix + _BEHIND_ALL, limit)
         return [name for (name,) in self._file.read(self._sql["names"], bounds)]
 
     def commits(self, tenant: str, since: int, limit: int) -> list[RawCommit]:
@@ -264,7 +255,7 @@ class SqliteEngine:
             return []
         low, high = commit_ids(number)
         found = self._file.read(self._sql["commits"], (low + since + 1, high, limit))
-        return [RawCommit(c[0] - low, c[1], c[2], c[3], c[4]) for c in found]
+        return [RawCommit(*columns) for columns in found]
 
     def wait(self, tenant: str, position: int, timeout: float) -> bool:
         return self._watch.until(lambda: self.head(tenant).position >= position, timeout)
@@ -285,24 +276,7 @@ class SqliteEngine:
     def check(self, tenant: str) -> list[Problem]:
         problems: list[Problem] = []
         with self._file.reader() as connection, connection:
-            for (line,) in fetch(connection, "PRAGMA integrity_check(20)"):
-                if line != "ok":
-                    problems.append(Problem(None, f"SQLite finds: {line}"))
-            for query, what in (
-                ("records_without_stream", "records belong to no stream"),
-                ("keys_without_record", "keys lead nowhere"),
-                ("holdings_missing", "users are not noted with a stream that holds their records"),
-            ):
-                count = fetch(connection, self._sql[query])[0][0]
-                if count:
-                    problems.append(Problem(None, f"{count} {what}"))
-            found = fetch(connection, self._sql["tenant_by_name"], tenant)
-            for column, query in ((1, "living_logs"), (2, "living_documents")):
-                if found:
-                    counted = fetch(connection, self._sql[query], found[0][0])
-                    if counted[0][0] != found[0][column]:
-                        what = f"{query}: {counted[0][0]} counted, {found[0][column]} noted"
-                        problems.append(Problem(None, what))
+            problems += examine(connection, self._sql, tenant)
         return problems
 
     def size_bytes(self) -> int:

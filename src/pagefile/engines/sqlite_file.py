@@ -131,14 +131,17 @@ class SqliteFile:
         if os.getpid() != self._pid or self._closed:
             self.require_own_process()
         deadline = time.monotonic() + self.lock_seconds
-        writer = self.writer
-        self._gate.pass_through(deadline)
+        gate, writer = self._gate, self.writer
+        try:
+            gate.enter()
+        except BlockingIOError:
+            gate.pass_through(deadline)
         try:
             writer.execute("BEGIN IMMEDIATE")
         except apsw.BusyError:
             self._begin_later(writer, deadline)
         finally:
-            self._gate.leave()
+            gate.leave()
         return writer
 
     def end(self) -> None:

@@ -10,10 +10,13 @@ import msgspec
 
 from pagefile.content import Action, Content
 from pagefile.engine import LOG, Row, Stream
+from pagefile.errors import Corrupt
 
-NUMBER_BITS = 32
-LOW_32 = (1 << NUMBER_BITS) - 1
+#: A number no record of a stream reaches.
+MOST_RECORDS = 1 << 32
 POSITION_BITS = 40
+#: From a commit's id to those of records that do not begin one.
+_FURTHER = 1 << 62
 
 _read_sources = msgspec.json.Decoder(tuple[str, ...]).decode
 
@@ -23,16 +26,16 @@ def fetch(connection: apsw.Connection, sql: str, *bindings: Any) -> list[Any]:
     return connection.execute(sql, bindings).fetchall()
 
 
-def record_ids(stream_id: int, first: int = 0, last: int = LOW_32) -> tuple[int, int]:
-    """The ids of a stream's records numbered first … last."""
-    base = stream_id << NUMBER_BITS
-    return base + first, base + last
-
-
 def commit_ids(tenant: int) -> tuple[int, int]:
     """The ids of a tenant's commits; the first is position 0, which never exists."""
     base = tenant << POSITION_BITS
     return base, base + (1 << POSITION_BITS) - 1
+
+
+def further_ids(tenant: int) -> tuple[int, int]:
+    """The ids of a tenant's records that do not begin their commit."""
+    low, high = commit_ids(tenant)
+    return low - _FURTHER, high - _FURTHER
 
 
 def space_of_log(stream_id: int) -> int:
@@ -55,10 +58,16 @@ class UserGone(LookupError):
 
 
 def row_from(columns: tuple[Any, ...], user_of: Callable[[int], str | None]) -> Row:
-    """A record from its columns, in the order of the query `rows`."""
-    number = columns[0] & LOW_32
+    """A record from its columns, in the order of the query `rows`.
+
+    Raises:
+        Corrupt: the columns cannot be what was stored.
+    """
+    number = columns[0]
     if columns[13] is None:  # The salt goes with the content.
         return Row(number, columns[1], columns[2], columns[3], columns[4], None)
+    if None in (columns[6], columns[7], columns[11], columns[12]):
+        raise damaged(columns, "part of its content is gone")
     sources = columns[8]
     try:
         user = user_of(columns[5])
@@ -69,7 +78,7 @@ def row_from(columns: tuple[Any, ...], user_of: Callable[[int], str | None]) -> 
         user,
         columns[6],
         columns[7],
-        () if sources is None else _read_sources(sources),
+        () if sources is None else _sources(columns),
         columns[9] or b"",
         columns[10] or b"",
         columns[11],
@@ -77,6 +86,21 @@ def row_from(columns: tuple[Any, ...], user_of: Callable[[int], str | None]) -> 
         columns[13],
     )
     return Row(number, columns[1], columns[2], columns[3], columns[4], content)
+
+
+def _sources(columns: tuple[Any, ...]) -> tuple[str, ...]:
+    try:
+        return _read_sources(columns[8])
+    except msgspec.DecodeError as error:
+        raise damaged(columns, f"its sources are no list ({error})") from error
+
+
+def damaged(columns: tuple[Any, ...], how: str) -> Corrupt:
+    """The error for a record that cannot be read."""
+    return Corrupt(
+        f"the record at position {columns[1]} is damaged: {how}",
+        "run `verify` to see how far it goes, then restore a copy",
+    )
 
 
 def stream_from(
@@ -88,7 +112,7 @@ def stream_from(
     stream.dropped, stream.pruned, stream.salt = columns[7], columns[8], columns[9] or b""
     if stream.base:
         stream.first = stream.base_at
-    end = fetch(connection, sql["stream_end"], *record_ids(stream.id))
+    end = fetch(connection, sql["stream_end"], stream.id)
     if end:
         number, action = end[0]
         stream.length = number + (stream.kind == LOG)

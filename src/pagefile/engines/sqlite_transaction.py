@@ -22,11 +22,11 @@ from pagefile.engine import (
     index_keys,
 )
 from pagefile.engines.sqlite_rows import (
-    NUMBER_BITS,
+    MOST_RECORDS,
     POSITION_BITS,
     commit_ids,
     fetch,
-    record_ids,
+    further_ids,
     row_from,
     space_of_log,
     space_of_tenant,
@@ -50,7 +50,7 @@ class SqliteTransaction:
         self._writer = writer
         # One cursor for all inserts: making one costs as much as a small insert.
         self._cursor = writer.cursor()
-        self._add_record, self._add_commit = sql["add_record"], sql["add_commit"]
+        self._add_record = sql["add_record"]
         self._sql = sql
         self.tenant = tenant
         self._key_lifetime_us = key_lifetime_us
@@ -61,9 +61,13 @@ class SqliteTransaction:
         self._users: dict[int, str | None] = {}
         self._held: set[tuple[int, int]] = set()
         self._drafts: list[Stream] = []
-        self._records: list[tuple[Any, ...]] = []
+        #: Rows of the commit under way; the first will carry the commit itself.
+        self._open: list[list[Any]] = []
+        #: Documents' versions among them: stream id to row, partition and record id.
+        self._open_versions: dict[int, tuple[Row, int, int]] = {}
+        self._last_further = 0
+        self._records: list[list[Any]] = []
         self._keys: list[tuple[Any, ...]] = []
-        self._commits: list[tuple[Any, ...]] = []
         self._used: list[tuple[Any, ...]] = []
         self.head = self._load_head()
         self._saved = self._counters()
@@ -72,7 +76,7 @@ class SqliteTransaction:
         return fetch(self._writer, self._sql[query], *bindings)
 
     def _load_head(self) -> TenantHead:
-        head = TenantHead()
+        head = TenantHead(self.tenant)
         found = self._all("tenant_by_name", self.tenant)
         if not found:
             return head
@@ -80,8 +84,7 @@ class SqliteTransaction:
         low, high = commit_ids(self._number)
         last = self._all("last_commit", low, high)
         if last:
-            head.position = last[0][0] - low
-            head.time_us, head.digest = last[0][1], last[0][2]
+            head.position, head.time_us, head.digest = last[0]
         head.oid = self._all("last_oid", self._number)[0][0] or 0
         return head
 
@@ -111,7 +114,7 @@ class SqliteTransaction:
             used = self._all("used_key", self._number, key)
             place = low + (used[0][0] if used else 0)
             found = self._all("commits", place, place, 1)
-        return RawCommit(found[0][0] - low, *found[0][1:]) if found else None
+        return RawCommit(*found[0]) if found else None
 
     def stream(self, kind: StreamKind, name: str) -> Stream | None:
         stream = self._streams.get((kind, name))
@@ -157,7 +160,7 @@ class SqliteTransaction:
 
     def rows(self, stream: Stream) -> list[Row]:
         self._write_out()
-        found = self._all("rows", *record_ids(stream.id), -1)
+        found = self._all("rows", stream.id, 0, MOST_RECORDS, -1)
         return [self._row(columns) for columns in found]
 
     def _row(self, columns: tuple[Any, ...]) -> Row:
@@ -211,42 +214,57 @@ class SqliteTransaction:
             self._write_streams()
         if stream.kind == DOCUMENT and rows[0].number > 1:
             self._retire_keys(stream, rows[0].number - 1, rows[0].position)
-        if not keys:
-            for row in rows:
-                self._add_row(stream, row, ())
-        else:
-            for row, row_keys in zip(rows, keys, strict=True):
-                self._add_row(stream, row, row_keys)
-
-    def _add_row(self, stream: Stream, row: Row, keys: Sequence[IndexKey]) -> None:
-        content = row.content
-        assert content is not None
-        partition = self._partitions.get(content.user) or self._partition(content.user)
-        record = (stream.id << NUMBER_BITS) + row.number
-        self._records.append(
-            (
-                record,
-                row.position,
-                row.ordinal,
-                row.time_us,
-                content.action,
-                partition,
-                content.kind,
-                content.actor,
-                msgspec.json.encode(content.sources).decode() if content.sources else None,
-                content.keys or None,
-                content.tenant_keys or None,
-                content.type_name,
-                content.body,
-                content.salt,
+        # No call per row: this is where most of an append's own time goes.
+        stream_id, opened = stream.id, self._open
+        for at, row in enumerate(rows):
+            content = row.content
+            assert content is not None
+            partition = self._partitions.get(content.user) or self._partition(content.user)
+            if opened:
+                record = self._further_id()
+            else:
+                number = self._number or self._own_number()
+                record = (number << POSITION_BITS) + row.position
+            opened.append(
+                [
+                    record,
+                    stream_id,
+                    row.number,
+                    row.position,
+                    row.ordinal,
+                    row.time_us,
+                    content.action,
+                    None,
+                    None,
+                    None,
+                    partition,
+                    content.kind,
+                    content.actor,
+                    msgspec.json.encode(content.sources).decode() if content.sources else None,
+                    content.keys or None,
+                    content.tenant_keys or None,
+                    content.type_name,
+                    content.salt,
+                    content.body,
+                ]
             )
-        )
-        if (partition, stream.id) not in self._held:
-            self._all("add_holding", partition, stream.id)
-            self._held.add((partition, stream.id))
-        for key in keys:
-            space = self._space_for(key, stream, partition)
-            self._keys.append((space, key.field, key.value, row.position, row.ordinal, record))
+            if (partition, stream_id) not in self._held:
+                self._all("add_holding", partition, stream_id)
+                self._held.add((partition, stream_id))
+            if keys:
+                for key in keys[at]:
+                    place = (self._space_for(key, stream, partition), key.field, key.value)
+                    self._keys.append((*place, row.position, row.ordinal, record))
+        if stream.kind == DOCUMENT:
+            self._open_versions[stream_id] = (row, partition, record)
+
+    def _further_id(self) -> int:
+        """The id of a record that does not begin its commit."""
+        if not self._last_further:
+            low, high = further_ids(self._number)
+            self._last_further = self._all("last_further_id", low, high)[0][0] or low
+        self._last_further += 1
+        return self._last_further
 
     def _space_for(self, key: IndexKey, stream: Stream, partition: int) -> int:
         if key.scope == "log":
@@ -256,12 +274,15 @@ class SqliteTransaction:
     def _retire_keys(self, stream: Stream, version: int, until: int) -> None:
         """The keys of the version that `until` replaces lead to it only in the past."""
         self._write_out()
-        record, _ = record_ids(stream.id, version)
-        found = self._all("rows", record, record, 1)
-        row = self._row(found[0]) if found else None
-        if row is None or row.content is None:
+        if stream.id in self._open_versions:
+            row, partition, record = self._open_versions[stream.id]
+        else:
+            found = self._all("rows", stream.id, version, version, 1)
+            if not found:
+                return
+            row, partition, record = self._row(found[0]), found[0][5], found[0][14]
+        if row.content is None:
             return
-        partition = found[0][5]
         for key in index_keys(stream.kind, row.content):
             place = (self._space_for(key, stream, partition), key.field, key.value)
             self._all("remove_key", *place, row.position, row.ordinal)
@@ -280,17 +301,18 @@ class SqliteTransaction:
         stream.pruned = max(stream.pruned, before)
         self._all("set_pruned", stream.pruned, stream.id)
         shared = self._all("shared_up_to", self._number, stream.oid)[0][0] or 0
-        low, high = record_ids(stream.id, shared, max(before, shared))
-        doomed = [self._row(columns) for columns in self._all("rows", low, high - 1, -1)]
+        doomed = [
+            self._row(columns) for columns in self._all("rows", stream.id, shared, before - 1, -1)
+        ]
         self._remove_keys(stream, doomed)
-        self._all("remove_records", low, high)
+        for query in ("remove_records", "empty_commits"):
+            self._all(query, stream.id, shared, before)
         self._release_users(stream, {row.content.user for row in doomed if row.content})
 
     def wipe(self, stream: Stream, rows: Sequence[Row]) -> None:
         self._remove_keys(stream, rows)
-        base = stream.id << NUMBER_BITS
         self._writer.executemany(
-            self._sql["wipe_record"], ((base + row.number,) for row in rows)
+            self._sql["wipe_record"], ((stream.id, row.number) for row in rows)
         ).fetchall()
         self._release_users(stream, {row.content.user for row in rows if row.content})
 
@@ -299,16 +321,19 @@ class SqliteTransaction:
             if row.content is None or not (row.content.keys or row.content.tenant_keys):
                 continue
             partition = self._partition(row.content.user)
+            until = 0
+            if stream.kind == DOCUMENT and row.number < stream.length:
+                until = self._all("next_position", stream.id, row.number + 1)[0][0]
             for key in index_keys(stream.kind, row.content):
                 place = (self._space_for(key, stream, partition), key.field, key.value)
-                for query in ("remove_key", "remove_past_key"):
-                    self._all(query, *place, row.position, row.ordinal)
+                self._all("remove_key", *place, row.position, row.ordinal)
+                if until:
+                    self._all("remove_past_key", *place, until, row.position, row.ordinal)
 
     def _release_users(self, stream: Stream, users: set[str | None]) -> None:
-        low, high = record_ids(stream.id)
         for user in users:
             partition = self._partition(user)
-            if not self._all("still_holds", low, high, partition)[0][0]:
+            if not self._all("still_holds", stream.id, partition)[0][0]:
                 self._all("remove_holding", partition, stream.id)
                 self._held.discard((partition, stream.id))
                 self._all("forget_partition", partition)
@@ -317,20 +342,27 @@ class SqliteTransaction:
     def seal(self, commit: RawCommit) -> None:
         if self._drafts:
             self._write_streams()
-        number = self._number or self._own_number()
-        self._commits.append(
-            (
-                (number << POSITION_BITS) + commit.position,
-                commit.time_us,
-                commit.key,
-                commit.manifest,
-                commit.digest,
-            )
-        )
+        rows = self._open
+        if not rows:
+            rows = [self._bare_commit(commit)]
+        rows[0][7:10] = commit.key, commit.manifest, commit.digest
+        if self._records:
+            self._records += rows
+        else:
+            self._records = rows
+        self._open = []
+        self._open_versions.clear()
         if commit.key[:1] != "~":
-            self._used.append((number, commit.key, commit.position))
+            self._used.append((self._number, commit.key, commit.position))
         if not commit.position % _SWEEP_EVERY:
             self._sweep_keys(commit.time_us)
+
+    def _bare_commit(self, commit: RawCommit) -> list[Any]:
+        """The row of a commit that stores no record."""
+        row: list[Any] = [None] * 19
+        row[0] = (self._own_number() << POSITION_BITS) + commit.position
+        row[3:7] = commit.position, 0, commit.time_us, 0
+        return row
 
     def _sweep_keys(self, now_us: int) -> None:
         low, _ = commit_ids(self._number)
@@ -340,18 +372,17 @@ class SqliteTransaction:
             low + self.head.position,
             now_us - self._key_lifetime_us,
         )
-        for place, key in expired:
+        for position, key in expired:
             self._all("forget_key", self._number, key)
-            self._keys_from = place - low + 1
+            self._keys_from = position + 1
 
     # Writing out
 
     def flush(self) -> None:
         """Insert everything collected, and counters that changed."""
-        if len(self._records) == 1 == len(self._commits) and not self._keys and not self._used:
+        if len(self._records) == 1 and not self._keys and not self._used:
             # The commonest commit by far, without the detours.
             self._cursor.execute(self._add_record, self._records.pop())
-            self._cursor.execute(self._add_commit, self._commits.pop())
         else:
             self._write_out()
         head, saved = self.head, self._saved
@@ -362,14 +393,12 @@ class SqliteTransaction:
     def _write_out(self) -> None:
         if self._records:
             self._insert("add_record", self._records)
-        if self._commits:
-            self._insert("add_commit", self._commits)
         if self._used:
             self._insert("add_used_key", self._used)
         if self._keys:
             self._insert("add_key", self._keys)
 
-    def _insert(self, query: str, rows: list[tuple[Any, ...]]) -> None:
+    def _insert(self, query: str, rows: list[Any]) -> None:
         if len(rows) == 1:
             self._cursor.execute(self._sql[query], rows[0])
         else:

@@ -14,6 +14,7 @@ from pagefile.batch import (
 )
 from pagefile.errors import NotFound
 from pagefile.handle import Options
+from pagefile.handle import open as open_store
 from pagefile.query import Query
 from pagefile.records import Head
 from pagefile.store import Store
@@ -164,20 +165,24 @@ class ErasureContract(ContractFixtures):
 
     @promise("S10")
     def test_the_same_story_gives_the_same_digest(self, backend: Backend) -> None:
-        def tell(tenant: str) -> bytes:
+        def options() -> Options:
             ticks = iter(range(1_000, 9_000))
             random = iter(range(10_000))
-            options = Options(
+            return Options(
                 clock=lambda: next(ticks),
                 entropy=lambda n: b"".join(
                     next(random).to_bytes(16, "big") for _ in range(n // 16)
                 ),
             )
-            store = backend.open(tenant, options).store
+
+        def tell(store: Store) -> bytes:
             append(store, "a", {"n": 1}, 2)
             put(store, "d", [1, 2])
             store.commit(Batch([Fork("b", "a", 1), Append("b", "x", user="u")]))
             store.erase(Selector(user="u"))
             return store.head().digest
 
-        assert tell("one") == tell("two")
+        with open_store("memory:", tenant="one", options=options()) as elsewhere:
+            assert tell(backend.open("one", options()).store) == tell(elsewhere.store)
+        with open_store("memory:", tenant="two", options=options()) as other_tenant:
+            assert tell(other_tenant.store) != backend.open("one").store.head().digest

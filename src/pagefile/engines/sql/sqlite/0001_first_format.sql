@@ -37,15 +37,20 @@ CREATE UNIQUE INDEX streams_by_oid ON streams (tenant, oid);
 CREATE INDEX streams_by_name ON streams (tenant, kind, name, created);
 CREATE INDEX streams_by_base ON streams (tenant, base) WHERE base <> 0;
 
--- Every entry and every version. id = stream id * 2^32 + number, so that one
--- tree holds them all, each stream's rows stand together and in order, and the
--- end of a stream is one seek.
+-- Every entry, every version and every commit. A commit and its first record are
+-- one row, so that the commonest commit is one insert: its id is tenant id * 2^40 +
+-- position. Further records of the same commit count up from the same less 2^62.
 CREATE TABLE records (
     id          INTEGER PRIMARY KEY,
+    stream      INTEGER,           -- this and `number`: NULL where a commit has no record, or no more
+    number      INTEGER,
     position    INTEGER NOT NULL,
     ordinal     INTEGER NOT NULL,  -- which operation of its commit
     time_us     INTEGER NOT NULL,
-    action      INTEGER NOT NULL,  -- 1 append, 2 put, 3 delete
+    action      INTEGER NOT NULL,  -- 1 append, 2 put, 3 delete, 0 none
+    key         TEXT,              -- this and the next two: the commit, in its first row
+    manifest    BLOB,              -- MessagePack: [[action, oid, number, digest], …]
+    digest      BLOB,              -- chains it to the commit before
     partition   INTEGER,           -- this and all below: NULL once erased
     kind        TEXT,
     actor       TEXT,
@@ -53,19 +58,10 @@ CREATE TABLE records (
     keys        BLOB,              -- JSON object, NULL for none
     tenant_keys BLOB,
     type        TEXT,
-    body        BLOB,              -- canonical JSON
-    salt        BLOB
+    salt        BLOB,
+    body        BLOB               -- canonical JSON; last, so that the rest is read without it
 ) STRICT;
-
--- The commit log. id = tenant id * 2^40 + position. The manifest is MessagePack:
--- [[action, oid, number, digest], …]; the digest chains it to the commit before.
-CREATE TABLE commits (
-    id       INTEGER PRIMARY KEY,
-    time_us  INTEGER NOT NULL,
-    key      TEXT    NOT NULL,
-    manifest BLOB    NOT NULL,
-    digest   BLOB    NOT NULL
-) STRICT;
+CREATE UNIQUE INDEX places ON records (stream, number) WHERE stream IS NOT NULL;
 
 -- Idempotency keys that callers gave; those the store makes need no index.
 CREATE TABLE used_keys (
@@ -108,23 +104,23 @@ CREATE TABLE holdings (
 ) STRICT, WITHOUT ROWID;
 
 CREATE VIEW entries AS
-SELECT t.name AS tenant, s.name AS log, r.id & 4294967295 AS "index", p.user, r.kind, r.actor,
+SELECT t.name AS tenant, s.name AS log, r.number AS "index", p.user, r.kind, r.actor,
        strftime('%Y-%m-%dT%H:%M:%fZ', r.time_us / 1e6, 'unixepoch') AS time, r.type,
        CAST(r.body AS TEXT) AS body, CAST(r.keys AS TEXT) AS keys, r.sources, r.position,
        r.salt IS NULL AS erased
-FROM records r
-JOIN streams s ON s.id = r.id >> 32
+FROM streams s
+JOIN records r ON r.stream = s.id
 JOIN tenants t ON t.id = s.tenant
 LEFT JOIN partitions p ON p.id = r.partition
 WHERE s.kind = 'log';
 
 CREATE VIEW versions AS
-SELECT t.name AS tenant, s.name AS document, r.id & 4294967295 AS version, p.user, r.kind, r.actor,
+SELECT t.name AS tenant, s.name AS document, r.number AS version, p.user, r.kind, r.actor,
        strftime('%Y-%m-%dT%H:%M:%fZ', r.time_us / 1e6, 'unixepoch') AS time, r.type,
        CAST(r.body AS TEXT) AS body, CAST(r.keys AS TEXT) AS keys, r.sources, r.position,
        r.action = 3 AS deleted, r.salt IS NULL AS erased
-FROM records r
-JOIN streams s ON s.id = r.id >> 32
+FROM streams s
+JOIN records r ON r.stream = s.id
 JOIN tenants t ON t.id = s.tenant
 LEFT JOIN partitions p ON p.id = r.partition
 WHERE s.kind = 'document';
@@ -132,16 +128,17 @@ WHERE s.kind = 'document';
 CREATE VIEW documents AS
 SELECT * FROM versions v
 WHERE NOT deleted AND version = (
-    SELECT max(r.id) & 4294967295
+    SELECT max(r.number)
     FROM streams s
     JOIN tenants t ON t.id = s.tenant AND t.name = v.tenant
-    JOIN records r ON r.id BETWEEN s.id << 32 AND (s.id << 32) + 4294967295
+    JOIN records r ON r.stream = s.id
     WHERE s.kind = 'document' AND s.name = v.document AND s.dropped = 0
 );
 
 CREATE VIEW commit_log AS
-SELECT t.name AS tenant, c.id & 1099511627775 AS position,
+SELECT t.name AS tenant, c.position,
        strftime('%Y-%m-%dT%H:%M:%fZ', c.time_us / 1e6, 'unixepoch') AS time, c.key,
        hex(c.digest) AS digest, length(c.manifest) AS manifest_bytes
-FROM commits c
-JOIN tenants t ON t.id = c.id >> 40;
+FROM records c
+JOIN tenants t ON t.id = c.id >> 40
+WHERE c.id > 0;

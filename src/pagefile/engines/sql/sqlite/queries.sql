@@ -15,7 +15,7 @@ UPDATE tenants SET logs = ?, documents = ?, last_erase = ?, keys_from = ? WHERE 
 SELECT name FROM tenants ORDER BY name
 
 -- :last_commit The end of a tenant's commit log.
-SELECT id, time_us, digest FROM commits WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1
+SELECT position, time_us, digest FROM records WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1
 
 -- :last_oid How many streams the tenant has had.
 SELECT max(oid) FROM streams WHERE tenant = ?
@@ -24,13 +24,13 @@ SELECT max(oid) FROM streams WHERE tenant = ?
 SELECT max(id) FROM streams
 
 -- :commits A stretch of the commit log.
-SELECT id, time_us, key, manifest, digest FROM commits WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?
+SELECT position, time_us, key, manifest, digest FROM records WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?
 
 -- :commit_with_key The commit of a key the store made, which says where to begin.
-SELECT id, time_us, key, manifest, digest FROM commits WHERE id > ? AND id <= ? AND key = ? LIMIT 1
+SELECT position, time_us, key, manifest, digest FROM records WHERE id > ? AND id <= ? AND key = ? LIMIT 1
 
--- :add_commit One commit.
-INSERT INTO commits (id, time_us, key, manifest, digest) VALUES (?, ?, ?, ?, ?)
+-- :last_further_id The newest record that is not the first of its commit.
+SELECT max(id) FROM records WHERE id BETWEEN ? AND ?
 
 -- :used_key Which commit used this idempotency key.
 SELECT position FROM used_keys WHERE tenant = ? AND key = ?
@@ -39,7 +39,7 @@ SELECT position FROM used_keys WHERE tenant = ? AND key = ?
 INSERT INTO used_keys (tenant, key, position) VALUES (?, ?, ?)
 
 -- :expired_keys Old commits whose keys may be forgotten.
-SELECT id, key FROM commits WHERE id >= ? AND id < ? AND time_us < ? ORDER BY id LIMIT 512
+SELECT position, key FROM records WHERE id >= ? AND id < ? AND time_us < ? ORDER BY id LIMIT 512
 
 -- :forget_key Let an idempotency key go.
 DELETE FROM used_keys WHERE tenant = ? AND key = ?
@@ -65,7 +65,7 @@ SELECT s.id, oid, kind, name, base, base_at, created, dropped, pruned, salt FROM
 JOIN streams s ON s.id = h.stream WHERE h.partition = ? ORDER BY oid
 
 -- :stream_end The last record of a stream.
-SELECT id & 4294967295, action FROM records WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1
+SELECT number, action FROM records WHERE stream = ? ORDER BY number DESC LIMIT 1
 
 -- :add_stream A new log or document.
 INSERT INTO streams (id, tenant, oid, kind, name, base, base_at, created, dropped, pruned, salt)
@@ -90,7 +90,7 @@ SELECT max(reach) FROM kin WHERE dropped = 0
 SELECT name FROM streams s
 WHERE tenant = ? AND kind = ? AND name >= ? AND name > ? AND name < ? AND dropped = 0
   AND (kind = 'log' OR 3 <> (SELECT action FROM records
-       WHERE id BETWEEN s.id << 32 AND (s.id << 32) + 4294967295 ORDER BY id DESC LIMIT 1))
+       WHERE stream = s.id ORDER BY number DESC LIMIT 1))
 ORDER BY name LIMIT ?
 
 -- :partition A user's partition.
@@ -102,34 +102,43 @@ INSERT INTO partitions (tenant, user) VALUES (?, ?) RETURNING id
 -- :partition_user The user behind a partition.
 SELECT user FROM partitions WHERE id = ?
 
+-- :next_position When the next version came.
+SELECT position FROM records WHERE stream = ? AND number = ?
+
 -- :rows Records of one stream in order.
-SELECT id, position, ordinal, time_us, action, partition, kind, actor, sources, keys, tenant_keys,
-       type, body, salt
-FROM records WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?
+SELECT number, position, ordinal, time_us, action, partition, kind, actor, sources, keys,
+       tenant_keys, type, body, salt, id
+FROM records WHERE stream = ? AND number BETWEEN ? AND ? ORDER BY number LIMIT ?
 
 -- :rows_from_end Records of one stream, last first.
-SELECT id, position, ordinal, time_us, action, partition, kind, actor, sources, keys, tenant_keys,
-       type, body, salt
-FROM records WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT ?
+SELECT number, position, ordinal, time_us, action, partition, kind, actor, sources, keys,
+       tenant_keys, type, body, salt, id
+FROM records WHERE stream = ? AND number BETWEEN ? AND ? ORDER BY number DESC LIMIT ?
 
--- :add_record One entry or version.
-INSERT INTO records (id, position, ordinal, time_us, action, partition, kind, actor, sources, keys,
-                     tenant_keys, type, body, salt)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+-- :add_record One entry or version, with the commit it begins.
+INSERT INTO records (id, stream, number, position, ordinal, time_us, action, key, manifest, digest,
+                     partition, kind, actor, sources, keys, tenant_keys, type, salt, body)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- :wipe_record Take the content out of a record; its number stays.
 UPDATE records SET partition = NULL, kind = NULL, actor = NULL, sources = NULL, keys = NULL,
                    tenant_keys = NULL, type = NULL, body = NULL, salt = NULL
-WHERE id = ?
+WHERE stream = ? AND number = ?
 
--- :remove_records Prune.
-DELETE FROM records WHERE id >= ? AND id < ?
+-- :remove_records Prune: the records that begin no commit.
+DELETE FROM records WHERE stream = ? AND number >= ? AND number < ? AND manifest IS NULL
+
+-- :empty_commits Prune: of the others, the commit stays.
+UPDATE records SET stream = NULL, number = NULL, action = 0, partition = NULL, kind = NULL,
+                   actor = NULL, sources = NULL, keys = NULL, tenant_keys = NULL, type = NULL,
+                   body = NULL, salt = NULL
+WHERE stream = ? AND number >= ? AND number < ?
 
 -- :add_holding A user's first record in a stream.
 INSERT OR IGNORE INTO holdings (partition, stream) VALUES (?, ?)
 
 -- :still_holds Whether a user still has a record in a stream.
-SELECT EXISTS (SELECT 1 FROM records WHERE id BETWEEN ? AND ? AND partition = ?)
+SELECT EXISTS (SELECT 1 FROM records WHERE stream = ? AND partition = ?)
 
 -- :remove_holding The user's last record in a stream is gone.
 DELETE FROM holdings WHERE partition = ? AND stream = ?
@@ -148,7 +157,8 @@ INSERT INTO past_keys (space, field, value, until, position, ordinal, record)
 VALUES (?, ?, ?, ?, ?, ?, ?)
 
 -- :remove_past_key Its record is gone.
-DELETE FROM past_keys WHERE space = ? AND field = ? AND value = ? AND position = ? AND ordinal = ?
+DELETE FROM past_keys
+WHERE space = ? AND field = ? AND value = ? AND until = ? AND position = ? AND ordinal = ?
 
 -- :count_key How many current records stand under a key, up to a bound.
 SELECT count(*) FROM (SELECT 1 FROM keys WHERE space = ? AND field = ? AND value = ? LIMIT ?)
@@ -159,23 +169,23 @@ SELECT max(
     ifnull((SELECT max(until) FROM past_keys WHERE space = ?1 AND field = ?2 AND value = ?3), 0))
 
 -- :find Current records in key order; the cursor is a row value.
-SELECT k.value, s.oid, r.id, r.position, r.ordinal, r.time_us, r.action, r.partition, r.kind,
+SELECT k.value, s.oid, r.number, r.position, r.ordinal, r.time_us, r.action, r.partition, r.kind,
        r.actor, r.sources, r.keys, r.tenant_keys, r.type, r.body, r.salt
-FROM keys k JOIN records r ON r.id = k.record JOIN streams s ON s.id = k.record >> 32
+FROM keys k JOIN records r ON r.id = k.record JOIN streams s ON s.id = r.stream
 WHERE k.space = ?1 AND k.field = ?2 AND k.value >= ?3 AND k.value < ?4
-  AND (k.value, k.position, k.ordinal) > (?5, ?6, ?7) AND (k.record & 4294967295) >= ?8 AND (k.record & 4294967295) < ?9
+  AND (k.value, k.position, k.ordinal) > (?5, ?6, ?7) AND r.number >= ?8 AND r.number < ?9
 ORDER BY k.value, k.position, k.ordinal LIMIT ?10
 
 -- :find_back The same, last first.
-SELECT k.value, s.oid, r.id, r.position, r.ordinal, r.time_us, r.action, r.partition, r.kind,
+SELECT k.value, s.oid, r.number, r.position, r.ordinal, r.time_us, r.action, r.partition, r.kind,
        r.actor, r.sources, r.keys, r.tenant_keys, r.type, r.body, r.salt
-FROM keys k JOIN records r ON r.id = k.record JOIN streams s ON s.id = k.record >> 32
+FROM keys k JOIN records r ON r.id = k.record JOIN streams s ON s.id = r.stream
 WHERE k.space = ?1 AND k.field = ?2 AND k.value >= ?3 AND k.value < ?4
-  AND (k.value, k.position, k.ordinal) < (?5, ?6, ?7) AND (k.record & 4294967295) >= ?8 AND (k.record & 4294967295) < ?9
+  AND (k.value, k.position, k.ordinal) < (?5, ?6, ?7) AND r.number >= ?8 AND r.number < ?9
 ORDER BY k.value DESC, k.position DESC, k.ordinal DESC LIMIT ?10
 
 -- :find_at Records that stood under the key at a position.
-SELECT k.value, s.oid, r.id, r.position, r.ordinal, r.time_us, r.action, r.partition, r.kind,
+SELECT k.value, s.oid, r.number, r.position, r.ordinal, r.time_us, r.action, r.partition, r.kind,
        r.actor, r.sources, r.keys, r.tenant_keys, r.type, r.body, r.salt
 FROM (SELECT space, field, value, position, ordinal, record FROM keys
       WHERE space = ?1 AND field = ?2 AND value >= ?3 AND value < ?4 AND position <= ?11
@@ -183,12 +193,12 @@ FROM (SELECT space, field, value, position, ordinal, record FROM keys
       SELECT space, field, value, position, ordinal, record FROM past_keys
       WHERE space = ?1 AND field = ?2 AND value >= ?3 AND value < ?4
         AND position <= ?11 AND until > ?11) k
-JOIN records r ON r.id = k.record JOIN streams s ON s.id = k.record >> 32
-WHERE (k.value, k.position, k.ordinal) > (?5, ?6, ?7) AND (k.record & 4294967295) >= ?8 AND (k.record & 4294967295) < ?9
+JOIN records r ON r.id = k.record JOIN streams s ON s.id = r.stream
+WHERE (k.value, k.position, k.ordinal) > (?5, ?6, ?7) AND r.number >= ?8 AND r.number < ?9
 ORDER BY k.value, k.position, k.ordinal LIMIT ?10
 
 -- :find_back_at The same, last first.
-SELECT k.value, s.oid, r.id, r.position, r.ordinal, r.time_us, r.action, r.partition, r.kind,
+SELECT k.value, s.oid, r.number, r.position, r.ordinal, r.time_us, r.action, r.partition, r.kind,
        r.actor, r.sources, r.keys, r.tenant_keys, r.type, r.body, r.salt
 FROM (SELECT space, field, value, position, ordinal, record FROM keys
       WHERE space = ?1 AND field = ?2 AND value >= ?3 AND value < ?4 AND position <= ?11
@@ -196,26 +206,67 @@ FROM (SELECT space, field, value, position, ordinal, record FROM keys
       SELECT space, field, value, position, ordinal, record FROM past_keys
       WHERE space = ?1 AND field = ?2 AND value >= ?3 AND value < ?4
         AND position <= ?11 AND until > ?11) k
-JOIN records r ON r.id = k.record JOIN streams s ON s.id = k.record >> 32
-WHERE (k.value, k.position, k.ordinal) < (?5, ?6, ?7) AND (k.record & 4294967295) >= ?8 AND (k.record & 4294967295) < ?9
+JOIN records r ON r.id = k.record JOIN streams s ON s.id = r.stream
+WHERE (k.value, k.position, k.ordinal) < (?5, ?6, ?7) AND r.number >= ?8 AND r.number < ?9
 ORDER BY k.value DESC, k.position DESC, k.ordinal DESC LIMIT ?10
 
--- :records_without_stream check(): records that no stream owns.
-SELECT count(*) FROM records r WHERE NOT EXISTS (SELECT 1 FROM streams s WHERE s.id = r.id >> 32)
+-- :records_astray check(): records outside their tenant's numbers, or of no stream of its.
+SELECT count(*) FROM records r LEFT JOIN streams s ON s.id = r.stream
+WHERE (r.id BETWEEN :first AND :last OR r.id BETWEEN :further_first AND :further_last)
+  AND (r.stream IS NOT NULL AND s.tenant IS NOT :tenant OR r.id > 0 AND r.id - :first <> r.position)
 
--- :keys_without_record check(): keys that lead nowhere.
-SELECT count(*) FROM keys k LEFT JOIN records r ON r.id = k.record
-WHERE r.salt IS NULL OR r.position <> k.position OR r.ordinal <> k.ordinal
+-- :records_elsewhere check(): records of the tenant's streams with another tenant's numbers.
+SELECT count(*) FROM streams s JOIN records r ON r.stream = s.id
+WHERE s.tenant = :tenant AND NOT (r.id BETWEEN :first AND :last OR r.id BETWEEN :further_first AND :further_last)
 
--- :holdings_missing check(): records whose user is not noted with their stream.
-SELECT count(*) FROM (SELECT DISTINCT partition, id >> 32 AS stream FROM records
-                      WHERE partition IS NOT NULL) r
-LEFT JOIN holdings h ON h.partition = r.partition AND h.stream = r.stream WHERE h.stream IS NULL
+-- :users_astray check(): records whose user is unknown, or another tenant's.
+SELECT count(*) FROM streams s JOIN records r ON r.stream = s.id
+LEFT JOIN partitions p ON p.id = r.partition
+WHERE s.tenant = :tenant AND r.salt IS NOT NULL AND p.tenant IS NOT :tenant
+
+-- :holdings_wrong check(): users not noted with a stream of theirs, or noted in vain.
+WITH held AS (SELECT DISTINCT r.partition, r.stream FROM streams s JOIN records r ON r.stream = s.id
+              WHERE s.tenant = :tenant AND r.partition IS NOT NULL),
+     noted AS (SELECT h.partition, h.stream FROM streams s JOIN holdings h ON h.stream = s.id
+               WHERE s.tenant = :tenant)
+SELECT (SELECT count(*) FROM (SELECT * FROM held EXCEPT SELECT * FROM noted))
+     + (SELECT count(*) FROM (SELECT * FROM noted EXCEPT SELECT * FROM held))
+
+-- :used_keys_wrong check(): idempotency keys that are forgotten too early, or invented.
+SELECT (SELECT count(*) FROM records c JOIN tenants t ON t.id = :tenant
+        WHERE c.id BETWEEN :first + t.keys_from AND :last AND c.key >= '=' AND c.key < '>'
+          AND NOT EXISTS (SELECT 1 FROM used_keys u
+                          WHERE u.tenant = :tenant AND u.key = c.key AND u.position = c.position))
+     + (SELECT count(*) FROM used_keys u JOIN tenants t ON t.id = u.tenant WHERE u.tenant = :tenant
+          AND (u.position < t.keys_from OR NOT EXISTS (
+               SELECT 1 FROM records c WHERE c.id = :first + u.position AND c.key = u.key)))
+
+-- :keyed_records check(): every record with secondary keys, and what came after it.
+SELECT r.number, r.position, r.ordinal, r.time_us, r.action, r.partition, r.kind, r.actor,
+       r.sources, r.keys, r.tenant_keys, r.type, r.body, r.salt, r.id, s.id, s.kind,
+       (SELECT n.position FROM records n WHERE n.stream = r.stream AND n.number = r.number + 1)
+FROM streams s JOIN records r ON r.stream = s.id
+WHERE s.tenant = ? AND (r.keys IS NOT NULL OR r.tenant_keys IS NOT NULL)
+
+-- :has_key check(): one key of a current record.
+SELECT count(*) FROM keys
+WHERE space = ? AND field = ? AND value = ? AND position = ? AND ordinal = ? AND record = ?
+
+-- :has_past_key check(): one key of an older version.
+SELECT count(*) FROM past_keys
+WHERE space = ? AND field = ? AND value = ? AND until = ? AND position = ? AND ordinal = ?
+  AND record = ?
+
+-- :all_keys check(): how many keys the tenant has, now and in the past.
+WITH spaces AS (SELECT id * 4 AS space FROM streams WHERE tenant = ?1
+                UNION ALL SELECT id * 4 + 1 FROM partitions WHERE tenant = ?1
+                UNION ALL SELECT ?1 * 4 + 2)
+SELECT (SELECT count(*) FROM spaces s JOIN keys k ON k.space = s.space)
+     + (SELECT count(*) FROM spaces s JOIN past_keys k ON k.space = s.space)
 
 -- :living_logs check(): counted afresh.
 SELECT count(*) FROM streams WHERE tenant = ? AND kind = 'log' AND dropped = 0
 
 -- :living_documents check(): counted afresh.
 SELECT count(*) FROM streams s WHERE tenant = ? AND kind = 'document' AND dropped = 0
-  AND 3 <> (SELECT action FROM records WHERE id BETWEEN s.id << 32 AND (s.id << 32) + 4294967295
-            ORDER BY id DESC LIMIT 1)
+  AND 3 <> (SELECT action FROM records WHERE stream = s.id ORDER BY number DESC LIMIT 1)
