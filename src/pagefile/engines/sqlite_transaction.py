@@ -33,6 +33,7 @@ from pagefile.engines.sqlite_rows import (
     space_of_user,
     stream_from,
 )
+from pagefile.engines.sqlite_users import Users
 from pagefile.idempotency import position_before
 from pagefile.records import StreamKind
 
@@ -57,9 +58,7 @@ class SqliteTransaction:
         self._number = 0
         self._keys_from = 1
         self._streams: dict[tuple[StreamKind, str], Stream] = {}
-        self._partitions: dict[str | None, int] = {}
-        self._users: dict[int, str | None] = {}
-        self._held: set[tuple[int, int]] = set()
+        self._users = Users(writer, sql)
         self._drafts: list[Stream] = []
         #: Rows of the commit under way; the first will carry the commit itself.
         self._open: list[list[Any]] = []
@@ -81,6 +80,7 @@ class SqliteTransaction:
         if not found:
             return head
         self._number, head.logs, head.documents, head.last_erase, self._keys_from = found[0]
+        self._users.tenant = self._number
         low, high = commit_ids(self._number)
         last = self._all("last_commit", low, high)
         if last:
@@ -95,12 +95,13 @@ class SqliteTransaction:
     def _own_number(self) -> int:
         if not self._number:
             self._number = self._all("add_tenant", self.tenant)[0][0]
+            self._users.tenant = self._number
         return self._number
 
     @property
     def is_large(self) -> bool:
         """Whether what is kept should be let go and read again when needed."""
-        return len(self._streams) + len(self._held) + len(self._users) > _MOST_CACHED
+        return len(self._streams) + len(self._users) > _MOST_CACHED
 
     # What a commit asks
 
@@ -147,7 +148,7 @@ class SqliteTransaction:
 
     def holders(self, user: str | None) -> list[Stream]:
         self._write_out()
-        partition = self._find_partition(user)
+        partition = self._users.find(user)
         if partition is None:
             return []
         found = self._all("streams_held", partition)
@@ -164,12 +165,7 @@ class SqliteTransaction:
         return [self._row(columns) for columns in found]
 
     def _row(self, columns: tuple[Any, ...]) -> Row:
-        return row_from(columns, self._user)
-
-    def _user(self, partition: int) -> str | None:
-        if partition not in self._users:
-            self._users[partition] = self._all("partition_user", partition)[0][0]
-        return self._users[partition]
+        return row_from(columns, self._users.name)
 
     def count(self, key: IndexKey, user: str | None, most: int) -> int:
         self._write_out()
@@ -188,24 +184,8 @@ class SqliteTransaction:
     def _space(self, key: IndexKey, user: str | None) -> int | None:
         if key.scope == "tenant":
             return space_of_tenant(self._number)
-        partition = self._find_partition(user)
+        partition = self._users.find(user)
         return None if partition is None else space_of_user(partition)
-
-    def _find_partition(self, user: str | None) -> int | None:
-        partition = self._partitions.get(user)
-        if partition is None:
-            found = self._all("partition", self._number, user)
-            if not found:
-                return None
-            partition = self._partitions[user] = found[0][0]
-        return partition
-
-    def _partition(self, user: str | None) -> int:
-        partition = self._find_partition(user)
-        if partition is None:
-            partition = self._all("add_partition", self._own_number(), user)[0][0]
-            self._partitions[user] = partition
-        return partition
 
     # What a commit does
 
@@ -215,11 +195,11 @@ class SqliteTransaction:
         if stream.kind == DOCUMENT and rows[0].number > 1:
             self._retire_keys(stream, rows[0].number - 1, rows[0].position)
         # No call per row: this is where most of an append's own time goes.
-        stream_id, opened = stream.id, self._open
+        stream_id, opened, users = stream.id, self._open, self._users
         for at, row in enumerate(rows):
             content = row.content
             assert content is not None
-            partition = self._partitions.get(content.user) or self._partition(content.user)
+            partition = users.known.get(content.user) or users.number(content.user)
             if opened:
                 record = self._further_id()
             else:
@@ -248,9 +228,8 @@ class SqliteTransaction:
                     content.body,
                 ]
             )
-            if (partition, stream_id) not in self._held:
-                self._all("add_holding", partition, stream_id)
-                self._held.add((partition, stream_id))
+            if (partition, stream_id) not in users.held:
+                users.hold(partition, stream_id)
             if keys:
                 for key in keys[at]:
                     place = (self._space_for(key, stream, partition), key.field, key.value)
@@ -307,20 +286,20 @@ class SqliteTransaction:
         self._remove_keys(stream, doomed)
         for query in ("remove_records", "empty_commits"):
             self._all(query, stream.id, shared, before)
-        self._release_users(stream, {row.content.user for row in doomed if row.content})
+        self._users.release(stream.id, {row.content.user for row in doomed if row.content})
 
     def wipe(self, stream: Stream, rows: Sequence[Row]) -> None:
         self._remove_keys(stream, rows)
         self._writer.executemany(
             self._sql["wipe_record"], ((stream.id, row.number) for row in rows)
         ).fetchall()
-        self._release_users(stream, {row.content.user for row in rows if row.content})
+        self._users.release(stream.id, {row.content.user for row in rows if row.content})
 
     def _remove_keys(self, stream: Stream, rows: Sequence[Row]) -> None:
         for row in rows:
             if row.content is None or not (row.content.keys or row.content.tenant_keys):
                 continue
-            partition = self._partition(row.content.user)
+            partition = self._users.number(row.content.user)
             until = 0
             if stream.kind == DOCUMENT and row.number < stream.length:
                 until = self._all("next_position", stream.id, row.number + 1)[0][0]
@@ -329,15 +308,6 @@ class SqliteTransaction:
                 self._all("remove_key", *place, row.position, row.ordinal)
                 if until:
                     self._all("remove_past_key", *place, until, row.position, row.ordinal)
-
-    def _release_users(self, stream: Stream, users: set[str | None]) -> None:
-        for user in users:
-            partition = self._partition(user)
-            if not self._all("still_holds", stream.id, partition)[0][0]:
-                self._all("remove_holding", partition, stream.id)
-                self._held.discard((partition, stream.id))
-                self._all("forget_partition", partition)
-                del self._partitions[user]
 
     def seal(self, commit: RawCommit) -> None:
         if self._drafts:
