@@ -121,8 +121,8 @@ TAMPERINGS: list[tuple[str, int, tuple[str, ...]]] = [
         2,
         (
             "INSERT INTO records SELECT -9, stream, number + 1, position, ordinal, time_us, action,"
-            " NULL, NULL, NULL, partition, kind, actor, sources, keys, tenant_keys, type, salt,"
-            " body FROM records WHERE stream = 2 AND number = 0",
+            " NULL, NULL, NULL, partition, kind, actor, sources, keys, tenant_keys, notes, type,"
+            " salt, body FROM records WHERE stream = 2 AND number = 0",
         ),
     ),
     ("a dropped stream", 2, ("DELETE FROM streams WHERE id = 2",)),

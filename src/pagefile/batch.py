@@ -14,13 +14,15 @@ import msgspec
 from pagefile.ordering import KeyValue
 
 NO_KEYS: Mapping[str, KeyValue] = {}
+NO_NOTES: Mapping[str, Any] = {}
 
 
 class Append(msgspec.Struct, frozen=True, gc=False):
     """Add one entry at the end of a log; the log comes into being with its first entry.
 
     `keys` are found again with `find(..., log=…)`. `limit` refuses the entry
-    with `LimitExceeded` when the log already has that many.
+    with `LimitExceeded` when the log already has that many. `notes` are kept
+    with the entry and covered by its digest, and not searched.
     """
 
     log: str
@@ -31,6 +33,7 @@ class Append(msgspec.Struct, frozen=True, gc=False):
     sources: tuple[str, ...] = ()
     keys: Mapping[str, KeyValue] = NO_KEYS
     limit: int | None = None
+    notes: Mapping[str, Any] = NO_NOTES
 
 
 class Put(msgspec.Struct, frozen=True, gc=False):
@@ -48,6 +51,7 @@ class Put(msgspec.Struct, frozen=True, gc=False):
     sources: tuple[str, ...] = ()
     keys: Mapping[str, KeyValue] = NO_KEYS
     tenant_keys: Mapping[str, KeyValue] = NO_KEYS
+    notes: Mapping[str, Any] = NO_NOTES
 
 
 class Delete(msgspec.Struct, frozen=True):
@@ -66,7 +70,10 @@ class Fork(msgspec.Struct, frozen=True):
 
 
 class Drop(msgspec.Struct, frozen=True):
-    """End a log. Its name is free again; what forks share of it stays."""
+    """End a log. Its name is free again; what forks share of it stays.
+
+    What was pruned and kept only for this log, because it is a fork, goes.
+    """
 
     log: str
 
@@ -74,11 +81,12 @@ class Drop(msgspec.Struct, frozen=True):
 class Prune(msgspec.Struct, frozen=True):
     """Let go of a log's entries, or a document's versions, numbered below `before`.
 
-    Numbers never shift. Exactly one of `log` and `document` is given. Entries
-    that a living fork shares are kept for it.
+    None means all, save a document's current version. Numbers never shift.
+    Exactly one of `log` and `document` is given. Entries that a living fork
+    shares are kept for it.
     """
 
-    before: int
+    before: int | None
     log: str | None = None
     document: str | None = None
 

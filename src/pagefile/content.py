@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
 from pagefile import codec
-from pagefile.ordering import KeyValue
 
 SALT_BYTES = 16
 DIGEST_BYTES = 32
@@ -46,6 +46,7 @@ class Content(msgspec.Struct, frozen=True, gc=False):
     sources: tuple[str, ...]
     keys: bytes
     tenant_keys: bytes
+    notes: bytes
     type_name: str
     body: bytes
     salt: bytes
@@ -63,6 +64,7 @@ def digest_of(name: str, content: Content) -> bytes:
             content.sources,
             content.keys,
             content.tenant_keys,
+            content.notes,
             content.type_name,
         )
     )
@@ -85,12 +87,12 @@ def chain(previous: bytes, position: int, time_us: int, key: str, manifest: byte
     return hashlib.sha256(previous + numbers + key.encode() + manifest).digest()
 
 
-def keys_to_bytes(keys: Mapping[str, KeyValue]) -> bytes:
-    """Declared keys as they stand in the record; empty for none."""
-    return codec.encode(dict(keys))[1] if keys else b""
+def mapping_to_bytes(mapping: Mapping[str, Any]) -> bytes:
+    """Keys or notes as they stand in the record; empty for none."""
+    return codec.encode(dict(mapping))[1] if mapping else b""
 
 
-def keys_from_bytes(raw: bytes) -> dict[str, KeyValue]:
-    """The inverse of `keys_to_bytes`."""
-    keys: dict[str, KeyValue] = codec.decode("", raw) if raw else {}
-    return keys
+def mapping_from_bytes(raw: bytes) -> dict[str, Any]:
+    """The inverse of `mapping_to_bytes`."""
+    mapping: dict[str, Any] = codec.decode("", raw) if raw else {}
+    return mapping

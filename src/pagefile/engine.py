@@ -15,7 +15,7 @@ import msgspec
 
 from pagefile import ordering
 from pagefile.batch import Selector
-from pagefile.content import Content, genesis, keys_from_bytes
+from pagefile.content import Content, genesis, mapping_from_bytes
 from pagefile.errors import PagefileError
 from pagefile.records import Durability, Problem, StreamKind
 
@@ -40,6 +40,7 @@ class Limits(msgspec.Struct, frozen=True):
     keys: int = 32
     key_bytes: int = 1024
     sources: int = 1024
+    notes_bytes: int = 64 * 1024
 
 
 class IndexKey(msgspec.Struct, frozen=True, gc=False):
@@ -223,7 +224,7 @@ def index_keys(kind: StreamKind, content: Content) -> list[IndexKey]:
     return [
         IndexKey(where, field, ordering.encode(value))
         for where, raw in ((scope, content.keys), ("tenant", content.tenant_keys))
-        for field, value in keys_from_bytes(raw).items()
+        for field, value in mapping_from_bytes(raw).items()
     ]
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
+import msgspec
+
 from pagefile import codec, ordering
 from pagefile.batch import (
     NO_KEYS,
@@ -28,7 +30,7 @@ from pagefile.batch import (
     Unchanged,
     VersionIs,
 )
-from pagefile.content import SALT_BYTES, Action, Content, digest_of, keys_to_bytes, pack
+from pagefile.content import SALT_BYTES, Action, Content, digest_of, mapping_to_bytes, pack
 from pagefile.engine import (
     DOCUMENT,
     LOG,
@@ -45,12 +47,27 @@ from pagefile.naming import Naming, require_type
 from pagefile.ordering import KeyValue
 
 _SALTS_AT_ONCE = 256
+#: How many envelopes are remembered; they repeat from commit to commit.
+_ENVELOPES_KEPT = 16_384
 _APPEND = Action.APPEND
 
 #: Microseconds since 1970 UTC; the machine's, or a script's.
 Clock = Callable[[], int]
 #: That many unguessable bytes; the machine's, or a script's.
 Entropy = Callable[[int], bytes]
+
+
+class _Envelope(msgspec.Struct, frozen=True, gc=False):
+    """What stands around a body, checked and packed for its digest."""
+
+    user: str | None
+    kind: str
+    actor: str
+    sources: tuple[str, ...]
+    keys: tuple[IndexKey, ...]
+    raw_keys: bytes
+    notes: bytes
+    packed: bytes
 
 
 class Preparer:
@@ -60,6 +77,7 @@ class Preparer:
         self._limits = limits
         self._entropy = entropy
         self._salts: list[bytes] = []
+        self._envelopes: dict[tuple[Any, ...], _Envelope] = {}
         self.naming = Naming(limits.name_bytes)
         self._steps: dict[type, Callable[[Any, bytes], Write]] = {
             Put: self._put,
@@ -112,10 +130,7 @@ class Preparer:
         return Prepared(key, writes, when, self._limits, fresh)
 
     def _append_run(self, operations: Sequence[Any], start: int) -> Write:
-        """The appends from `start` on that go to the same log, prepared together.
-
-        The hottest loop there is: an envelope like the one before is not made again.
-        """
+        """The appends from `start` on that go to the same log, prepared together."""
         first: Append = operations[start]
         log, limit = first.log, first.limit
         if type(log) is not str or log not in self.naming.known_good:
@@ -126,12 +141,6 @@ class Preparer:
         digests: list[bytes] = []
         keys: list[Sequence[IndexKey]] = []
         most_bytes, encode, salts = self._limits.entry_bytes, codec.encode, self._salts
-        # Whether the envelope just made fits another operation: one without
-        # sources and keys fits all that have the same user, kind and actor.
-        fits = False
-        user = kind = actor = type_before = None
-        envelope = raw_keys = b""
-        sources: tuple[str, ...] = ()
         for at in range(start, len(operations)):
             op = operations[at]
             if type(op) is not Append or op.log != log or op.limit != limit:
@@ -139,37 +148,74 @@ class Preparer:
             type_name, body = encode(op.value)
             if len(body) > most_bytes:
                 raise self._entry_too_large(body)
-            if (
-                not fits
-                or op.user is not user
-                or op.kind is not kind
-                or op.actor is not actor
-                or type_name != type_before
-                or op.sources
-                or op.keys
-            ):
-                user, kind, actor, type_before = op.user, op.kind, op.actor, type_name
-                sources = self._check_envelope(user, kind, actor, op.sources)
-                raw_keys = b""
-                if op.keys:
-                    keys += [()] * (len(contents) - len(keys))
-                    keys.append(self._index("log", op.keys, NO_KEYS))
-                    raw_keys = keys_to_bytes(op.keys)
-                envelope = pack(
-                    (_APPEND, log, user, kind, actor, sources, raw_keys, b"", type_name)
-                )
-                fits = not sources and not raw_keys
+            envelope = self._envelope(op, type_name)
+            if envelope.keys:
+                keys += [()] * (len(contents) - len(keys))
+                keys.append(envelope.keys)
             try:
                 salt = salts.pop()
             except IndexError:
                 salt = self._salt()
             contents.append(
-                Content(_APPEND, user, kind, actor, sources, raw_keys, b"", type_name, body, salt)
+                Content(
+                    _APPEND,
+                    envelope.user,
+                    envelope.kind,
+                    envelope.actor,
+                    envelope.sources,
+                    envelope.raw_keys,
+                    b"",
+                    envelope.notes,
+                    type_name,
+                    body,
+                    salt,
+                )
             )
-            digests.append(sha256(salt + envelope + body).digest())
+            digests.append(sha256(salt + envelope.packed + body).digest())
         if keys:
             keys += [()] * (len(contents) - len(keys))
         return Write(_APPEND, LOG, log, contents, digests, keys, limit)
+
+    def _envelope(self, op: Append, type_name: str) -> _Envelope:
+        """What goes around the body; most are like one before, which was checked."""
+        words: tuple[Any, ...] | None = None
+        if not op.sources and not op.notes and type(op.keys) is dict and len(op.keys) < 2:
+            words = (op.log, op.user, op.kind, op.actor, type_name, *op.keys, *op.keys.values())
+            try:
+                known = self._envelopes.get(words)
+            except TypeError:  # Something that is no text; the checks below say what.
+                words = known = None
+            if known is not None:
+                return known
+        sources = self._check_envelope(op.user, op.kind, op.actor, op.sources)
+        keys: tuple[IndexKey, ...] = ()
+        raw_keys = b""
+        if op.keys:
+            keys, raw_keys = self._index("log", op.keys, NO_KEYS), mapping_to_bytes(op.keys)
+        notes = self._notes(op.notes) if op.notes else b""
+        packed = pack(
+            (_APPEND, op.log, op.user, op.kind, op.actor, sources, raw_keys, b"", notes, type_name)
+        )
+        made = _Envelope(op.user, op.kind, op.actor, sources, keys, raw_keys, notes, packed)
+        # Only texts: as a key value, 1, 1.0 and True would pass for one another.
+        if words is not None and all(type(v) is str for v in op.keys.values()):
+            if len(self._envelopes) >= _ENVELOPES_KEPT:
+                self._envelopes.clear()
+            self._envelopes[words] = made
+        return made
+
+    def _notes(self, notes: object) -> bytes:
+        if not isinstance(notes, Mapping):
+            raise Invalid("notes", "is no mapping", "give a dict of JSON values")
+        raw = mapping_to_bytes(notes)
+        if len(raw) > self._limits.notes_bytes:
+            raise LimitExceeded(
+                "the bytes of one record's notes",
+                limit=self._limits.notes_bytes,
+                wanted=len(raw),
+                next_step="put long text into the value, or into a document",
+            )
+        return raw
 
     def _single(self, operation: object, at: int) -> Write:
         step = self._steps.get(type(operation))
@@ -252,8 +298,9 @@ class Preparer:
             op.kind,
             op.actor,
             sources,
-            keys_to_bytes(op.keys),
-            keys_to_bytes(op.tenant_keys),
+            mapping_to_bytes(op.keys),
+            mapping_to_bytes(op.tenant_keys),
+            self._notes(op.notes) if op.notes else b"",
             type_name,
             body,
             salt,
@@ -266,7 +313,7 @@ class Preparer:
     def _delete(self, op: Delete, salt: bytes) -> Write:
         self.naming.check_text("document", op.document)
         self.naming.check_text("actor", op.actor, may_be_empty=True)
-        content = Content(Action.DELETE, None, "", op.actor, (), b"", b"", "", b"", salt)
+        content = Content(Action.DELETE, None, "", op.actor, (), b"", b"", b"", "", b"", salt)
         return Write(
             Action.DELETE, DOCUMENT, op.document, (content,), (digest_of(op.document, content),)
         )
@@ -285,7 +332,8 @@ class Preparer:
     def _prune(self, op: Prune, salt: bytes) -> Write:
         if (op.log is None) == (op.document is None):
             raise Invalid("prune", "names no stream, or two", "give either log or document")
-        _whole_number("prune.before", op.before)
+        if op.before is not None:
+            _whole_number("prune.before", op.before)
         kind, name = (LOG, op.log) if op.log is not None else (DOCUMENT, op.document)
         self.naming.check_text(kind, name)
         assert name is not None

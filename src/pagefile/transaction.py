@@ -59,6 +59,7 @@ class _Draft(msgspec.Struct, gc=False):
     versions: list[int] = []
     undo: list[Callable[[], None]] = []
     finish: list[Callable[[], None]] = []
+    leftovers: dict[int, Stream] = {}
     erased: tuple[Wiped, ...] = ()
 
 
@@ -94,6 +95,10 @@ def apply(tx: Transaction, batch: Prepared, now_us: int) -> Sealed:
         tx.add(stream, rows, keys)
     for step in draft.finish:
         step()
+    for stream in draft.leftovers.values():
+        # Last in the manifest: a repeat of the batch is compared with what it asked for.
+        draft.manifest.append((Action.PRUNE, stream.oid, stream.pruned))
+        _prune(draft, stream, stream.pruned)
     commit = _seal(tx, batch.key, position, time_us, draft.manifest)
     return Sealed(commit, tuple(draft.indexes), tuple(draft.versions), False, draft.erased)
 
@@ -312,14 +317,18 @@ def _plan_drop(draft: _Draft, write: Write) -> None:
     draft.undo.append(undo)
     draft.finish.append(lambda: tx.drop(dropped))
     draft.manifest.append((Action.DROP, stream.oid))
+    # What its bases had let go and kept for this fork alone goes with it.
+    while stream.base:
+        stream = tx.stream_number(stream.base)
+        if stream.pruned:
+            draft.leftovers[stream.oid] = stream
 
 
 def _plan_prune(draft: _Draft, write: Write) -> None:
-    before = write.number
-    assert before is not None
     stream = _living(draft, write.stream, write.name)
     if stream is None:
         raise NotFound(f"there is no {write.stream} {write.name!r} to prune", "list the names")
+    before = stream.length if write.number is None else write.number
     if before > stream.length:
         raise Invalid(
             "prune.before",

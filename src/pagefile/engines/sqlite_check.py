@@ -61,7 +61,7 @@ def _wrong_keys(connection: apsw.Connection, sql: dict[str, str], tenant: int) -
     expected = 0
     for columns in connection.execute(sql["keyed_records"], (tenant,)):
         position, ordinal = columns[1:3]
-        record, stream, kind, until = columns[14:18]
+        record, stream, kind, until = columns[15:19]
         try:
             content = row_from(columns, lambda _: None).content
             keys = index_keys(kind, content) if content is not None else []

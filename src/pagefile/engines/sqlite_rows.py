@@ -64,9 +64,9 @@ def row_from(columns: tuple[Any, ...], user_of: Callable[[int], str | None]) -> 
         Corrupt: the columns cannot be what was stored.
     """
     number = columns[0]
-    if columns[13] is None:  # The salt goes with the content.
+    if columns[14] is None:  # The salt goes with the content.
         return Row(number, columns[1], columns[2], columns[3], columns[4], None)
-    if None in (columns[6], columns[7], columns[11], columns[12]):
+    if None in (columns[6], columns[7], columns[12], columns[13]):
         raise damaged(columns, "part of its content is gone")
     sources = columns[8]
     try:
@@ -81,9 +81,10 @@ def row_from(columns: tuple[Any, ...], user_of: Callable[[int], str | None]) -> 
         () if sources is None else _sources(columns),
         columns[9] or b"",
         columns[10] or b"",
-        columns[11],
+        columns[11] or b"",
         columns[12],
         columns[13],
+        columns[14],
     )
     return Row(number, columns[1], columns[2], columns[3], columns[4], content)
 

@@ -223,6 +223,7 @@ class SqliteTransaction:
                     msgspec.json.encode(content.sources).decode() if content.sources else None,
                     content.keys or None,
                     content.tenant_keys or None,
+                    content.notes or None,
                     content.type_name,
                     content.salt,
                     content.body,
@@ -259,7 +260,7 @@ class SqliteTransaction:
             found = self._all("rows", stream.id, version, version, 1)
             if not found:
                 return
-            row, partition, record = self._row(found[0]), found[0][5], found[0][14]
+            row, partition, record = self._row(found[0]), found[0][5], found[0][15]
         if row.content is None:
             return
         for key in index_keys(stream.kind, row.content):
@@ -329,7 +330,7 @@ class SqliteTransaction:
 
     def _bare_commit(self, commit: RawCommit) -> list[Any]:
         """The row of a commit that stores no record."""
-        row: list[Any] = [None] * 19
+        row: list[Any] = [None] * 20
         row[0] = (self._own_number() << POSITION_BITS) + commit.position
         row[3:7] = commit.position, 0, commit.time_us, 0
         return row

@@ -91,6 +91,8 @@ class Model:
         self.records: list[_Record] = []
         #: Base and shared length of every log there has been, by number.
         self.bases: dict[int, tuple[int, int]] = {}
+        #: Every log there has been, as it was last, by number.
+        self.latest: dict[int, _Log] = {}
 
     @property
     def now(self) -> _State:
@@ -98,23 +100,27 @@ class Model:
 
     def commit(self, operations: list[Operation]) -> None:
         state = self.now.clone()
+        self._dropping: list[_Log] = []
         added: list[_Record] = []
-        prunings: list[tuple[str, int]] = []
+        prunings: list[tuple[_Log, int]] = []
         notes: set[str] = set()
         for operation in operations:
             self._apply(state, operation, added, prunings, notes)
         self.states.append(state)
         self.records += added
-        for name, before in prunings:
-            if name in state.logs:
-                self._prune(state, state.logs[name], before)
+        for log, before in prunings:
+            self._prune(state, log, before)
+        for log in state.logs.values():
+            self.latest[log.number] = log
+        for log in self._dropping:
+            self._free_for(state, log)
 
     def _apply(
         self,
         state: _State,
         operation: Operation,
         added: list[_Record],
-        prunings: list[tuple[str, int]],
+        prunings: list[tuple[_Log, int]],
         notes: set[str],
     ) -> None:
         for name in (getattr(operation, "log", None), getattr(operation, "base", None)):
@@ -144,17 +150,18 @@ class Model:
                     raise NotFound("nothing to drop")
                 if f"appended {name}" in notes:
                     raise Invalid("drop", "also appended to", "")
-                del state.logs[name]
+                self._dropping.append(state.logs.pop(name))
                 notes.add(f"dropped {name}")
             case Prune(before=before, log=str(name)):
                 if name not in state.logs:
                     raise NotFound("nothing to prune")
                 log = state.logs[name]
+                before = len(log.entries) if before is None else before
                 if before > len(log.entries):
                     raise Invalid("prune", "beyond the end", "")
                 if f"appended {name}" in notes:
                     raise Invalid("prune", "also written to", "")
-                prunings.append((name, before))
+                prunings.append((log, before))
 
     def _new_log(self, base: int, base_at: int) -> _Log:
         log = _Log(len(self.bases) + 1)
@@ -184,6 +191,15 @@ class Model:
         shared = max((self._reach(c.number, log.number) for c in state.logs.values()), default=0)
         for record in log.entries[max(log.base_at, shared) : before]:
             record.is_pruned = True
+
+    def _free_for(self, state: _State, dropped: _Log) -> None:
+        """What bases had let go and kept for this fork alone goes with it."""
+        base = dropped.base
+        while base:
+            ancestor = self.latest[base]
+            if ancestor.pruned:
+                self._prune(state, ancestor, ancestor.pruned)
+            base = ancestor.base
 
     def _reach(self, number: int, ancestor: int) -> int:
         """How many entries of `ancestor` the log shares, directly or through other forks."""
@@ -282,7 +298,7 @@ operations_of_a_batch = st.lists(
             at=st.none() | st.integers(0, 5),
         ),
         st.builds(Drop, log=st.sampled_from(LOGS)),
-        st.builds(Prune, before=st.integers(0, 4), log=st.sampled_from(LOGS)),
+        st.builds(Prune, before=st.none() | st.integers(0, 4), log=st.sampled_from(LOGS)),
     ),
     min_size=1,
     max_size=4,

@@ -17,7 +17,7 @@ from pagefile.batch import (
     Prune,
     Put,
 )
-from pagefile.errors import Conflict, NotFound
+from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound
 from pagefile.handle import Options
 from pagefile.store import Store
 from pagefile.testing.backend import Backend, promise
@@ -42,6 +42,22 @@ class AtomicContract(ContractFixtures):
 
         assert (store.head(), values(store, "a"), value_of(store, "d")) == (before, [], 1)
         assert store.names("log") == []
+
+    @promise("S6", "S10")
+    def test_notes_come_back_and_are_proved(self, backend: Backend) -> None:
+        store = backend.open().store
+        store.commit(Batch([Append("a", 1, notes={"to": "bob", "n": [1]}), Append("a", 2)]))
+        store.commit(Batch([Put("d", 1, notes={"why": "asked"})]))
+        store = backend.open().store
+        document = store.get("d")
+
+        assert [entry.notes for entry in store.read("a")] == [{"to": "bob", "n": [1]}, {}]
+        assert document is not None
+        assert document.notes == {"why": "asked"}
+        with pytest.raises(Invalid):
+            store.commit(Batch([Append("a", 1, notes=["x"])]))  # type: ignore[arg-type]
+        with pytest.raises(LimitExceeded):
+            store.commit(Batch([Append("a", 1, notes={"x": "y" * 70_000})]))
 
     @promise("S1")
     def test_a_reader_never_sees_half_of_a_batch(self, backend: Backend) -> None:

@@ -13,6 +13,7 @@ from pagefile.batch import (
     Drop,
     Fork,
     Prune,
+    Selector,
 )
 from pagefile.errors import Conflict, Invalid, NotFound
 from pagefile.query import Query
@@ -127,6 +128,25 @@ class ForkContract(ContractFixtures):
 
         assert [(e.index, e.value) for e in store.read("c")] == [(2, 2), (3, "own")]
         assert values(store, "a") == [0, 1, 2, 3]
+
+    @promise("S9", "S10")
+    def test_what_was_kept_for_a_fork_alone_goes_with_it(self, store: Store) -> None:
+        append(store, "a", "one", "two", "three")
+        store.commit(Batch([Fork("b", "a", 2)]))
+        store.commit(Batch([Fork("c", "b", 1)]))
+        store.commit(Batch([Prune(None, log="a"), Drop("a")]))
+        shared = values(store, "b"), values(store, "c")
+        store.commit(Batch([Prune(None, log="b"), Drop("b")]))
+        left = values(store, "c")
+        ending = Batch([Prune(None, log="c"), Drop("c")])
+        store.commit(ending)
+        repeated = store.commit(ending)
+        gone = store.erase(Selector(anonymous=True), dry_run=True)
+
+        assert shared == (["one", "two"], ["one"])
+        assert left == ["one"]
+        assert repeated.repeated
+        assert gone.records == 0
 
     @promise("S6")
     def test_pruning_a_fork_below_its_own_entries_keeps_their_keys(self, store: Store) -> None:

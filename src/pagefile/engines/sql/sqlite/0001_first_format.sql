@@ -57,6 +57,7 @@ CREATE TABLE records (
     sources     TEXT,              -- JSON array, NULL for none
     keys        BLOB,              -- JSON object, NULL for none
     tenant_keys BLOB,
+    notes       BLOB,              -- JSON object, NULL for none
     type        TEXT,
     salt        BLOB,
     body        BLOB               -- canonical JSON; last, so that the rest is read without it

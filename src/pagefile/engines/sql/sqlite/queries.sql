@@ -107,22 +107,22 @@ SELECT position FROM records WHERE stream = ? AND number = ?
 
 -- :rows Records of one stream in order.
 SELECT number, position, ordinal, time_us, action, partition, kind, actor, sources, keys,
-       tenant_keys, type, body, salt, id
+       tenant_keys, notes, type, body, salt, id
 FROM records WHERE stream = ? AND number BETWEEN ? AND ? ORDER BY number LIMIT ?
 
 -- :rows_from_end Records of one stream, last first.
 SELECT number, position, ordinal, time_us, action, partition, kind, actor, sources, keys,
-       tenant_keys, type, body, salt, id
+       tenant_keys, notes, type, body, salt, id
 FROM records WHERE stream = ? AND number BETWEEN ? AND ? ORDER BY number DESC LIMIT ?
 
 -- :add_record One entry or version, with the commit it begins.
 INSERT INTO records (id, stream, number, position, ordinal, time_us, action, key, manifest, digest,
-                     partition, kind, actor, sources, keys, tenant_keys, type, salt, body)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                     partition, kind, actor, sources, keys, tenant_keys, notes, type, salt, body)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- :wipe_record Take the content out of a record; its number stays.
 UPDATE records SET partition = NULL, kind = NULL, actor = NULL, sources = NULL, keys = NULL,
-                   tenant_keys = NULL, type = NULL, body = NULL, salt = NULL
+                   tenant_keys = NULL, notes = NULL, type = NULL, body = NULL, salt = NULL
 WHERE stream = ? AND number = ?
 
 -- :remove_records Prune: the records that begin no commit.
@@ -130,7 +130,7 @@ DELETE FROM records WHERE stream = ? AND number >= ? AND number < ? AND manifest
 
 -- :empty_commits Prune: of the others, the commit stays.
 UPDATE records SET stream = NULL, number = NULL, action = 0, partition = NULL, kind = NULL,
-                   actor = NULL, sources = NULL, keys = NULL, tenant_keys = NULL, type = NULL,
+                   actor = NULL, sources = NULL, keys = NULL, tenant_keys = NULL, notes = NULL, type = NULL,
                    body = NULL, salt = NULL
 WHERE stream = ? AND number >= ? AND number < ?
 
@@ -170,7 +170,7 @@ SELECT max(
 
 -- :find Current records in key order; the cursor is a row value.
 SELECT k.value, s.oid, r.number, r.position, r.ordinal, r.time_us, r.action, r.partition, r.kind,
-       r.actor, r.sources, r.keys, r.tenant_keys, r.type, r.body, r.salt
+       r.actor, r.sources, r.keys, r.tenant_keys, r.notes, r.type, r.body, r.salt
 FROM keys k JOIN records r ON r.id = k.record JOIN streams s ON s.id = r.stream
 WHERE k.space = ?1 AND k.field = ?2 AND k.value >= ?3 AND k.value < ?4
   AND (k.value, k.position, k.ordinal) > (?5, ?6, ?7) AND r.number >= ?8 AND r.number < ?9
@@ -178,7 +178,7 @@ ORDER BY k.value, k.position, k.ordinal LIMIT ?10
 
 -- :find_back The same, last first.
 SELECT k.value, s.oid, r.number, r.position, r.ordinal, r.time_us, r.action, r.partition, r.kind,
-       r.actor, r.sources, r.keys, r.tenant_keys, r.type, r.body, r.salt
+       r.actor, r.sources, r.keys, r.tenant_keys, r.notes, r.type, r.body, r.salt
 FROM keys k JOIN records r ON r.id = k.record JOIN streams s ON s.id = r.stream
 WHERE k.space = ?1 AND k.field = ?2 AND k.value >= ?3 AND k.value < ?4
   AND (k.value, k.position, k.ordinal) < (?5, ?6, ?7) AND r.number >= ?8 AND r.number < ?9
@@ -186,7 +186,7 @@ ORDER BY k.value DESC, k.position DESC, k.ordinal DESC LIMIT ?10
 
 -- :find_at Records that stood under the key at a position.
 SELECT k.value, s.oid, r.number, r.position, r.ordinal, r.time_us, r.action, r.partition, r.kind,
-       r.actor, r.sources, r.keys, r.tenant_keys, r.type, r.body, r.salt
+       r.actor, r.sources, r.keys, r.tenant_keys, r.notes, r.type, r.body, r.salt
 FROM (SELECT space, field, value, position, ordinal, record FROM keys
       WHERE space = ?1 AND field = ?2 AND value >= ?3 AND value < ?4 AND position <= ?11
       UNION ALL
@@ -199,7 +199,7 @@ ORDER BY k.value, k.position, k.ordinal LIMIT ?10
 
 -- :find_back_at The same, last first.
 SELECT k.value, s.oid, r.number, r.position, r.ordinal, r.time_us, r.action, r.partition, r.kind,
-       r.actor, r.sources, r.keys, r.tenant_keys, r.type, r.body, r.salt
+       r.actor, r.sources, r.keys, r.tenant_keys, r.notes, r.type, r.body, r.salt
 FROM (SELECT space, field, value, position, ordinal, record FROM keys
       WHERE space = ?1 AND field = ?2 AND value >= ?3 AND value < ?4 AND position <= ?11
       UNION ALL
@@ -243,7 +243,7 @@ SELECT (SELECT count(*) FROM records c JOIN tenants t ON t.id = :tenant
 
 -- :keyed_records check(): every record with secondary keys, and what came after it.
 SELECT r.number, r.position, r.ordinal, r.time_us, r.action, r.partition, r.kind, r.actor,
-       r.sources, r.keys, r.tenant_keys, r.type, r.body, r.salt, r.id, s.id, s.kind,
+       r.sources, r.keys, r.tenant_keys, r.notes, r.type, r.body, r.salt, r.id, s.id, s.kind,
        (SELECT n.position FROM records n WHERE n.stream = r.stream AND n.number = r.number + 1)
 FROM streams s JOIN records r ON r.stream = s.id
 WHERE s.tenant = ? AND (r.keys IS NOT NULL OR r.tenant_keys IS NOT NULL)
