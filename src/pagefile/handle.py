@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from types import TracebackType
 from typing import Self
@@ -19,6 +20,8 @@ from pagefile.settings import Settings
 from pagefile.store import Store
 
 _DAY_SECONDS = 86_400
+#: What a commit may take once it has the lock, before `close` gives up waiting for it.
+_CLOSE_SECONDS = 30.0
 
 
 def machine_clock() -> int:
@@ -65,7 +68,14 @@ class Pagefile:
         return self.store.stats()
 
     def close(self) -> None:
-        """Let go of files and threads. What was acknowledged is stored already."""
+        """Let go of files and threads. What was acknowledged is stored already.
+
+        Commits under way in other threads and tasks are seen through first; later
+        ones raise `Forbidden`.
+
+        Raises:
+            Unavailable: commits did not end in time; they go on. Close again later.
+        """
         if self._owned is not None:
             self._owned.close()
 
@@ -91,6 +101,8 @@ class Admin:
         self.url = os.fspath(url) if url is not None else Settings.from_environment().url
         self.engine = open_engine(self.url, self._options)
         self._committer = Committer(self.engine)
+        # One closes at a time; a signal handler may do so while its own thread does.
+        self._closing = threading.RLock()
 
     def tenants(self) -> list[str]:
         """The names of all tenants that have committed something."""
@@ -105,8 +117,10 @@ class Admin:
         return self.engine.size_bytes()
 
     def close(self) -> None:
-        self._committer.close()
-        self.engine.close()
+        """See `Pagefile.close`; for all handles that `open` gave out."""
+        with self._closing:
+            self._committer.close(self._options.lock_seconds + _CLOSE_SECONDS)
+            self.engine.close()
 
     def __enter__(self) -> Self:
         return self

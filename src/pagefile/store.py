@@ -306,7 +306,7 @@ class Store:
             sealed = self._committer.commit(self._tenant, prepared)
         except Rehearsed as rehearsed:
             return receipt_of(None, rehearsed.wiped, (_DRY_RUN,) if dry_run else ())
-        remaining = self._engine.scrub(timeout) if scrub else (_SCRUB_LATER,)
+        remaining = self._committer.scrub(timeout) if scrub else (_SCRUB_LATER,)
         return receipt_of(sealed.commit.position, sealed.erased, remaining)
 
     def verify(
