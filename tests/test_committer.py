@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,19 @@ import pytest
 
 import pagefile
 import pagefile.aio
-from pagefile import Admin, Append, Batch, Commit, Forbidden, Options, Selector, Unavailable
+from pagefile import (
+    Admin,
+    Append,
+    Batch,
+    Commit,
+    Conflict,
+    Forbidden,
+    LengthIs,
+    Options,
+    Selector,
+    Unavailable,
+    preparation,
+)
 from pagefile.committer import Committer
 from pagefile.engine import Engine, Prepared, Sealed
 from pagefile.errors import PagefileError
@@ -292,3 +306,101 @@ def test_only_the_culprit_among_tasks_raises_its_error(choosy: Choosy, error: An
     # A coroutine cannot raise StopIteration: Python makes it a RuntimeError.
     raised = RuntimeError if error is StopIteration else error
     assert [type(answer) for answer in answers] == [Commit, Commit, raised, Commit, Commit]
+
+
+# One batch in many hands
+
+
+@pytest.fixture(params=["memory:", "sqlite"])
+def url(request: pytest.FixtureRequest, path: Path) -> str:
+    return str(path) if request.param == "sqlite" else request.param
+
+
+def test_a_batch_that_another_commits_while_its_key_is_made_is_stored_once(url: str) -> None:
+    """The second comes along exactly when the first draws its key's random bytes."""
+    draws: list[int] = []
+
+    def entropy(count: int) -> bytes:
+        draws.append(count)
+        # Salts are drawn 256 at a time: the batch takes the first 256, then comes the key.
+        if len(draws) == 2:
+            others.append(store.commit(batch))
+        return os.urandom(count)
+
+    with pagefile.open(url, options=Options(entropy=entropy)) as pf:
+        store, others = pf.store, list[Commit]()
+        batch = Batch([Append("a", n) for n in range(256)])
+        mine = store.commit(batch)
+        length = store.length("a")
+
+    assert [c.position for c in (*others, mine)] == [1, 1]
+    assert (mine.key, length) == (others[0].key, 256)
+    assert mine.repeated
+
+
+def test_a_first_attempt_that_comes_second_to_the_engine_is_a_repeat(url: str) -> None:
+    """It was told that its key is new; another thread has overtaken it since."""
+    with pagefile.open(url) as pf:
+        store = pf.store
+        batch = Batch([Append("a", 1)])
+        overtaken = store._preparer.prepare(batch, 0)
+        assert overtaken.fresh
+        commit = store.commit(batch)
+        sealed = committer_of(store).commit("default", overtaken)
+        store._preparer.settle(batch, overtaken)
+
+        assert not commit.repeated
+        assert (sealed.repeated, sealed.commit.position) == (True, commit.position)
+        assert store.length("a") == 1
+
+
+def test_a_first_attempt_that_lost_its_caller_still_looks_for_its_key(path: Path) -> None:
+    """Its task was cancelled; another handle commits the batch before its turn comes."""
+
+    async def story() -> tuple[bool, bool, int]:
+        clock = HeldClock()
+        async with pagefile.aio.open(path, options=Options(clock=clock)) as pf:
+            leader = asyncio.create_task(pf.store.commit(Batch([Append("a", "leads")])))
+            assert await asyncio.to_thread(clock.asked.wait, PATIENCE_SECONDS)
+            batch = Batch([Append("a", "once")])
+            cancelled = asyncio.create_task(pf.store.commit(batch))
+            await asyncio.sleep(0)
+            cancelled.cancel()
+            await asyncio.gather(cancelled, return_exceptions=True)
+            queued = committer_of(pf._sync.store)._queue[0].batch  # type: ignore[attr-defined]
+            clock.may_go.set()
+            await leader
+            again = await pf.store.commit(batch)
+            return queued.fresh, again.repeated, await pf.store.length("a")
+
+    assert asyncio.run(story()) == (False, True, 2)
+
+
+@pytest.mark.parametrize("handles", [1, 2])
+def test_one_batch_in_eight_threads_is_stored_once(path: Path, handles: int) -> None:
+    opened = [pagefile.open(path, durability="process") for _ in range(handles)]
+    batches = [Batch([Append("a", n)]) for n in range(100)]
+    start = threading.Barrier(8)
+
+    def commit_all(number: int) -> list[int]:
+        store = opened[number % handles].store
+        start.wait(PATIENCE_SECONDS)
+        return [store.commit(batch).position for batch in batches]
+
+    with ThreadPoolExecutor(8) as pool:
+        told = list(pool.map(commit_all, range(8)))
+    lengths = {pf.store.length("a") for pf in opened}
+    for pf in opened:
+        pf.close()
+
+    assert lengths == {100}
+    assert [positions for positions in told if positions != told[0]] == []
+
+
+def test_no_attempt_is_remembered_once_it_is_over(url: str) -> None:
+    with pagefile.open(url) as pf:
+        for batch in (Batch([Append("a", 1)]), Batch([Append("a", 2)], [LengthIs("a", 7)])):
+            with suppress(Conflict):
+                pf.store.commit(batch)
+
+            assert id(batch) not in preparation._FIRST

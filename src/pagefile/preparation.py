@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
+import msgspec
+
 from pagefile import codec, ordering
 from pagefile.batch import (
     NO_KEYS,
@@ -51,6 +53,12 @@ _APPEND = Action.APPEND
 Clock = Callable[[], int]
 #: That many unguessable bytes; the machine's, or a script's.
 Entropy = Callable[[int], bytes]
+
+
+#: First attempts under way, by the identity of their batch, which several threads may
+#: hold. The batch is kept too, so that no other gets its identity meanwhile. There is
+#: no lock that a forked child could find taken: `setdefault` is atomic.
+_FIRST: dict[int, tuple[Batch, Prepared]] = {}
 
 
 class Preparer:
@@ -103,13 +111,25 @@ class Preparer:
             if not isinstance(batch.when, (list, tuple)):
                 raise Invalid("when", f"is a {type(batch.when).__name__}", "give a list")
             when = [self._requirement(condition, i) for i, condition in enumerate(batch.when)]
-        fresh = not batch.key
-        if fresh:
-            batch.key = made_key(reached, self._salt())
+        if not batch.key:
+            first = Prepared(made_key(reached, self._salt()), writes, when, self._limits, True)
+            if _claim(batch, first):
+                return first
         elif type(batch.key) is not str or batch.key not in self.naming.known_good:
             self.naming.check_text("key", batch.key)
-        key = batch.key if fresh else stored_key(batch.key)
-        return Prepared(key, writes, when, self._limits, fresh)
+        _doubt_first(batch)
+        return Prepared(stored_key(batch.key), writes, when, self._limits, False)
+
+    def settle(self, batch: Batch, prepared: Prepared) -> None:
+        """The attempt is over, or nobody waits for it any more.
+
+        One that is still queued, because its caller was interrupted, must look
+        for its key from now on: nothing tells it any more who else commits it.
+        """
+        under_way = _FIRST.get(id(batch))
+        if under_way is not None and under_way[1] is prepared:
+            del _FIRST[id(batch)]
+            msgspec.structs.force_setattr(prepared, "fresh", False)
 
     def _append_run(self, operations: Sequence[Any], start: int) -> Write:
         """The appends from `start` on that go to the same log, prepared together.
@@ -390,6 +410,32 @@ class Preparer:
         for field in ("first", "last", "before_us"):
             if (number := getattr(selector, field)) is not None:
                 _whole_number(f"selector.{field}", number)
+
+
+def _claim(batch: Batch, first: Prepared) -> bool:
+    """Give the batch the key of `first`, unless it has got, or is getting, another."""
+    known = _FIRST.setdefault(id(batch), (batch, first))[1]
+    if known is not first:
+        # Not left to the other: it may be slower than we are in committing.
+        batch.key = batch.key or known.key
+        return False
+    if batch.key:
+        # Somebody made one and has finished since we last looked.
+        del _FIRST[id(batch)]
+        return False
+    batch.key = first.key
+    return True
+
+
+def _doubt_first(batch: Batch) -> None:
+    """We commit a batch whose first attempt may be under way, and may arrive after us.
+
+    The engine asks for `fresh` inside its write lock. Either it has done so for
+    the first attempt by now, and lets us in only after it, or it will look.
+    """
+    under_way = _FIRST.get(id(batch))
+    if under_way is not None:
+        msgspec.structs.force_setattr(under_way[1], "fresh", False)
 
 
 def _whole_number(field: str, number: object) -> int:

@@ -116,6 +116,8 @@ class Store:
         except Unavailable as failure:
             failure.key = batch.key
             raise
+        finally:
+            self._preparer.settle(batch, prepared)
         return self._answer(batch, prepared, sealed)
 
     async def commit_async(self, batch: Batch) -> Commit:
@@ -127,6 +129,8 @@ class Store:
         except Unavailable as failure:
             failure.key = batch.key
             raise
+        finally:
+            self._preparer.settle(batch, prepared)
         if sealed.repeated:
             import asyncio
 
