@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Coroutine, Sequence, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -306,6 +308,65 @@ def test_only_the_culprit_among_tasks_raises_its_error(choosy: Choosy, error: An
     # A coroutine cannot raise StopIteration: Python makes it a RuntimeError.
     raised = RuntimeError if error is StopIteration else error
     assert [type(answer) for answer in answers] == [Commit, Commit, raised, Commit, Commit]
+
+
+# In a forked child
+
+
+def said_in_child(work: Callable[[], object]) -> str:
+    """What `work` raises in a forked child; a child that hangs is ended by its alarm."""
+    reading, writing = os.pipe()
+    with warnings.catch_warnings():
+        # Python 3.12 warns of forking with threads, which is what this is about.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(int(PATIENCE_SECONDS / 2))
+        said = "nothing"
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - the child ends here in any case
+            said = type(error).__name__
+        finally:
+            os.write(writing, said.encode())
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        return pipe.read()
+
+
+def test_a_child_forked_in_the_middle_of_a_commit_is_refused_and_does_not_hang(path: Path) -> None:
+    clock = HeldClock()
+    with (
+        pagefile.open(path, options=Options(clock=clock)) as pf,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        clock.may_go.set()
+        pf.store.commit(Batch([Append("a", 0)]))
+        clock.may_go.clear()
+        clock.asked.clear()
+        under_way = pool.submit(pf.store.commit, Batch([Append("a", 1)]))
+        assert clock.asked.wait(PATIENCE_SECONDS)
+        batch = Batch([Append("a", 2)])
+        told = [
+            said_in_child(lambda: pf.store.commit(batch)),
+            said_in_child(lambda: asyncio.run(pf.store.commit_async(batch))),
+            said_in_child(pf.close),
+        ]
+        clock.may_go.set()
+
+        assert told == ["Forbidden", "Forbidden", "nothing"]
+        assert under_way.result(PATIENCE_SECONDS).position == 2
+
+
+def test_a_child_of_a_process_with_async_commits_is_refused_and_does_not_hang(path: Path) -> None:
+    with pagefile.open(path) as pf:
+        asyncio.run(pf.store.commit_async(Batch([Append("a", 1)])))
+        batch = Batch([Append("a", 2)])
+
+        assert said_in_child(lambda: asyncio.run(pf.store.commit_async(batch))) == "Forbidden"
 
 
 # One batch in many hands

@@ -9,8 +9,11 @@ ticket with a future; a small thread leads for them, so the loop never blocks.
 from __future__ import annotations
 
 import copy
+import functools
+import os
 import threading
 import time
+import weakref
 from collections import deque
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -57,21 +60,29 @@ class Committer:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._mutex = threading.Lock()
-        self._queue: deque[_Ticket] = deque()
-        self._busy = False
-        self._arrived = threading.Event()
-        self._awaited = 0
         self._last_group = 1
         self._last_seconds = 0.0
+        #: Once closed, `_busy` stays true, so that only those who would queue need to ask.
+        self._closed = False
+        self._start()
+        _watch_forks()
+        _LIVING.add(self)
+
+    def _start(self) -> None:
+        """With nobody committing: when new, and in a forked child, where nobody else lives."""
+        self._mutex = threading.Lock()
+        self._queue: deque[_Ticket] = deque()
+        self._busy = self._closed
+        self._arrived = threading.Event()
+        self._awaited = 0
         self._errands: SimpleQueue[_Ticket | None] = SimpleQueue()
         self._runner: threading.Thread | None = None
         self._scrubbing = 0
-        #: Once closed, `_busy` stays true, so that only those who would queue need to ask.
-        self._closed = False
         #: Somebody was committing when it was closed, and still is.
         self._unfinished = False
         self._at_rest = threading.Event()
+        #: One closes at a time; a signal handler may do so while its own thread does.
+        self.closing = threading.RLock()
 
     def commit(self, tenant: str, batch: Prepared) -> Sealed:
         """Commit and wait."""
@@ -318,6 +329,22 @@ class Committer:
                     self._runner = None
                     if not self._errands.empty():
                         self._start_runner()
+
+
+#: Every committer of this process, to be started anew in a forked child.
+_LIVING: weakref.WeakSet[Committer] = weakref.WeakSet()
+
+
+@functools.cache
+def _watch_forks() -> None:
+    # Once, and not on import. What a child inherits would wait for threads that it does
+    # not have; started anew, its commits reach the engine, which refuses them in words.
+    os.register_at_fork(after_in_child=_start_all)
+
+
+def _start_all() -> None:
+    for committer in _LIVING:
+        committer._start()
 
 
 def _own(failure: PagefileError) -> PagefileError:

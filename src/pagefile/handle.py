@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 import time
 from types import TracebackType
 from typing import Self
@@ -116,8 +115,6 @@ class Admin:
         self.url = os.fspath(url)
         self.engine = open_engine(self.url, self._options)
         self._committer = Committer(self.engine)
-        # One closes at a time; a signal handler may do so while its own thread does.
-        self._closing = threading.RLock()
 
     def tenants(self) -> list[str]:
         """The names of all tenants that have committed something."""
@@ -133,7 +130,7 @@ class Admin:
 
     def close(self) -> None:
         """See `Pagefile.close`; for all handles that `open` gave out."""
-        with self._closing:
+        with self._committer.closing:
             self._committer.close(self._options.lock_seconds + _CLOSE_SECONDS)
             self.engine.close()
 
