@@ -18,6 +18,9 @@ from pagefile import Append, Batch
 from pagefile.testing.backend import Backend, FileBackend, SharedBackend
 from pagefile.testing.racer import TASKS
 
+# One after the other, also when the suite is shared out: they measure turns and load the machine.
+pytestmark = pytest.mark.xdist_group("races")
+
 _ROUNDS = 5_000 if os.environ.get("PAGEFILE_SOAK") == "1" else 500
 
 

@@ -9,14 +9,17 @@ ticket with a future; a small thread leads for them, so the loop never blocks.
 from __future__ import annotations
 
 import copy
+import functools
+import os
 import threading
 import time
+import weakref
 from collections import deque
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from pagefile.engine import Engine, Prepared, Sealed
-from pagefile.errors import PagefileError, Unavailable
+from pagefile.errors import Forbidden, PagefileError, Unavailable
 
 if TYPE_CHECKING:
     import asyncio
@@ -31,6 +34,10 @@ GATHER_SHARE = 0.25
 #: Waiting costs a wake-up; below this many seconds of sync it is not worth it.
 GATHER_FROM_SECONDS = 0.0004
 
+#: How long `close` waits for what is under way, unless told.
+CLOSE_SECONDS = 60.0
+_SCRUB_CLOSED = "old pages are not overwritten yet (the handle was closed): the next erase does it"
+
 
 class _Ticket:
     """One batch in the queue, and whoever waits for it."""
@@ -40,26 +47,40 @@ class _Ticket:
     def __init__(self, tenant: str, batch: Prepared) -> None:
         self.tenant = tenant
         self.batch = batch
-        self.outcome: Sealed | PagefileError | None = None
+        self.outcome: Sealed | Exception | None = None
         self.leads = False
         self.wake: threading.Lock | None = None
         self.future: asyncio.Future[Sealed] | None = None
 
 
 class Committer:
-    """The only door to an engine's `apply`."""
+    """The only door to what an engine writes: `apply`, and `scrub` after an erasure."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._mutex = threading.Lock()
-        self._queue: deque[_Ticket] = deque()
-        self._busy = False
-        self._arrived = threading.Event()
-        self._awaited = 0
         self._last_group = 1
         self._last_seconds = 0.0
+        #: Once closed, `_busy` stays true, so that only those who would queue need to ask.
+        self._closed = False
+        self._start()
+        _watch_forks()
+        _LIVING.add(self)
+
+    def _start(self) -> None:
+        """With nobody committing: when new, and in a forked child, where nobody else lives."""
+        self._mutex = threading.Lock()
+        self._queue: deque[_Ticket] = deque()
+        self._busy = self._closed
+        self._arrived = threading.Event()
+        self._awaited = 0
         self._errands: SimpleQueue[_Ticket | None] = SimpleQueue()
         self._runner: threading.Thread | None = None
+        self._scrubbing = 0
+        #: Somebody was committing when it was closed, and still is.
+        self._unfinished = False
+        self._at_rest = threading.Event()
+        #: One closes at a time; a signal handler may do so while its own thread does.
+        self.closing = threading.RLock()
 
     def commit(self, tenant: str, batch: Prepared) -> Sealed:
         """Commit and wait."""
@@ -70,6 +91,7 @@ class Committer:
             if not self._busy:
                 self._busy = True
             else:
+                self._require_open()
                 ticket = _Ticket(tenant, batch)
                 ticket.wake = threading.Lock()
                 ticket.wake.acquire()
@@ -92,9 +114,12 @@ class Committer:
             outcome = self._engine.apply(((tenant, batch),))[0]
         finally:
             self._last_seconds = time.perf_counter() - started
+            following: _Ticket | None = None
             with self._mutex:
-                following = self._next_leader() if self._queue else None
-                self._busy = following is not None
+                if self._queue or self._closed:
+                    following = self._next_leader()
+                else:
+                    self._busy = False
             if following is not None:
                 self._hand_over(following)
         return _result(outcome)
@@ -102,7 +127,8 @@ class Committer:
     def _next_leader(self) -> _Ticket | None:
         """Who leads now; with the mutex held."""
         if not self._queue:
-            self._busy = False
+            self._busy, self._unfinished = self._closed, False
+            self._note_rest()
             return None
         following = self._queue.popleft()
         following.leads = True
@@ -120,21 +146,59 @@ class Committer:
         ticket = _Ticket(tenant, batch)
         ticket.future = future
         with self._mutex:
-            ticket.leads = not self._busy
-            self._busy = True
-            if not ticket.leads:
+            if self._busy:
+                self._require_open()
                 self._enqueue(ticket)
+            else:
+                self._busy = ticket.leads = True
         if ticket.leads:
             self._send_runner(ticket)
         return future
 
-    def close(self) -> None:
-        """End the helper thread; tickets already queued are still committed."""
+    def scrub(self, timeout: float) -> tuple[str, ...]:
+        """The engine's `scrub`, which a `close` waits for as it does for commits."""
+        with self._mutex:
+            if self._closed:
+                return (_SCRUB_CLOSED,)  # The erasure has committed: no reason to raise.
+            self._scrubbing += 1
+        try:
+            return self._engine.scrub(timeout)
+        finally:
+            with self._mutex:
+                self._scrubbing -= 1
+                self._note_rest()
+
+    def close(self, timeout: float = CLOSE_SECONDS) -> None:
+        """Refuse what comes from now on, see the rest through, end the helper thread.
+
+        Raises:
+            Unavailable: commits are still under way after `timeout` seconds. The
+                engine must stay open for them; closing again waits again.
+        """
+        with self._mutex:
+            if not self._closed:
+                self._closed = True
+                self._unfinished, self._busy = self._busy, True
+            self._note_rest()
+        if not self._at_rest.wait(timeout):
+            raise Unavailable(
+                f"commits are still under way after {timeout:g} seconds",
+                "look for a stopped or debugged process on this file, then close again",
+            )
         with self._mutex:
             runner, self._runner = self._runner, None
         if runner is not None:
             self._errands.put(None)
             runner.join()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise Forbidden("the store is closed on this handle", "call pagefile.open again")
+
+    def _note_rest(self) -> None:
+        """With the mutex held: whoever closes may go on when nothing is under way."""
+        if self._closed and not self._unfinished and not self._scrubbing:
+            self._at_rest.set()
 
     def _enqueue(self, ticket: _Ticket) -> None:
         self._queue.append(ticket)
@@ -178,10 +242,11 @@ class Committer:
             self._apply(group)
             answered = True
         finally:
-            # Also on an error nobody foresaw, or Ctrl-C: nobody else may hang.
+            # Also on Ctrl-C, or when this thread is made to end: nobody else may hang.
             if not answered:
                 for ticket in group:
-                    ticket.outcome = _stopped()
+                    if ticket.outcome is None:
+                        ticket.outcome = _stopped()
             with self._mutex:
                 self._last_seconds = time.perf_counter() - started
                 self._last_group = len(group)
@@ -192,14 +257,27 @@ class Committer:
         return following
 
     def _apply(self, group: list[_Ticket]) -> None:
+        """Fill in what each of the group came to."""
         try:
             outcomes = self._engine.apply([(t.tenant, t.batch) for t in group])
         except PagefileError as failure:
             for ticket in group:
                 ticket.outcome = _own(failure)
+        except Exception as error:  # noqa: BLE001 - its own caller raises it
+            if len(group) == 1:
+                group[0].outcome = error
+            else:
+                self._apply_each(group)
         else:
             for ticket, outcome in zip(group, outcomes, strict=True):
                 ticket.outcome = outcome
+
+    def _apply_each(self, group: list[_Ticket]) -> None:
+        """One batch met an error that nobody foresaw: the others must not suffer from it."""
+        for ticket in group:
+            # A driver that fails like this in the middle of its commit may have
+            # stored the group after all: the engine looks for each key.
+            self._apply([ticket])
 
     def _gather(self) -> None:
         if self._last_group < 2 or self._last_seconds < GATHER_FROM_SECONDS:
@@ -250,6 +328,22 @@ class Committer:
                         self._start_runner()
 
 
+#: Every committer of this process, to be started anew in a forked child.
+_LIVING: weakref.WeakSet[Committer] = weakref.WeakSet()
+
+
+@functools.cache
+def _watch_forks() -> None:
+    # Once, and not on import. What a child inherits would wait for threads that it does
+    # not have; started anew, its commits reach the engine, which refuses them in words.
+    os.register_at_fork(after_in_child=_start_all)
+
+
+def _start_all() -> None:
+    for committer in _LIVING:
+        committer._start()
+
+
 def _own(failure: PagefileError) -> PagefileError:
     """Each waiter raises its own copy: it grows a traceback of its own."""
     mine = copy.copy(failure)
@@ -265,17 +359,22 @@ def _stopped() -> Unavailable:
     )
 
 
-def _result(outcome: Sealed | PagefileError | None) -> Sealed:
+def _result(outcome: Sealed | Exception | None) -> Sealed:
     assert outcome is not None
-    if isinstance(outcome, PagefileError):
+    if isinstance(outcome, Exception):
         raise outcome
     return outcome
 
 
-def _settle(future: asyncio.Future[Sealed], outcome: Sealed | PagefileError) -> None:
+def _settle(future: asyncio.Future[Sealed], outcome: Sealed | Exception) -> None:
     if future.done():  # Cancelled by its caller; the batch committed all the same.
         return
-    if isinstance(outcome, PagefileError):
+    if isinstance(outcome, StopIteration):
+        # A coroutine cannot raise it, and its future would never be done.
+        stopped = RuntimeError("the commit raised StopIteration")
+        stopped.__cause__ = outcome
+        future.set_exception(stopped)
+    elif isinstance(outcome, Exception):
         future.set_exception(outcome)
     else:
         future.set_result(outcome)

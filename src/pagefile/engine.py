@@ -89,8 +89,8 @@ class Prepared(msgspec.Struct, frozen=True, gc=False):
     writes: Sequence[Write]
     when: Sequence[Requirement]
     limits: Limits
-    #: The key was made for this very attempt, so nobody can have used it.
-    fresh: bool = False
+    #: The position after which the commit of a made key is to be found; -1 for a given key.
+    after: int = -1
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
@@ -233,8 +233,8 @@ class Transaction(Protocol):
 
     head: TenantHead
 
-    def earlier(self, key: str) -> RawCommit | None:
-        """The commit that already used this idempotency key."""
+    def earlier(self, key: str, after: int) -> RawCommit | None:
+        """The commit that already used this idempotency key; see `Prepared.after`."""
 
     def stream(self, kind: StreamKind, name: str) -> Stream | None:
         """The living stream of that name."""

@@ -18,6 +18,20 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
+_MOST_SHOWN = 60
+
+
+def shown(value: object) -> str:
+    """A value as a message shows it: in one short line, whatever it is."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to write out a number of thousands of digits.
+        return f"a very long {type(value).__name__}"
+    except RecursionError:
+        return f"a very deep {type(value).__name__}"
+    line = " ".join(text[:_MOST_SHOWN].split())
+    return line if len(text) <= _MOST_SHOWN else f"{line}…"
+
 
 class PagefileError(Exception):
     """Base of every error that Pagefile raises on purpose."""

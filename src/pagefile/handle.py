@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from types import TracebackType
@@ -9,16 +10,27 @@ from typing import Self
 
 import msgspec
 
+from pagefile.bounds import require_count, require_seconds
 from pagefile.committer import Committer
 from pagefile.engine import Engine, Limits
-from pagefile.errors import Invalid, Unsupported
-from pagefile.naming import require_type
+from pagefile.errors import Forbidden, Invalid, Unavailable, Unsupported, shown
+from pagefile.naming import require_callable, require_type
 from pagefile.preparation import Clock, Entropy, Preparer
 from pagefile.records import Durability, Head, Report, Stats
 from pagefile.settings import Settings
 from pagefile.store import Store
 
 _DAY_SECONDS = 86_400
+#: A thousand years; what is longer does not fit the arithmetic of microseconds for ever.
+_MOST_LIFETIME_SECONDS = 365_000 * _DAY_SECONDS
+#: Which limits may be None, for none at all.
+_LIMITLESS = ("logs", "documents")
+_MOST_NAME = 255
+#: What the system says of a path that can never be opened, whatever else is mended.
+_UNFIT_PATHS = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EINVAL)
+_URLS = "give a path, sqlite:///path or memory:"
+#: What a commit may take once it has the lock, before `close` gives up waiting for it.
+_CLOSE_SECONDS = 30.0
 
 
 def machine_clock() -> int:
@@ -65,7 +77,14 @@ class Pagefile:
         return self.store.stats()
 
     def close(self) -> None:
-        """Let go of files and threads. What was acknowledged is stored already."""
+        """Let go of files and threads. What was acknowledged is stored already.
+
+        Commits under way in other threads and tasks are seen through first; later
+        ones raise `Forbidden`.
+
+        Raises:
+            Unavailable: commits did not end in time; they go on. Close again later.
+        """
         if self._owned is not None:
             self._owned.close()
 
@@ -87,8 +106,13 @@ class Admin:
     def __init__(
         self, url: str | os.PathLike[str] | None = None, *, options: Options | None = None
     ) -> None:
-        self._options = options or Options()
-        self.url = os.fspath(url) if url is not None else Settings.from_environment().url
+        self._options = options if options is not None else Options()
+        require_type("options", self._options, Options)
+        if url is None:
+            url = Settings.from_environment().url
+        elif not isinstance(url, (str, os.PathLike)):
+            raise Invalid("url", f"{shown(url)} names no store", _URLS)
+        self.url = os.fspath(url)
         self.engine = open_engine(self.url, self._options)
         self._committer = Committer(self.engine)
 
@@ -105,8 +129,10 @@ class Admin:
         return self.engine.size_bytes()
 
     def close(self) -> None:
-        self._committer.close()
-        self.engine.close()
+        """See `Pagefile.close`; for all handles that `open` gave out."""
+        with self._committer.closing:
+            self._committer.close(self._options.lock_seconds + _CLOSE_SECONDS)
+            self.engine.close()
 
     def __enter__(self) -> Self:
         return self
@@ -156,10 +182,7 @@ def open(
 
 def open_engine(url: str, options: Options) -> Engine:
     """The engine behind a URL. Drivers are imported only when their engine is asked for."""
-    if not isinstance(url, str) or not url or "\x00" in url:
-        raise Invalid("url", f"{url!r} names no store", "give a path, sqlite:///path or memory:")
-    if url == ":memory:":
-        raise Invalid("url", "':memory:' is SQLite's word", "say 'memory:' for a store in memory")
+    _check_url(url)
     _check(options)
     lifetime_us = options.key_lifetime_seconds * 1_000_000
     if url == "memory:":
@@ -172,35 +195,73 @@ def open_engine(url: str, options: Options) -> Engine:
         return MemoryEngine(clock=options.clock, key_lifetime_us=lifetime_us)
     scheme, mark, rest = url.partition("://")
     if mark and scheme == "sqlite" and not rest.startswith("/"):
-        raise Invalid("url", f"{url!r} has two slashes", "write sqlite:///path with three")
+        raise Invalid("url", f"{shown(url)} has two slashes", "write sqlite:///path with three")
     if mark and scheme != "sqlite":
-        raise Unsupported(f"there is no engine for {scheme}://", "use a path or memory:")
+        raise Unsupported(f"there is no engine for {shown(scheme)}", "use a path or memory:")
     if options.durability == "none":
         raise Unsupported("a file is never less durable than process", "use memory: instead")
+    return _open_file(rest.removeprefix("/") if mark else url, options, lifetime_us)
+
+
+def _open_file(name: str, options: Options, lifetime_us: int) -> Engine:
     from pathlib import Path
 
     from pagefile.engines.sqlite import SqliteEngine
 
-    return SqliteEngine(
-        Path(rest.removeprefix("/") if mark else url).expanduser().absolute(),
-        clock=options.clock,
-        key_lifetime_us=lifetime_us,
-        durability=options.durability or "power",
-        lock_seconds=options.lock_seconds,
-        vfs=options.vfs,
-    )
+    try:
+        return SqliteEngine(
+            Path(name).expanduser().absolute(),
+            clock=options.clock,
+            key_lifetime_us=lifetime_us,
+            durability=options.durability or "power",
+            lock_seconds=options.lock_seconds,
+            vfs=options.vfs,
+        )
+    except PermissionError as error:
+        raise Forbidden(
+            f"{shown(name)} cannot be reached ({error.strerror})", "check the permissions"
+        ) from error
+    except OSError as error:
+        fact = f"{shown(name)} cannot be opened ({error.strerror})"
+        if error.errno in _UNFIT_PATHS:
+            raise Invalid("url", fact, "name another file") from error
+        raise Unavailable(fact, "look at the disk and the process's limits, then retry") from error
+    except RuntimeError as error:
+        raise Invalid("url", f"{shown(name)}: no such user", "write the path in full") from error
+
+
+def _check_url(url: object) -> None:
+    if not isinstance(url, str) or not url or "\x00" in url:
+        raise Invalid("url", f"{shown(url)} names no store", _URLS)
+    if url == ":memory:":
+        raise Invalid("url", "':memory:' is SQLite's word", "say 'memory:' for a store in memory")
+    if not url.isascii():
+        try:
+            url.encode()
+        except UnicodeEncodeError:
+            raise Invalid("url", f"{shown(url)} is no valid Unicode text", "rename it") from None
 
 
 def _check(options: Options) -> None:
     """Refuse what would weaken a promise or bound nothing, whatever its spelling."""
     if options.durability not in (None, "power", "process", "none"):
         raise Invalid(
-            "durability", f"{options.durability!r} is no level", "use 'power', 'process' or 'none'"
+            "durability",
+            f"{shown(options.durability)} is no level",
+            "use 'power', 'process' or 'none'",
         )
-    for field in ("key_lifetime_seconds", "lock_seconds"):
-        if not getattr(options, field) >= 0:
-            raise Invalid(field, f"{getattr(options, field)!r} is negative", "give 0 or more")
+    require_count(options.key_lifetime_seconds, "key_lifetime_seconds", most=_MOST_LIFETIME_SECONDS)
+    require_seconds(options.lock_seconds, "lock_seconds")
+    require_callable("clock", options.clock)
+    require_callable("entropy", options.entropy)
+    if options.vfs is not None and not _is_name(options.vfs):
+        raise Invalid("vfs", f"{shown(options.vfs)} is no name", "name a registered SQLite VFS")
+    require_type("limits", options.limits, Limits)
     for field in options.limits.__struct_fields__:
         limit = getattr(options.limits, field)
-        if limit is not None and not (isinstance(limit, int) and limit >= 0):
-            raise Invalid(f"limits.{field}", f"{limit!r} is no limit", "give 0 or more")
+        if limit is not None or field not in _LIMITLESS:
+            require_count(limit, f"limits.{field}")
+
+
+def _is_name(text: object) -> bool:
+    return isinstance(text, str) and 0 < len(text) <= _MOST_NAME and text.isprintable()

@@ -29,16 +29,20 @@ def stored_key(key: str) -> str:
     return f"={hashlib.sha256(key.encode()).hexdigest()[:40]}"
 
 
-def position_before(key: str) -> int | None:
-    """The position after which a made key's commit is to be found; None for a given key."""
+def position_before(key: str) -> int:
+    """The position after which a made key's commit is to be found; -1 for a given key.
+
+    Raises:
+        Invalid: it looks made, but was not: a repeat of it would not be found.
+    """
     if key[:1] != "~":
-        return None
+        return -1
     match = _MADE.fullmatch(key)
-    return None if match is None else int(match[1], 16)
+    if match is None:
+        raise implausible(key)
+    return int(match[1], 16)
 
 
-def require_plausible(key: str, reached: int) -> None:
-    """Refuse a key that looks made but cannot have been: a repeat of it would not be found."""
-    after = position_before(key)
-    if key[:1] == "~" and (after is None or after > reached):
-        raise Invalid("key", f"{key!r} was not made by this store", "do not begin a key with '~'")
+def implausible(key: str) -> Invalid:
+    """The error for a key that begins like a made one and cannot be."""
+    return Invalid("key", f"{key!r} was not made by this store", "do not begin a key with '~'")

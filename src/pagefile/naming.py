@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pagefile.errors import Invalid
+from pagefile.errors import Invalid, shown
 
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 #: How many texts that passed are remembered; names repeat from commit to commit.
@@ -15,8 +15,20 @@ def require_type(field: str, value: object, wanted: type) -> None:
     """Refuse an argument of another type with our words instead of an AttributeError."""
     if not isinstance(value, wanted):
         raise Invalid(
-            field, f"{value!r:.60} is no {wanted.__name__}", f"give a pagefile.{wanted.__name__}"
+            field, f"{shown(value)} is no {wanted.__name__}", f"give pagefile.{wanted.__name__}(…)"
         )
+
+
+def require_flag(field: str, value: object) -> None:
+    """Refuse what only looks true or false: the text "no" would count as true."""
+    if type(value) is not bool:
+        raise Invalid(field, f"{shown(value)} is no truth value", "give True or False")
+
+
+def require_callable(field: str, value: object) -> None:
+    """Refuse what cannot be called before anything depends on it."""
+    if not callable(value):
+        raise Invalid(field, f"{shown(value)} cannot be called", "give a function")
 
 
 class Naming:

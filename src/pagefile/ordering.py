@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from datetime import UTC, datetime, timedelta
 
-from pagefile.errors import Corrupt, Invalid
+from pagefile.errors import Corrupt, Invalid, shown
 
 KeyPart = str | int | bool | datetime | bytes
 KeyValue = KeyPart | tuple[KeyPart, ...]
@@ -74,14 +74,16 @@ def _part(value: object, field: str) -> bytes:
             return bytes((_BYTES,)) + value.replace(b"\x00", _ESCAPED_NUL) + _END
     raise Invalid(
         field,
-        f"a {type(value).__name__} has no defined order",
+        f"is of type {type(value).__name__}, which has no defined order",
         "use str, int, bool, an aware datetime, bytes, or a tuple of these",
     )
 
 
 def _number(value: int, field: str) -> bytes:
     if not -_OFFSET <= value < _OFFSET:
-        raise Invalid(field, f"{value} does not fit 64 bits", "keep key numbers within 64 bits")
+        raise Invalid(
+            field, f"{shown(value)} does not fit 64 bits", "keep key numbers within 64 bits"
+        )
     return _BIG_ENDIAN.pack(value + _OFFSET)
 
 

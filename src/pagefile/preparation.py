@@ -6,6 +6,7 @@ lock is taken. What depends on stored state is found in `transaction.py`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
@@ -30,6 +31,7 @@ from pagefile.batch import (
     Unchanged,
     VersionIs,
 )
+from pagefile.bounds import require_count
 from pagefile.content import SALT_BYTES, Action, Content, digest_of, mapping_to_bytes, pack
 from pagefile.engine import (
     DOCUMENT,
@@ -41,15 +43,18 @@ from pagefile.engine import (
     Scope,
     Write,
 )
-from pagefile.errors import Invalid, LimitExceeded
-from pagefile.idempotency import made_key, stored_key
-from pagefile.naming import Naming, require_type
+from pagefile.errors import Invalid, LimitExceeded, shown
+from pagefile.idempotency import made_key, position_before, stored_key
+from pagefile.naming import Naming, require_flag, require_type
 from pagefile.ordering import KeyValue
 
 _SALTS_AT_ONCE = 256
 #: How many envelopes are remembered; they repeat from commit to commit.
 _ENVELOPES_KEPT = 16_384
 _APPEND = Action.APPEND
+
+#: One batch may be committed by several threads at once, and must get one key.
+_GIVING_KEYS = threading.Lock()
 
 #: Microseconds since 1970 UTC; the machine's, or a script's.
 Clock = Callable[[], int]
@@ -99,7 +104,7 @@ class Preparer:
             require_type("batch", batch, Batch)
         operations = batch.operations
         if type(operations) is not list and not isinstance(operations, tuple):
-            raise Invalid("operations", f"is a {type(operations).__name__}", "give a list")
+            raise Invalid("operations", f"is of type {type(operations).__name__}", "give a list")
         count = len(operations)
         if not 0 < count <= self._limits.batch_operations:
             raise self._wrong_count(count)
@@ -119,15 +124,19 @@ class Preparer:
         when: Sequence[Requirement] = ()
         if batch.when != ():
             if not isinstance(batch.when, (list, tuple)):
-                raise Invalid("when", f"is a {type(batch.when).__name__}", "give a list")
+                raise Invalid("when", f"is of type {type(batch.when).__name__}", "give a list")
             when = [self._requirement(condition, i) for i, condition in enumerate(batch.when)]
-        fresh = not batch.key
-        if fresh:
-            batch.key = made_key(reached, self._salt())
-        elif type(batch.key) is not str or batch.key not in self.naming.known_good:
-            self.naming.check_text("key", batch.key)
-        key = batch.key if fresh else stored_key(batch.key)
-        return Prepared(key, writes, when, self._limits, fresh)
+        key = batch.key
+        if not key:
+            made = made_key(reached, self._salt())
+            key = _give_key(batch, made)
+            if key is made:
+                return Prepared(key, writes, when, self._limits, reached)
+        elif type(key) is not str or key not in self.naming.known_good:
+            self.naming.check_text("key", key)
+        if key[:1] != "~":
+            return Prepared(stored_key(key), writes, when, self._limits)
+        return Prepared(key, writes, when, self._limits, position_before(key))
 
     def _append_run(self, operations: Sequence[Any], start: int) -> Write:
         """The appends from `start` on that go to the same log, prepared together."""
@@ -136,7 +145,7 @@ class Preparer:
         if type(log) is not str or log not in self.naming.known_good:
             self.naming.check_text("log", log)
         if limit is not None:
-            _whole_number("limit", limit)
+            require_count(limit, "limit")
         contents: list[Content] = []
         digests: list[bytes] = []
         keys: list[Sequence[IndexKey]] = []
@@ -222,7 +231,7 @@ class Preparer:
         if step is None:
             raise Invalid(
                 f"operations[{at}]",
-                f"a {type(operation).__name__} is not an operation",
+                f"is of type {type(operation).__name__}, which is no operation",
                 "use Append, Put, Delete, Fork, Drop or Prune",
             )
         return step(operation, self._salt())
@@ -249,7 +258,7 @@ class Preparer:
         """The one-operation batch that erases what `selector` names."""
         self._check_selector(selector)
         write = Write(Action.ERASE, LOG, "", selector=selector, rehearse=rehearse)
-        return Prepared(made_key(reached, self._salt()), (write,), (), self._limits, True)
+        return Prepared(made_key(reached, self._salt()), (write,), (), self._limits, reached)
 
     def index_key(self, scope: Scope, field: str, value: KeyValue) -> IndexKey:
         """One secondary key as bytes."""
@@ -269,7 +278,13 @@ class Preparer:
             return self._salts.pop()
         except IndexError:
             # A system call for each salt would cost more than the digest it goes into.
-            drawn = self._entropy(_SALTS_AT_ONCE * SALT_BYTES)
+            wanted = _SALTS_AT_ONCE * SALT_BYTES
+            drawn = self._entropy(wanted)
+            if type(drawn) is not bytes or len(drawn) != wanted:
+                given = f"{len(drawn)} bytes" if type(drawn) is bytes else shown(drawn)
+                raise Invalid(
+                    "entropy", f"gave {given}", f"give {wanted} bytes, as asked"
+                ) from None
             blocks = range(0, len(drawn), SALT_BYTES)
             self._salts.extend(drawn[at : at + SALT_BYTES] for at in blocks)
             return self._salts.pop()
@@ -322,7 +337,7 @@ class Preparer:
         self.naming.check_text("log", op.log)
         self.naming.check_text("base", op.base)
         if op.at is not None:
-            _whole_number("fork.at", op.at)
+            require_count(op.at, "fork.at")
         return Write(Action.FORK, LOG, op.log, base=op.base, number=op.at, salt=salt)
 
     def _drop(self, op: Drop, salt: bytes) -> Write:
@@ -333,7 +348,7 @@ class Preparer:
         if (op.log is None) == (op.document is None):
             raise Invalid("prune", "names no stream, or two", "give either log or document")
         if op.before is not None:
-            _whole_number("prune.before", op.before)
+            require_count(op.before, "prune.before")
         kind, name = (LOG, op.log) if op.log is not None else (DOCUMENT, op.document)
         self.naming.check_text(kind, name)
         assert name is not None
@@ -394,18 +409,20 @@ class Preparer:
             case LengthBelow(log, limit):
                 return self._numbered("below", "log", log, limit)
             case CountBelow(field, value, limit, user, everyone):
+                require_flag("when.everyone", everyone)
                 return self._keyed("count", field, value, limit, user if not everyone else ...)
             case Unchanged(field, value, since, user, everyone):
+                require_flag("when.everyone", everyone)
                 return self._keyed("unchanged", field, value, since, user if not everyone else ...)
         raise Invalid(
             f"when[{at}]",
-            f"a {type(condition).__name__} is not a condition",
+            f"is of type {type(condition).__name__}, which is no condition",
             "use VersionIs, Absent, LengthIs, LengthBelow, CountBelow or Unchanged",
         )
 
     def _numbered(self, what: Any, field: str, name: object, number: object) -> Requirement:
         self.naming.check_text(field, name)
-        return Requirement(what, str(name), _whole_number(f"when.{what}", number))
+        return Requirement(what, str(name), require_count(number, f"when.{what}"))
 
     def _keyed(
         self, what: Any, field: str, value: KeyValue, number: object, user: Any
@@ -414,10 +431,11 @@ class Preparer:
         if not everyone:
             self.naming.check_user(user)
         key = self.index_key("tenant" if everyone else "user", field, value)
-        wanted = _whole_number(f"when.{what}", number)
+        wanted = require_count(number, f"when.{what}")
         return Requirement(what, "", wanted, key, None if everyone else user)
 
     def _check_selector(self, selector: Selector) -> None:
+        require_flag("selector.anonymous", selector.anonymous)
         named = (selector.log, selector.document)
         if selector.user is None and not selector.anonymous and named == (None, None):
             raise Invalid(
@@ -437,10 +455,14 @@ class Preparer:
                 self.naming.check_text(field, text)
         for field in ("first", "last", "before_us"):
             if (number := getattr(selector, field)) is not None:
-                _whole_number(f"selector.{field}", number)
+                require_count(number, f"selector.{field}")
 
 
-def _whole_number(field: str, number: object) -> int:
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**63:
-        raise Invalid(field, f"{number!r} is not a count", "give a whole number from 0 up")
-    return number
+def _give_key(batch: Batch, made: str) -> str:
+    """The batch's own key from now on, also for other threads that commit it."""
+    # Bounded: a child forked at the wrong moment finds it taken for ever.
+    held = _GIVING_KEYS.acquire(timeout=1.0)
+    batch.key = batch.key or made
+    if held:
+        _GIVING_KEYS.release()
+    return batch.key

@@ -10,6 +10,7 @@ import msgspec
 
 from pagefile.engine import LOG, Engine, Hit, KeyRange
 from pagefile.errors import Invalid
+from pagefile.naming import require_flag
 from pagefile.ordering import AFTER_EVERYTHING, KeyValue
 from pagefile.preparation import Preparer
 
@@ -46,6 +47,8 @@ class Finder:
 
     def spans(self, query: Query, at: int | None) -> Iterator[KeyRange]:
         """One range, or for a fork one for each log it shares entries of."""
+        for flag in ("prefix", "everyone", "reverse"):
+            require_flag(f"query.{flag}", getattr(query, flag))
         low, high = self._bounds(query)
         after = _cursor_place(query.cursor) if query.cursor is not None else None
         if query.log is None:
@@ -104,5 +107,5 @@ def _cursor_place(cursor: str) -> tuple[bytes, int, int]:
     try:
         raw = base64.urlsafe_b64decode(cursor.encode())
         return msgspec.msgpack.decode(raw, type=tuple[bytes, int, int])
-    except (binascii.Error, msgspec.DecodeError, ValueError):
+    except (AttributeError, binascii.Error, msgspec.DecodeError, ValueError):
         raise Invalid("cursor", "was not made by find", "pass a page's cursor unchanged") from None

@@ -13,7 +13,14 @@ from typing import Any
 
 from pagefile.audit import verify
 from pagefile.batch import Batch, Put, Selector, VersionIs
-from pagefile.bounds import MOST_PER_READ, bounded, require_position, require_seconds
+from pagefile.bounds import (
+    MOST_PER_READ,
+    bounded,
+    require_count,
+    require_index,
+    require_position,
+    require_seconds,
+)
 from pagefile.committer import Committer
 from pagefile.content import Action, unpack
 from pagefile.engine import (
@@ -26,9 +33,9 @@ from pagefile.engine import (
     Sealed,
     Stream,
 )
-from pagefile.errors import Conflict, Invalid, NotFound, Unavailable
+from pagefile.errors import Conflict, Invalid, NotFound, Unavailable, shown
 from pagefile.history import actions_of, length_at
-from pagefile.naming import require_type
+from pagefile.naming import require_callable, require_flag, require_type
 from pagefile.preparation import Preparer
 from pagefile.query import Finder, Query, cursor_text, place_of
 from pagefile.records import (
@@ -120,7 +127,10 @@ class Store:
 
     async def commit_async(self, batch: Batch) -> Commit:
         """`commit` for a running event loop, which it never blocks."""
-        # Zero is always true, only slower to look after; a read would block the loop.
+        if not self._reached:
+            import asyncio
+
+            await asyncio.to_thread(self._look_up_position)
         prepared = self._preparer.prepare(batch, self._reached)
         try:
             sealed = await self._committer.submit(self._tenant, prepared)
@@ -142,7 +152,10 @@ class Store:
         next. It may run several times, so it must not do anything else. User,
         kind and keys stay as they were.
         """
-        for attempt in range(attempts):
+        self._naming.check_text("document", document)
+        require_callable("change", change)
+        require_count(attempts, "attempts", least=1)
+        while True:
             # The version first: what is read after it is this version or none at all.
             version = self._version(document)
             current = self.get(document, version=version) if version else None
@@ -151,9 +164,9 @@ class Store:
             try:
                 return self.commit(batch)
             except Conflict:
-                if attempt == attempts - 1:
+                attempts -= 1
+                if not attempts:
                     raise
-        raise Invalid("attempts", f"{attempts} is no attempt", "give at least 1")
 
     # Reading
 
@@ -185,6 +198,8 @@ class Store:
         out; erased ones show as such. An unknown log has no entries.
         """
         self._naming.check_text("log", log)
+        require_index(start, "start")
+        require_index(stop, "stop")
         limit = bounded(limit)
         stream = self._engine.stream(self._tenant, LOG, log, require_position(at))
         if stream is None:
@@ -208,7 +223,9 @@ class Store:
         """The document now, at a version, or at a position; None when it is not there."""
         self._naming.check_text("document", document)
         if version is not None and (type(version) is not int or not 0 <= version < 2**32):
-            raise Invalid("version", f"{version!r} is no version", "give a whole number from 1 up")
+            raise Invalid(
+                "version", f"{shown(version)} is no version", "give a whole number from 1 up"
+            )
         at = require_position(at)
         while True:
             stream = self._engine.stream(self._tenant, DOCUMENT, document, at)
@@ -229,12 +246,12 @@ class Store:
     def history(self, document: str, *, after: int = 0, limit: int = 100) -> list[Document]:
         """Versions after `after`, oldest first; pruned ones are left out."""
         self._naming.check_text("document", document)
+        require_count(after, "after")
+        limit = bounded(limit)
         stream = self._engine.stream(self._tenant, DOCUMENT, document)
         if stream is None:
             return []
-        rows = self._engine.rows(
-            self._tenant, stream, max(after, 0) + 1, stream.length, bounded(limit)
-        )
+        rows = self._engine.rows(self._tenant, stream, after + 1, stream.length, limit)
         return [_document(document, row) for row in rows]
 
     def find(self, query: Query, *, limit: int = 100, at: int | None = None) -> Page:
@@ -257,13 +274,14 @@ class Store:
     ) -> list[str]:
         """Names of living logs or documents, in order."""
         if kind not in (LOG, DOCUMENT):
-            raise Invalid("kind", f"{kind!r} is no kind of stream", "use 'log' or 'document'")
+            raise Invalid("kind", f"{shown(kind)} is no kind of stream", "use 'log' or 'document'")
         self._naming.check_text("prefix", prefix, may_be_empty=True)
         self._naming.check_text("after", after, may_be_empty=True)
         return self._engine.names(self._tenant, kind, prefix, after, bounded(limit))
 
     def changes(self, since: int = 0, *, limit: int = 1_000) -> list[Change]:
         """What happened after position `since`, commit by commit, erasures included."""
+        require_count(since, "since")
         require_position(since, "since")
         names: dict[int, Stream | None] = {}
         found = []
@@ -279,6 +297,7 @@ class Store:
 
     def wait(self, position: int, timeout: float) -> bool:
         """Block until the tenant reaches `position`, or the seconds are over."""
+        require_count(position, "position")
         require_seconds(timeout)
         return self._engine.wait(self._tenant, position, timeout)
 
@@ -300,13 +319,15 @@ class Store:
         if they outlast it, the receipt says `logical` and what remains to do.
         """
         require_type("selector", selector, Selector)
+        require_flag("dry_run", dry_run)
+        require_flag("scrub", scrub)
         require_seconds(timeout)
         prepared = self._preparer.prepare_erasure(selector, self._reached, rehearse=dry_run)
         try:
             sealed = self._committer.commit(self._tenant, prepared)
         except Rehearsed as rehearsed:
             return receipt_of(None, rehearsed.wiped, (_DRY_RUN,) if dry_run else ())
-        remaining = self._engine.scrub(timeout) if scrub else (_SCRUB_LATER,)
+        remaining = self._committer.scrub(timeout) if scrub else (_SCRUB_LATER,)
         return receipt_of(sealed.commit.position, sealed.erased, remaining)
 
     def verify(
@@ -319,6 +340,11 @@ class Store:
         """
         if head is not None:
             require_type("head", head, Head)
+            require_count(head.position, "head.position")
+            if type(head.digest) is not bytes:
+                raise Invalid("head.digest", shown(head.digest), "give a head's digest unchanged")
+        if progress is not None:
+            require_callable("progress", progress)
         return verify(self._engine, self._tenant, head, progress)
 
     def check(self) -> Report:

@@ -30,7 +30,7 @@ from pagefile.engine import (
     Write,
 )
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, PagefileError
-from pagefile.idempotency import require_plausible
+from pagefile.idempotency import implausible
 from pagefile.records import StreamKind
 from pagefile.repeats import repeat_of
 from pagefile.selection import (
@@ -69,9 +69,11 @@ def apply(tx: Transaction, batch: Prepared, now_us: int) -> Sealed:
     Raises:
         Conflict, LimitExceeded, NotFound, Invalid: nothing was stored.
     """
-    if not batch.fresh:
-        require_plausible(batch.key, tx.head.position)
-        if (earlier := tx.earlier(batch.key)) is not None:
+    # A key made at the very end of the log cannot have been used yet.
+    if batch.after != tx.head.position:
+        if batch.after > tx.head.position:
+            raise implausible(batch.key)
+        if (earlier := tx.earlier(batch.key, batch.after)) is not None:
             return repeat_of(earlier)
     for requirement in batch.when:
         require(tx, requirement)

@@ -46,7 +46,7 @@ def _problem(value: Any, hint: Any) -> str | None:
         return str(error)
     if back == value:
         return None
-    return f"a {type(value).__name__} would be read back as a different {type(back).__name__}"
+    return f"this {type(value).__name__} would be read back as a different {type(back).__name__}"
 
 
 def _children(value: Any, hint: Any, at: Location) -> Iterator[tuple[Any, Any, Location]]:

@@ -18,6 +18,7 @@ from pagefile.codec.record import Record
 from pagefile.codec.registry import registered_name, shape_for
 from pagefile.codec.shapes import Shape
 from pagefile.codec.wire import MAX_DEPTH, decode_json, encode_json
+from pagefile.errors import shown
 
 Writer: TypeAlias = Callable[[Any, Location, int], Any]
 
@@ -96,7 +97,7 @@ def _tagged_dict(value: dict[Any, Any], at: Location, depth: int) -> dict[str, A
     for key, item in value.items():
         if type(key) is not str:
             rule = "use str keys, for example str(key)"
-            raise invalid(at, f"the key {key!r} is a {type(key).__name__}", rule)
+            raise invalid(at, f"the key {shown(key)} is of type {type(key).__name__}", rule)
         _checked_text(key, (at, key), depth)
         node[tags.escaped(key)] = _tagged(item, (at, key), depth + 1)
     return node
@@ -200,7 +201,7 @@ def _refuse(value: Any, at: Location) -> NoReturn:
             if base in _NOT_CONVERTIBLE:
                 rule = f"convert it to a plain {base.__name__}"
             raise invalid(at, f"{name} is a subclass of {base.__name__}", rule)
-    raise invalid(at, f"a {name} cannot be stored", f"use {_SUPPORTED}")
+    raise invalid(at, f"a value of type {name} cannot be stored", f"use {_SUPPORTED}")
 
 
 _NOT_CONVERTIBLE: Final = frozenset({datetime, date, UUID})

@@ -10,7 +10,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from typing import ClassVar
 
 from sortedcontainers import SortedDict
@@ -30,7 +29,6 @@ from pagefile.engine import (
 )
 from pagefile.engines.memory_index import KeyIndex
 from pagefile.errors import Forbidden, PagefileError
-from pagefile.idempotency import position_before
 from pagefile.records import Durability, Problem, StreamKind
 from pagefile.transaction import apply
 
@@ -60,10 +58,11 @@ class _Tenant:
 
     # The transaction: called with the engine's lock held.
 
-    def earlier(self, key: str) -> RawCommit | None:
-        after = position_before(key)
-        if after is not None:
-            return next((c for c in islice(self.log, after, None) if c.key == key), None)
+    def earlier(self, key: str, after: int) -> RawCommit | None:
+        if after >= 0:
+            # By number: iterating would walk over everything before.
+            places = range(after, len(self.log))
+            return next((self.log[at] for at in places if self.log[at].key == key), None)
         position = self.used.get(key)
         return None if position is None else self.log[position - 1]
 
@@ -320,8 +319,10 @@ class MemoryEngine:
             )
 
     def close(self) -> None:
-        self._closed = True
-        self._tenants.clear()
+        with self._changed:
+            self._closed = True
+            self._tenants.clear()
+            self._changed.notify_all()
 
 
 def _examine(tenant: _Tenant) -> Iterator[Problem]:

@@ -45,8 +45,7 @@ from pagefile.errors import PagefileError, Unavailable
 from pagefile.records import Durability, Problem, StreamKind
 from pagefile.transaction import apply
 
-#: Sorts behind every continuation of a prefix; as long as no name is.
-_BEHIND_ALL = "\U0010ffff" * 1024
+_LAST_CHARACTER = "\U0010ffff"
 _MOST_CACHED_TENANTS = 1_000
 _MOST_CACHED_USERS = 100_000
 
@@ -246,7 +245,7 @@ class SqliteEngine:
         self, tenant: str, kind: StreamKind, prefix: str, after: str, limit: int
     ) -> list[str]:
         number = self._tenant_number(tenant)
-        bounds = (number, kind, prefix, after, prefix + _BEHIND_ALL, limit)
+        bounds = (number, kind, prefix, after, _after_prefix(prefix), limit)
         return [name for (name,) in self._file.read(self._sql["names"], bounds)]
 
     def commits(self, tenant: str, since: int, limit: int) -> list[RawCommit]:
@@ -285,3 +284,12 @@ class SqliteEngine:
     def close(self) -> None:
         self._watch.close()
         self._file.close()
+
+
+def _after_prefix(prefix: str) -> str | bytes:
+    """What sorts just behind everything that begins with the prefix."""
+    stem = prefix.rstrip(_LAST_CHARACTER)
+    if not stem:
+        return b""  # In SQLite every blob sorts behind every text: no bound at all.
+    code = ord(stem[-1]) + 1
+    return stem[:-1] + chr(0xE000 if code == 0xD800 else code)

@@ -184,6 +184,8 @@ class SqliteFile:
             finally:
                 if len(self._readers) < _IDLE_READERS and not self._closed:
                     self._readers.append(connection)
+                    if self._closed:
+                        self._close_readers()
                 else:
                     connection.close()
         except apsw.Error as error:
@@ -237,13 +239,20 @@ class SqliteFile:
         if os.getpid() != self._pid:
             return  # The parent's connections; closing them here could harm its file.
         try:
-            for connection in (*self._readers, self.writer):
-                connection.close()
+            self._close_readers()
+            self.writer.close()
         except apsw.Error as error:
             raise translate(error, str(self.path)) from error
         finally:
-            self._readers.clear()
             self._gate.close()
+
+    def _close_readers(self) -> None:
+        """Each is taken out first, so that nobody reads with one that is being closed."""
+        while self._readers:
+            try:
+                self._readers.pop().close()
+            except IndexError:
+                return  # Somebody else took the last one, and closes it when done.
 
 
 def _open_gate(path: Path) -> Gate:

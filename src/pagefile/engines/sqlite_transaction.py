@@ -34,12 +34,13 @@ from pagefile.engines.sqlite_rows import (
     stream_from,
 )
 from pagefile.engines.sqlite_users import Users
-from pagefile.idempotency import position_before
 from pagefile.records import StreamKind
 
 _MOST_CACHED = 100_000
 #: How often, in commits, expired idempotency keys are swept out.
 _SWEEP_EVERY = 256
+#: How many made keys are remembered, so that looking for one needs no query.
+_RECENT_KEYS = 4_096
 
 
 class SqliteTransaction:
@@ -69,6 +70,9 @@ class SqliteTransaction:
         self._keys: list[tuple[Any, ...]] = []
         self._used: list[tuple[Any, ...]] = []
         self.head = self._load_head()
+        #: Where the made keys of all commits after a position are.
+        self._recent: dict[str, int] = {}
+        self._recent_from = self.head.position
         self._saved = self._counters()
 
     def _all(self, query: str, *bindings: Any) -> list[Any]:
@@ -105,13 +109,19 @@ class SqliteTransaction:
 
     # What a commit asks
 
-    def earlier(self, key: str) -> RawCommit | None:
-        self._write_out()
+    def earlier(self, key: str, after: int) -> RawCommit | None:
         low, high = commit_ids(self._number)
-        after = position_before(key)
-        if after is not None:
+        if after >= self._recent_from:
+            if key not in self._recent:
+                return None
+            place = low + self._recent[key]
+            self._write_out()
+            found = self._all("commits", place, place, 1)
+        elif after >= 0:
+            self._write_out()
             found = self._all("commit_with_key", low + after, high, key)
         else:
+            self._write_out()
             used = self._all("used_key", self._number, key)
             place = low + (used[0][0] if used else 0)
             found = self._all("commits", place, place, 1)
@@ -325,6 +335,11 @@ class SqliteTransaction:
         self._open_versions.clear()
         if commit.key[:1] != "~":
             self._used.append((self._number, commit.key, commit.position))
+        else:
+            self._recent[commit.key] = commit.position
+            if len(self._recent) > _RECENT_KEYS:
+                self._recent.clear()
+                self._recent_from = commit.position
         if not commit.position % _SWEEP_EVERY:
             self._sweep_keys(commit.time_us)
 

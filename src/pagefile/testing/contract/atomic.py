@@ -59,6 +59,16 @@ class AtomicContract(ContractFixtures):
         with pytest.raises(LimitExceeded):
             store.commit(Batch([Append("a", 1, notes={"x": "y" * 70_000})]))
 
+    @promise("S6")
+    def test_names_with_a_prefix_are_all_found(self, store: Store) -> None:
+        last = "\U0010ffff"
+        names = ["p", "p" + last, "pq", "q", last, last + "z", "p\ud7ff", "p\ue000"]
+        store.commit(Batch([Append(name, 1) for name in names]))
+
+        for prefix in ("", "p", "p" + last, last, "p\ud7ff", "r"):
+            expected = sorted(name for name in names if name.startswith(prefix))
+            assert store.names("log", prefix=prefix) == expected
+
     @promise("S1")
     def test_a_reader_never_sees_half_of_a_batch(self, backend: Backend) -> None:
         """One thread appends pairs while this one reads; an odd count would be half a pair."""
