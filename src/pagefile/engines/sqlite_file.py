@@ -182,12 +182,7 @@ class SqliteFile:
             try:
                 yield connection
             finally:
-                if len(self._readers) < _IDLE_READERS and not self._closed:
-                    self._readers.append(connection)
-                    if self._closed:
-                        self._close_readers()
-                else:
-                    connection.close()
+                self._take_back(connection)
         except apsw.Error as error:
             raise translate(error, str(self.path)) from error
         except UnicodeDecodeError as error:
@@ -245,6 +240,15 @@ class SqliteFile:
             raise translate(error, str(self.path)) from error
         finally:
             self._gate.close()
+
+    def _take_back(self, connection: apsw.Connection) -> None:
+        if len(self._readers) >= _IDLE_READERS:
+            connection.close()
+            return
+        self._readers.append(connection)
+        # After, not before: `close` may come between a look and the append.
+        if self._closed:
+            self._close_readers()
 
     def _close_readers(self) -> None:
         """Each is taken out first, so that nobody reads with one that is being closed."""
