@@ -1,0 +1,1 @@
+"""What an agent saw: threads of immutable slots, forkable, shared between processes."""
