@@ -104,7 +104,7 @@ class Store:
         self._tenant = tenant
         self._finder = Finder(engine, preparer, tenant)
         #: A position this tenant is known to have reached; made keys carry it.
-        self._reached = 0
+        self._reached = engine.head(tenant).position
 
     # Writing
 
@@ -117,7 +117,7 @@ class Store:
             NotFound: it deletes, forks, drops or prunes what is not there.
             Unavailable: see its `outcome`; committing the same batch again is safe.
         """
-        prepared = self._preparer.prepare(batch, self._reached or self._look_up_position())
+        prepared = self._preparer.prepare(batch, self._reached)
         try:
             sealed = self._committer.commit(self._tenant, prepared)
         except Unavailable as failure:
@@ -127,10 +127,6 @@ class Store:
 
     async def commit_async(self, batch: Batch) -> Commit:
         """`commit` for a running event loop, which it never blocks."""
-        if not self._reached:
-            import asyncio
-
-            await asyncio.to_thread(self._look_up_position)
         prepared = self._preparer.prepare(batch, self._reached)
         try:
             sealed = await self._committer.submit(self._tenant, prepared)
@@ -380,10 +376,6 @@ class Store:
             raw.digest,
             sealed.repeated,
         )
-
-    def _look_up_position(self) -> int:
-        self._reached = self._engine.head(self._tenant).position
-        return self._reached
 
     def _version(self, document: str) -> int:
         stream = self._engine.stream(self._tenant, DOCUMENT, document)
