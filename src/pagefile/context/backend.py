@@ -1,0 +1,50 @@
+"""What a part of the context is built on: a store, a handle, or where to find one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Protocol
+
+from pagefile.errors import Invalid, shown
+from pagefile.store import Store
+
+
+class HasStore(Protocol):
+    """A handle, as `pagefile.open` returns it."""
+
+    @property
+    def store(self) -> Store: ...
+
+
+Backend = Store | HasStore | str | os.PathLike[str]
+
+
+def _nothing() -> None:
+    """Whoever opened a store closes it."""
+
+
+def store_behind(backend: Backend | None) -> tuple[Store, Callable[[], None]]:
+    """The store, and what closes it if it was opened here; None opens a private `memory:`."""
+    if isinstance(backend, Store):
+        return backend, _nothing
+    if backend is None or isinstance(backend, (str, os.PathLike)):
+        # The front door of the package knows the engines; it is not loaded before
+        # somebody names a place instead of handing over a store.
+        import pagefile
+
+        handle = pagefile.open("memory:" if backend is None else backend)
+        return handle.store, handle.close
+    store = getattr(backend, "store", None)
+    if not isinstance(store, Store):
+        raise Invalid(
+            "backend", f"{shown(backend)} is no store", "give a Store, a handle, a URL or None"
+        )
+    return store, _nothing
+
+
+def is_same(one: Backend | None, other: Backend | None) -> bool:
+    """True when both name the same place, without opening either."""
+    if isinstance(one, (str, os.PathLike)) and isinstance(other, (str, os.PathLike)):
+        return os.fspath(one) == os.fspath(other)
+    return getattr(one, "store", one) is getattr(other, "store", other)
