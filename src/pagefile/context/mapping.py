@@ -29,7 +29,7 @@ from pagefile.batch import (
 )
 from pagefile.context.names import PATHS, log_of
 from pagefile.context.path import SYSTEM, Path
-from pagefile.errors import Corrupt
+from pagefile.errors import Corrupt, NotFound, shown
 from pagefile.store import Store
 
 Shape = TypeVar("Shape", bound=msgspec.Struct)
@@ -63,6 +63,27 @@ class Mark(msgspec.Struct, frozen=True):
     document: str
     pointer: Pointer | None
     unchanged: Condition
+
+
+class Meant:
+    """The activation that a call is about, whatever else its id stands for by the next attempt."""
+
+    def __init__(self) -> None:
+        self._path: Path | None = None
+
+    def another(self, path: Path) -> bool:
+        """True when this is not the one that was met first."""
+        if self._path is None:
+            self._path = path
+        return self._path != path
+
+
+def unknown(thread_id: str) -> NotFound:
+    """The refusal of a thread that is not registered."""
+    return NotFound(
+        f"thread {shown(thread_id)} is not registered",
+        "register_thread it first; it may have been released",
+    )
 
 
 def chain_document(names: Sequence[str]) -> str:

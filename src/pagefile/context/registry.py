@@ -12,7 +12,7 @@ from pagefile.batch import Absent, Batch, Condition, Operation
 from pagefile.context import mapping
 from pagefile.context.backend import Backend, store_behind
 from pagefile.context.claim import Claim, claim, claim_root, root_kind
-from pagefile.context.mapping import Activation
+from pagefile.context.mapping import Activation, Meant
 from pagefile.context.names import PATHS, THREADS
 from pagefile.context.path import (
     MOST_NAME_BYTES,
@@ -143,7 +143,7 @@ class ThreadRegistry:
         """
         path = self.path(thread_id)
         if path is None:
-            raise _unknown(thread_id)
+            raise mapping.unknown(thread_id)
         if not path.root:
             raise NotFound(
                 f"thread {shown(thread_id)} stands on no root",
@@ -253,10 +253,12 @@ class ThreadRegistry:
         self._ids.check_text("current_uuid", current_uuid)
         self._names.check_text("next_hop", next_hop)
 
+        meant = Meant()
+
         def attempt() -> str:
             caller = mapping.activation(self._store, current_uuid)
-            if caller.path is None:
-                raise _unknown(current_uuid)
+            if caller.path is None or meant.another(caller.path):
+                raise mapping.unknown(current_uuid)
             made = self._made()
             conversation = caller.path.conversation or self._made()
             path = caller.path.called(next_hop, caller=current_uuid, conversation=conversation)
@@ -283,9 +285,11 @@ class ThreadRegistry:
         """
         self._ids.check_text("thread_id", thread_id)
 
+        meant = Meant()
+
         def attempt() -> tuple[str | None, str | None]:
             seen = mapping.activation(self._store, thread_id)
-            if seen.path is None or seen.path.is_root:
+            if seen.path is None or seen.path.is_root or meant.another(seen.path):
                 return None, None
             operations, when = mapping.release(self._store, seen, with_log=self._ends_logs)
             answered: tuple[str | None, str | None] = None, None
@@ -314,9 +318,11 @@ class ThreadRegistry:
         """
         self._ids.check_text("thread_id", thread_id)
 
+        meant = Meant()
+
         def attempt() -> None:
             seen = mapping.activation(self._store, thread_id)
-            if seen.path is None:
+            if seen.path is None or meant.another(seen.path):
                 return
             if seen.path.is_root:
                 raise Invalid(
@@ -390,10 +396,3 @@ class ThreadRegistry:
         self._names.check_text("target", target)
         if user_id is not None:
             self._names.check_text("user_id", user_id)
-
-
-def _unknown(thread_id: str) -> NotFound:
-    return NotFound(
-        f"thread {shown(thread_id)} is not registered",
-        "register_thread it first; it may have been released",
-    )

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pagefile.batch import Append, Batch, Selector
+from pagefile.context.mapping import chain_document
 from pagefile.context.names import log_of
 from pagefile.context.registry import ThreadRegistry
 from pagefile.errors import Conflict, Invalid, NotFound
@@ -91,6 +92,63 @@ class LifetimeContract(RegistryFixtures):
 
         assert registry.get_or_create("console.agent") == owners[0] != stale
         assert registry.debug_dump() == {owners[0]: "console.agent"}
+
+    def test_threads_B15_an_id_that_is_used_again_meanwhile_keeps_its_new_conversation(
+        self, store: Store
+    ) -> None:
+        registry = rooted(store)
+
+        def used_again() -> ThreadRegistry:
+            """A registry whose next change finds that `t` was answered and registered anew."""
+            registry.register_thread("t", "user", "agent")
+            return ThreadRegistry(Interrupted(store, take_over))
+
+        def take_over() -> None:
+            registry.prune_for_response("t")
+            registry.register_thread("t", "user", "agent")
+
+        assert used_again().prune_for_response("t") == (None, None)
+        used_again().cleanup("t")
+        with pytest.raises(NotFound):
+            used_again().extend_chain("t", "worker")
+        assert registry.prune_for_response("t") == ("user", None)
+
+    def test_threads_B15_a_pointer_is_let_go_only_by_its_own_thread(self, store: Store) -> None:
+        registry = ThreadRegistry(store)
+        stale = registry.get_or_create("console.agent")
+        store.erase(Selector(document=chain_document(("console", "agent"))))
+        owner = registry.get_or_create("console.agent")
+        registry.cleanup(stale)
+
+        assert registry.get_or_create("console.agent") == owner != stale
+
+    def test_an_answer_finds_out_that_its_caller_is_released_meanwhile(self, store: Store) -> None:
+        registry = rooted(store)
+        callee = registry.extend_chain(registry.register_thread("t", "user", "agent"), "worker")
+        late = ThreadRegistry(Interrupted(store, lambda: registry.cleanup("t")))
+
+        assert late.prune_for_response(callee) == (None, None)
+
+    def test_a_root_that_comes_meanwhile_is_seen(self, store: Store) -> None:
+        registry = ThreadRegistry(store)
+
+        def late() -> ThreadRegistry:
+            registry.clear()
+            return ThreadRegistry(Interrupted(store, lambda: registry.initialize_root("org")))
+
+        late().register_thread("t", "user", "agent")
+        assert registry.lookup("t") == "system.org.user.agent"
+        given = late().get_or_create("system.org.user")
+        assert registry.get_table_for_thread(given) is None
+        with pytest.raises(Invalid, match=r"system\.org already"):
+            late().initialize_root("other")
+
+    def test_a_root_takes_over_a_path_that_is_made_meanwhile(self, store: Store) -> None:
+        registry = ThreadRegistry(store)
+        early: list[str] = []
+        make = Interrupted(store, lambda: early.append(registry.get_or_create("system.org")))
+
+        assert ThreadRegistry(make).initialize_root("org") == early[0] == registry.root_uuid
 
     def test_a_user_that_is_erased_is_forgotten_here_too(
         self, registry: ThreadRegistry, store: Store
