@@ -75,6 +75,7 @@ class AsyncPagefile(_DerivedPagefile):
         super().__init__(sync)
         self.tenant = sync.tenant
         self.store = AsyncStore(sync.store)
+        self.feed = sync.feed
 
     async def __aenter__(self) -> Self:
         return self
