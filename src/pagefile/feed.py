@@ -44,8 +44,7 @@ class Feed:
     """
 
     def __init__(self, store: Store) -> None:
-        #: Weak, because the store's feed is kept as long as the store; followers keep both.
-        self._store = weakref.ref(store)
+        self._store = store
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._followers: dict[str, set[_Link]] = {}
@@ -79,15 +78,12 @@ class Feed:
         return AsyncFollower(self, self._cursor(log, after, timeout), timeout)
 
     def _cursor(self, log: str, after: int | None, timeout: float | None) -> Cursor:
-        store = self._store()
-        if store is None:
-            raise Forbidden("the store of this feed is gone", "keep its handle while you follow")
-        store._naming.check_text("log", log)
+        self._store._naming.check_text("log", log)
         if after is not None:
             require_count(after, "after", least=-1, most=_MOST_INDEX)
         if timeout is not None:
             require_seconds(timeout)
-        return Cursor(store, log, after)
+        return Cursor(self._store, log, after, self._pid)
 
     def close(self) -> None:
         """End every follower, for good. Part of closing the handle."""
@@ -103,11 +99,15 @@ class Feed:
         with self._lock:
             if self.closed:
                 raise Forbidden("the store is closed on this handle", "call pagefile.open again")
+            if self._thread is None:
+                # Before the follower is noted: if no thread can be had, nobody waits for it.
+                thread = threading.Thread(
+                    target=_run, args=(weakref.ref(self),), name="pagefile-feed", daemon=True
+                )
+                thread.start()
+                self._thread = thread
             link = _link(follower, self._lost.append)
             self._followers.setdefault(follower.log, set()).add(link)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="pagefile-feed", daemon=True)
-                self._thread.start()
 
     def remove(self, follower: Follower | AsyncFollower) -> None:
         """Tell it no more; nothing happens if it was not told anyway."""
@@ -122,35 +122,7 @@ class Feed:
             if not links:
                 del self._followers[link.log]
 
-    # The thread
-
-    def _run(self) -> None:
-        failure: PagefileError | None = Unavailable(
-            "following stopped on an unexpected error", "follow again after the last index"
-        )
-        try:
-            self._tell_of_commits()
-            failure = None
-        except PagefileError as error:
-            failure = error
-        finally:
-            if failure is not None:
-                # Whatever ended the thread: nobody may wait for it.
-                self._end_all(failure)
-
-    def _tell_of_commits(self) -> None:
-        position = -1
-        while (store := self._followed_store()) is not None:
-            if position < 0:
-                position = store.head().position
-                # They may have looked before this: what came in between was not watched.
-                self._tell(None)
-            if store.wait(position + 1, _WAIT_SECONDS):
-                changes = store.changes(position, limit=_MOST_CHANGES)
-                self._tell(_logs_of(changes))
-                position = changes[-1].position
-            # Not kept while nobody needs it: its handle may be dropped without closing.
-            del store
+    # For the thread
 
     def _followed_store(self) -> Store | None:
         """None when the thread is to end, because nobody follows any more."""
@@ -159,10 +131,10 @@ class Feed:
                 lost = self._lost.popleft()
                 assert isinstance(lost, _Link)
                 self._forget(lost)
-            store = self._store() if self._followers and not self.closed else None
-            if store is None:
-                self._thread = None
-            return store
+            if self._followers and not self.closed:
+                return self._store
+            self._thread = None
+            return None
 
     def _tell(self, logs: set[str] | None) -> None:
         """Wake the followers of these logs; None is all."""
@@ -187,6 +159,39 @@ class Feed:
                 follower.end(None if failure is None or self.closed else copy.copy(failure))
 
 
+def _run(link: weakref.ref[Feed]) -> None:
+    """The thread of a feed, which it does not keep: a handle may be dropped without closing."""
+    failure: PagefileError | None = Unavailable(
+        "following stopped on an unexpected error", "follow again after the last index"
+    )
+    try:
+        _tell_of_commits(link)
+        failure = None
+    except PagefileError as error:
+        failure = error
+    finally:
+        feed = link()
+        if failure is not None and feed is not None:
+            # Whatever ended the thread: nobody may wait for it.
+            feed._end_all(failure)
+
+
+def _tell_of_commits(link: weakref.ref[Feed]) -> None:
+    position = -1
+    while (feed := link()) is not None and (store := feed._followed_store()) is not None:
+        if position < 0:
+            position = store.head().position
+            # They may have looked before this: what came in between was not watched.
+            feed._tell(None)
+        del feed
+        if store.wait(position + 1, _WAIT_SECONDS):
+            changes = store.changes(position, limit=_MOST_CHANGES)
+            position = changes[-1].position
+            if (feed := link()) is not None:
+                feed._tell(_logs_of(changes))
+        del store
+
+
 def _link(
     follower: Follower | AsyncFollower,
     gone: Callable[[weakref.ref[Follower | AsyncFollower]], object] | None = None,
@@ -209,13 +214,18 @@ def _logs_of(changes: Iterable[Change]) -> set[str] | None:
     return logs
 
 
-#: A feed holds its store weakly, so that being in here keeps neither alive.
-_FEEDS: weakref.WeakKeyDictionary[Store, Feed] = weakref.WeakKeyDictionary()
+#: Weak both ways: a feed lives as long as its handle or a follower, and keeps the store.
+_FEEDS: weakref.WeakKeyDictionary[Store, weakref.ref[Feed]] = weakref.WeakKeyDictionary()
+_MAKING = threading.Lock()
 
 
 def feed_of(store: Store) -> Feed:
     """The feed that all followers of this store share."""
     require_type("store", store, Store)
-    feed = _FEEDS.get(store)
-    # Two threads may come at once; both get what the first put there.
-    return _FEEDS.setdefault(store, Feed(store)) if feed is None else feed
+    with _MAKING:
+        link = _FEEDS.get(store)
+        feed = None if link is None else link()
+        if feed is None:
+            feed = Feed(store)
+            _FEEDS[store] = weakref.ref(feed)
+        return feed

@@ -41,14 +41,14 @@ class Source(Protocol):
 class Cursor:
     """A place in one log, and what was read ahead from it."""
 
-    def __init__(self, store: Store, log: str, after: int | None) -> None:
+    def __init__(self, store: Store, log: str, after: int | None, pid: int) -> None:
         self.log = log
         #: True when everything that was there at the last look was taken.
         self.is_current = False
         #: True when no entry can come any more, because the log was dropped.
         self.is_over = False
         self._store = store
-        self._pid = os.getpid()
+        self._pid = pid
         self._oid: int | None = None
         self._next = None if after is None else after + 1
         self._ahead: deque[Entry] = deque()
