@@ -622,7 +622,7 @@ def test_a_loop_that_was_closed_does_not_disturb_the_others(pf: Pagefile) -> Non
     with pf.feed.follow("a") as follower:
         # Without its executor: the step still waits when the loop is gone.
         loop.run_until_complete(loop.shutdown_default_executor())
-        step._log_destroy_pending = False
+        step._log_destroy_pending = False  # type: ignore[attr-defined]
         loop.close()
         append(pf, "a", 1, 2)
 
