@@ -37,6 +37,7 @@ demo: setup  ## eight processes write, one is killed, nothing is lost
 
 bench: setup  ## what the store costs, next to bare peers
 	$(BIN)/python benchmarks/store.py
+	$(BIN)/python benchmarks/follow.py
 
 soak: setup  ## the long forms of the crash, power, model and race suites
 	PAGEFILE_SOAK=1 $(BIN)/pytest -n $(JOBS) --dist loadgroup $(SOAK_SUITES)

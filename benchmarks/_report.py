@@ -16,9 +16,9 @@ from _row import Row
 _COLOURS = {"met": "green", "missed": "red", "peer": "dim"}
 
 
-def print_table(rows: Sequence[Row], load_before: float) -> None:
+def print_table(rows: Sequence[Row], load_before: float, title: str) -> None:
     """One section per case."""
-    table = Table(title="Pagefile store benchmarks", caption=_machine_line(load_before))
+    table = Table(title=title, caption=_machine_line(load_before))
     table.add_column("case", no_wrap=True)
     table.add_column("subject")
     for heading in ("per second", "wall µs", "CPU µs"):
@@ -39,9 +39,13 @@ def print_table(rows: Sequence[Row], load_before: float) -> None:
     console.print(table)
 
 
-def print_json(rows: Sequence[Row], load_before: float) -> None:
+def print_json(rows: Sequence[Row], load_before: float, title: str) -> None:
     """Everything the table shows, unrounded."""
-    print(json.dumps({"machine": _machine(load_before), "rows": [r.to_json() for r in rows]}))
+    print(
+        json.dumps(
+            {"title": title, "machine": _machine(load_before), "rows": [r.to_json() for r in rows]}
+        )
+    )
 
 
 def _cells(row: Row, *, first: bool) -> tuple[str, ...]:

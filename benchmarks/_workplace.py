@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -15,6 +17,12 @@ from pagefile import Append, Batch, Options, Pagefile, Store
 TEXT = "An agent saw this. ".ljust(489, "x")
 VALUE = {"text": TEXT}
 LOG = "log"
+
+
+def disk_folder() -> str:
+    """Where files are made unless told."""
+    # /tmp is often memory, where a sync costs nothing; /var/tmp is a disk by convention.
+    return "/var/tmp" if os.access("/var/tmp", os.W_OK) else tempfile.gettempdir()
 
 
 @dataclass

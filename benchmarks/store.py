@@ -26,7 +26,7 @@ from _in_memory import memory
 from _report import print_json, print_table
 from _row import Row
 from _startup import startup
-from _workplace import Workplace
+from _workplace import Workplace, disk_folder
 
 CASES: dict[str, Callable[[Workplace], list[Row]]] = {
     "writer": one_writer,
@@ -46,7 +46,7 @@ def main() -> int:
     for name in [asked.only] if asked.only else CASES:
         with _workplace(asked.folder, asked.quick) as place:
             rows += CASES[name](place)
-    (print_json if asked.json else print_table)(rows, load_before)
+    (print_json if asked.json else print_table)(rows, load_before, "Pagefile store benchmarks")
     return 0
 
 
@@ -55,13 +55,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, shorter logs")
     parser.add_argument("--only", choices=CASES, help="run one case")
-    parser.add_argument("--folder", type=Path, default=_disk_folder(), help="where files are made")
+    parser.add_argument("--folder", type=Path, default=disk_folder(), help="where files are made")
     return parser.parse_args()
-
-
-def _disk_folder() -> str:
-    # /tmp is often memory, where a sync costs nothing; /var/tmp is a disk by convention.
-    return "/var/tmp" if os.access("/var/tmp", os.W_OK) else tempfile.gettempdir()
 
 
 @contextmanager

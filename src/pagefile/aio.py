@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pagefile import handle
 from pagefile.context.buffer import ContextBuffer
+from pagefile.context.following import AsyncSlotFollower
 from pagefile.context.reader import PAGE
 from pagefile.context.registry import ThreadRegistry
 from pagefile.context.slot import BufferSlot
@@ -38,6 +39,8 @@ __all__ = [
 ]
 
 _TWIN = "_async"
+#: Methods that give something to iterate over instead of something to await.
+STEPPED = frozenset({"follow"})
 #: Properties that read nothing from a store; the async classes have them as attributes.
 SHOWN_AS_THEY_ARE = frozenset({"can_write", "context", "registry"})
 
@@ -51,6 +54,8 @@ def derive(sync: type, name: str) -> type:
     }
     for method, function in inspect.getmembers(sync, inspect.isfunction):
         if not method.startswith("_") and not method.endswith(_TWIN):
+            if method in STEPPED:
+                continue
             twin = getattr(sync, method + _TWIN, None)
             members[method] = _awaited(function) if twin is None else _delegated(twin, function)
     for look, value in inspect.getmembers(sync, lambda member: isinstance(member, property)):
@@ -85,15 +90,29 @@ def _lifted(result: Any) -> Any:
 
 
 if TYPE_CHECKING:
-    from pagefile._aio_types import AsyncContextBuffer, AsyncStore, AsyncThreadRegistry
+    from pagefile._aio_types import AsyncContextBuffer as _DerivedBuffer
     from pagefile._aio_types import AsyncPagefile as _DerivedPagefile
+    from pagefile._aio_types import AsyncStore, AsyncThreadRegistry
     from pagefile._aio_types import AsyncThreadContext as _DerivedThread
 else:
     AsyncStore = derive(Store, "AsyncStore")
-    AsyncContextBuffer = derive(ContextBuffer, "AsyncContextBuffer")
+    _DerivedBuffer = derive(ContextBuffer, "_DerivedBuffer")
     AsyncThreadRegistry = derive(ThreadRegistry, "AsyncThreadRegistry")
     _DerivedThread = derive(ThreadContext, "_DerivedThread")
     _DerivedPagefile = derive(handle.Pagefile, "_DerivedPagefile")
+
+
+class AsyncContextBuffer(_DerivedBuffer):
+    """`ContextBuffer`, awaited; `follow` is iterated over with `async for`."""
+
+    def __init__(self, sync: ContextBuffer) -> None:
+        super().__init__(sync)
+        self._buffer = sync
+
+    def follow(
+        self, thread_id: str, after: int | None = None, *, timeout: float | None = None
+    ) -> AsyncSlotFollower:
+        return self._buffer.follow_async(thread_id, after, timeout=timeout)
 
 
 class AsyncThreadContext(_DerivedThread):
@@ -104,6 +123,11 @@ class AsyncThreadContext(_DerivedThread):
         self._view = sync
         self.thread_id = sync.thread_id
         self.can_write = sync.can_write
+
+    def follow(
+        self, after: int | None = None, *, timeout: float | None = None
+    ) -> AsyncSlotFollower:
+        return self._view.follow_async(after, timeout=timeout)
 
     async def __aiter__(self) -> AsyncIterator[BufferSlot]:
         view = self._view
@@ -122,6 +146,7 @@ class AsyncPagefile(_DerivedPagefile):
         self.store = AsyncStore(sync.store)
         self.context = AsyncContextBuffer(sync.context)
         self.registry = AsyncThreadRegistry(sync.registry)
+        self.feed = sync.feed
 
     async def __aenter__(self) -> Self:
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+import weakref
 from types import TracebackType
 from typing import Self
 
@@ -17,6 +18,7 @@ from pagefile.context.buffer import ContextBuffer
 from pagefile.context.registry import ThreadRegistry
 from pagefile.engine import Engine, Limits
 from pagefile.errors import Forbidden, Invalid, Unavailable, Unsupported, shown
+from pagefile.feed import Feed, feed_of
 from pagefile.naming import require_callable, require_type
 from pagefile.preparation import Clock, Entropy, Preparer
 from pagefile.records import Durability, Head, Report, Stats
@@ -67,6 +69,7 @@ class Pagefile:
         self.store = Store(engine, committer, preparer, tenant)
         self._context: ContextBuffer | None = None
         self._registry: ThreadRegistry | None = None
+        self.feed = feed_of(self.store)
         self._owned: Admin | None = None
 
     @property
@@ -98,12 +101,13 @@ class Pagefile:
     def close(self) -> None:
         """Let go of files and threads. What was acknowledged is stored already.
 
-        Commits under way in other threads and tasks are seen through first; later
-        ones raise `Forbidden`.
+        Followers end. Commits under way in other threads and tasks are seen through
+        first; later ones raise `Forbidden`.
 
         Raises:
             Unavailable: commits did not end in time; they go on. Close again later.
         """
+        self.feed.close()
         if self._owned is not None:
             self._owned.close()
 
@@ -134,6 +138,7 @@ class Admin:
         self.url = os.fspath(url)
         self.engine = open_engine(self.url, self._options)
         self._committer = Committer(self.engine)
+        self._feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
 
     def tenants(self) -> list[str]:
         """The names of all tenants that have committed something."""
@@ -141,7 +146,9 @@ class Admin:
 
     def open(self, tenant: str) -> Pagefile:
         """A handle for one tenant, on this store's connections."""
-        return Pagefile(self.engine, self._committer, tenant, self._options)
+        handle = Pagefile(self.engine, self._committer, tenant, self._options)
+        self._feeds.add(handle.feed)
+        return handle
 
     def size_bytes(self) -> int:
         """Bytes that all tenants together take."""
@@ -149,6 +156,8 @@ class Admin:
 
     def close(self) -> None:
         """See `Pagefile.close`; for all handles that `open` gave out."""
+        for feed in list(self._feeds):
+            feed.close()
         with self._committer.closing:
             self._committer.close(self._options.lock_seconds + _CLOSE_SECONDS)
             self.engine.close()

@@ -247,16 +247,7 @@ class Store:
             return []
         length = stream.length if at is None else self._length_at(stream, at)
         first, end, _ = slice(start, stop).indices(length)
-        first = max(first, stream.pruned)
-        if first >= end:
-            return []
-        found: list[Entry] = []
-        for owner, low, high in self._segments(stream, first, end - 1):
-            rows = self._engine.rows(self._tenant, owner, low, high, limit - len(found))
-            found += [_entry(log, owner.name, row) for row in rows]
-            if len(found) == limit:
-                break
-        return found
+        return self._entries(log, stream, first, end, limit)
 
     def get(
         self, document: str, *, version: int | None = None, at: int | None = None
@@ -452,6 +443,30 @@ class Store:
 
     def _length_at(self, stream: Stream, at: int) -> int:
         return length_at(self._engine, self._tenant, stream, at)
+
+    def _tail(
+        self, log: str, oid: int | None, start: int, limit: int
+    ) -> tuple[Stream | None, list[Entry]]:
+        """What a follower reads: the living log, or the one numbered `oid` even once dropped."""
+        if oid is None:
+            stream = self._engine.stream(self._tenant, LOG, log)
+        else:
+            stream = self._engine.stream_number(self._tenant, oid)
+        if stream is None:
+            return None, []
+        return stream, self._entries(log, stream, start, stream.length, limit)
+
+    def _entries(self, log: str, stream: Stream, first: int, end: int, limit: int) -> list[Entry]:
+        first = max(first, stream.pruned)
+        if first >= end:
+            return []
+        found: list[Entry] = []
+        for owner, low, high in self._segments(stream, first, end - 1):
+            rows = self._engine.rows(self._tenant, owner, low, high, limit - len(found))
+            found += [_entry(log, owner.name, row) for row in rows]
+            if len(found) == limit:
+                break
+        return found
 
     def _segments(self, stream: Stream, first: int, last: int) -> list[tuple[Stream, int, int]]:
         """Which streams own the entries first … last of a fork, oldest first."""

@@ -11,6 +11,7 @@ from typing import Any
 from pagefile.batch import Batch, Drop, Fork, Prune, Selector
 from pagefile.context.appender import Appender, NewSlot, in_words_of_threads, slot_append
 from pagefile.context.backend import Backend, store_behind
+from pagefile.context.following import AsyncSlotFollower, SlotFollower
 from pagefile.context.names import THREADS, log_of
 from pagefile.context.policy import Policy
 from pagefile.context.reader import reader_of
@@ -274,6 +275,18 @@ class ContextBuffer:
             return shown(await self.append_async(thread_id, *slot))
 
         return Writer(write, write_async)
+
+    def follow(
+        self, thread_id: str, after: int | None = None, *, timeout: float | None = None
+    ) -> SlotFollower:
+        """See `ThreadContext.follow`; a thread that is not there yet is waited for."""
+        return self.get_or_create_thread(thread_id).follow(after, timeout=timeout)
+
+    def follow_async(
+        self, thread_id: str, after: int | None = None, *, timeout: float | None = None
+    ) -> AsyncSlotFollower:
+        """`follow` for an event loop, which it never blocks."""
+        return self.get_or_create_thread(thread_id).follow_async(after, timeout=timeout)
 
     def get_stats(self) -> dict[str, Any]:
         """How many threads and slots there are, what bounds them, and the ids."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from pagefile.context.following import AsyncSlotFollower, SlotFollower
 from pagefile.context.names import log_of
 from pagefile.context.slot import LANE, BufferSlot, Lane
 from pagefile.context.usage import UsageShelf
+from pagefile.feed import feed_of
 from pagefile.query import Query
 from pagefile.records import Entry
 from pagefile.store import Store
@@ -30,7 +32,9 @@ class Reader(NamedTuple):
     lanes: Callable[[], Iterator[Lane]]
     #: The slots of one lane, oldest first.
     of_lane: Callable[[Lane], Iterator[BufferSlot]]
-    exists: Callable[[], bool]
+    #: New slots behind an index, waiting so many seconds at most.
+    follow: Callable[[int | None, float | None], SlotFollower]
+    follow_async: Callable[[int | None, float | None], AsyncSlotFollower]
 
 
 def reader_of(
@@ -72,6 +76,10 @@ def reader_of(
             if cursor is None:
                 return
 
-    return Reader(
-        lambda: store.length(log), slots, lanes, of_lane, lambda: bool(store.has_log(log))
-    )
+    def follow(after: int | None, timeout: float | None) -> SlotFollower:
+        return SlotFollower(feed_of(store).follow(log, after, timeout=timeout), slot)
+
+    def follow_async(after: int | None, timeout: float | None) -> AsyncSlotFollower:
+        return AsyncSlotFollower(feed_of(store).follow_async(log, after, timeout=timeout), slot)
+
+    return Reader(lambda: store.length(log), slots, lanes, of_lane, follow, follow_async)

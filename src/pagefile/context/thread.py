@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any, NamedTuple, NoReturn, overload
 
 from pagefile import codec
+from pagefile.context.following import AsyncSlotFollower, SlotFollower
 from pagefile.context.reader import Reader
 from pagefile.context.slot import BufferSlot, Lane
 from pagefile.errors import Forbidden, Invalid
@@ -187,6 +188,20 @@ class ThreadContext:
         first = 0 if since is None else self._first_at(_microseconds("since", since), length)
         last = length if until is None else self._first_at(_microseconds("until", until), length)
         return list(self._reader.slots(first, last))
+
+    def follow(self, after: int | None = None, *, timeout: float | None = None) -> SlotFollower:
+        """Iterate over slots behind index `after` as they come, from any process.
+
+        None begins behind what is there now, -1 with the first slot. It ends when
+        it is closed, when the thread ends, or after `timeout` seconds without one.
+        """
+        return self._reader.follow(after, timeout)
+
+    def follow_async(
+        self, after: int | None = None, *, timeout: float | None = None
+    ) -> AsyncSlotFollower:
+        """`follow` for an event loop, which it never blocks."""
+        return self._reader.follow_async(after, timeout)
 
     def __repr__(self) -> str:
         kind = "reads and writes" if self.can_write else "reads"

@@ -249,19 +249,20 @@ class MemoryEngine:
         with self._changed:
             held = self._tenant(tenant)
             if at is None:
-                return held.stream(kind, name)
+                return _as_it_is(held.stream(kind, name))
             for stream in held.incarnations(kind, name):
                 if stream.created <= at and (not stream.dropped or at < stream.dropped):
-                    return stream
+                    return _as_it_is(stream)
             return None
 
     def stream_number(self, tenant: str, oid: int) -> Stream | None:
         with self._changed:
             streams = self._tenant(tenant).streams
-            return streams[oid - 1] if 0 < oid <= len(streams) else None
+            return _as_it_is(streams[oid - 1]) if 0 < oid <= len(streams) else None
 
     def rows(self, tenant: str, stream: Stream, first: int, last: int, limit: int) -> list[Row]:
         with self._changed:
+            stream = self._tenant(tenant).stream_number(stream.oid)
             start = max(first, stream.first) - stream.first
             stop = max(start, last + 1 - stream.first)
             if limit < 0:
@@ -331,6 +332,17 @@ class MemoryEngine:
             self._closed = True
             self._tenants.clear()
             self._changed.notify_all()
+
+
+def _as_it_is(stream: Stream | None) -> Stream | None:
+    """A copy without rows: the original also shows what a batch tries that is then refused."""
+    if stream is None:
+        return None
+    seen = Stream(stream.oid, stream.kind, stream.name, stream.created)
+    seen.length, seen.first, seen.pruned = stream.length, stream.first, stream.pruned
+    seen.base, seen.base_at, seen.salt = stream.base, stream.base_at, stream.salt
+    seen.dropped, seen.deleted = stream.dropped, stream.deleted
+    return seen
 
 
 def _examine(tenant: _Tenant) -> Iterator[Problem]:

@@ -123,6 +123,8 @@ class SqliteEngine:
             if not finished:
                 # What the cache believes was never stored.
                 self._transactions.clear()
+        if changed and self._watch.waiting:
+            self._watch.notice()
         return outcomes
 
     def _transaction(self, tenant: str, writer: apsw.Connection) -> SqliteTransaction:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
-from pagefile.aio import SHOWN_AS_THEY_ARE
+from pagefile.aio import SHOWN_AS_THEY_ARE, STEPPED
 from pagefile.context.buffer import ContextBuffer
 from pagefile.context.registry import ThreadRegistry
 from pagefile.context.thread import ThreadContext
@@ -57,7 +57,8 @@ def stub() -> str:
         name = f"Async{sync.__name__}"
         lines = [f"class {name}:", f"    def __init__(self, sync: {sync.__name__}) -> None: ..."]
         for method, function in inspect.getmembers(sync, inspect.isfunction):
-            if not method.startswith("_") and not method.endswith("_async"):
+            is_derived = not method.endswith("_async") and method not in STEPPED
+            if not method.startswith("_") and is_derived:
                 signature = str(inspect.signature(function))
                 # A view that reads when it is looked at is handed out awaited too.
                 given = signature.replace("-> 'ThreadContext", "-> 'AsyncThreadContext")
