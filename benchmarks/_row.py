@@ -37,18 +37,21 @@ class Row:
     meaning: str = ""
     figure: Spread | None = None
     target: Target | None = None
+    #: What survives of an acknowledged write: power, process, none; "" where nothing is written.
+    level: str = ""
 
     @property
     def verdict(self) -> str:
-        if self.figure is None or self.target is None:
+        if self.figure is None:
             return "peer"
-        return self.target.verdict(self.figure.middle)
+        return "noted" if self.target is None else self.target.verdict(self.figure.middle)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for machines."""
         return {
             "case": self.case,
             "subject": self.subject,
+            "level": self.level,
             "per_second": self.timing.per_second,
             "wall_us": self.timing.wall_us,
             "cpu_us": self.timing.cpu_us,
