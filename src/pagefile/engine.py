@@ -38,7 +38,7 @@ class Limits(msgspec.Struct, frozen=True):
     documents: int | None = None
     name_bytes: int = 512
     keys: int = 32
-    key_bytes: int = 1024
+    key_bytes: int = 2048
     sources: int = 1024
     notes_bytes: int = 64 * 1024
 
@@ -294,6 +294,8 @@ class Engine(Protocol):
     promises: ClassVar[frozenset[str]]
     #: True when `apply` returns in microseconds, so that callers need not queue.
     instant: ClassVar[bool]
+    #: True when other processes can open the same store.
+    shared: ClassVar[bool]
     durability: Durability
 
     def apply(self, items: Sequence[tuple[str, Prepared]]) -> list[Sealed | PagefileError]:

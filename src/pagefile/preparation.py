@@ -206,8 +206,7 @@ class Preparer:
             (_APPEND, op.log, op.user, op.kind, op.actor, sources, raw_keys, b"", notes, type_name)
         )
         made = _Envelope(op.user, op.kind, op.actor, sources, keys, raw_keys, notes, packed)
-        # Only texts: as a key value, 1, 1.0 and True would pass for one another.
-        if words is not None and all(type(v) is str for v in op.keys.values()):
+        if words is not None and all(map(_is_text, op.keys.values())):
             if len(self._envelopes) >= _ENVELOPES_KEPT:
                 self._envelopes.clear()
             self._envelopes[words] = made
@@ -456,6 +455,13 @@ class Preparer:
         for field in ("first", "last", "before_us"):
             if (number := getattr(selector, field)) is not None:
                 require_count(number, f"selector.{field}")
+
+
+def _is_text(value: object) -> bool:
+    """Text, or a tuple of it: in a lookup, 1, 1.0 and True would pass for one another."""
+    if type(value) is tuple:
+        return all(type(part) is str for part in value)
+    return type(value) is str
 
 
 def _give_key(batch: Batch, made: str) -> str:

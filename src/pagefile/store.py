@@ -42,6 +42,7 @@ from pagefile.records import (
     Change,
     Commit,
     Document,
+    Durability,
     Entry,
     Head,
     Page,
@@ -139,6 +140,30 @@ class Store:
             return await asyncio.to_thread(self._answer, batch, prepared, sealed)
         return self._answer(batch, prepared, sealed)
 
+    def commit_entries(self, batch: Batch) -> list[Entry]:
+        """`commit`, and the entries that the batch's appends became, as they are stored."""
+        prepared = self._preparer.prepare(batch, self._reached)
+        try:
+            sealed = self._committer.commit(self._tenant, prepared)
+        except Unavailable as failure:
+            failure.key = batch.key
+            raise
+        return self._appended(batch, prepared, sealed)
+
+    async def commit_entries_async(self, batch: Batch) -> list[Entry]:
+        """`commit_entries` for a running event loop, which it never blocks."""
+        prepared = self._preparer.prepare(batch, self._reached)
+        try:
+            sealed = await self._committer.submit(self._tenant, prepared)
+        except Unavailable as failure:
+            failure.key = batch.key
+            raise
+        if sealed.repeated:
+            import asyncio
+
+            return await asyncio.to_thread(self._appended, batch, prepared, sealed)
+        return self._appended(batch, prepared, sealed)
+
     def update(
         self, document: str, change: Callable[[Any], Any], *, attempts: int = _UPDATE_ATTEMPTS
     ) -> Commit:
@@ -166,6 +191,21 @@ class Store:
 
     # Reading
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes can open the same store."""
+        return self._engine.shared
+
+    @property
+    def is_instant(self) -> bool:
+        """Whether a commit takes microseconds, so that nobody needs to wait for it."""
+        return self._engine.instant
+
+    @property
+    def durability(self) -> Durability:
+        """What an acknowledged commit survives here."""
+        return self._engine.durability
+
     def head(self) -> Head:
         """The last position and the digest of everything up to it."""
         head = self._engine.head(self._tenant)
@@ -178,6 +218,11 @@ class Store:
         if stream is None:
             return 0
         return stream.length if at is None else self._length_at(stream, at)
+
+    def has_log(self, log: str) -> bool:
+        """Whether the log lives; one that was forked at 0 does without having entries."""
+        self._naming.check_text("log", log)
+        return self._engine.stream(self._tenant, LOG, log) is not None
 
     def read(
         self,
@@ -362,11 +407,35 @@ class Store:
 
     # Inside
 
+    def _appended(self, batch: Batch, prepared: Prepared, sealed: Sealed) -> list[Entry]:
+        commit = sealed.commit
+        if sealed.repeated:
+            self._answer(batch, prepared, sealed)
+        elif commit.position > self._reached:
+            self._reached = commit.position
+        made: list[Entry] = []
+        # Forks have an index too, and no entry.
+        indexes = iter(sealed.indexes)
+        for write in prepared.writes:
+            if write.action == Action.FORK:
+                next(indexes)
+            elif write.action == Action.APPEND:
+                name = write.name
+                for content in write.contents:
+                    index = next(indexes)
+                    if sealed.repeated:  # Stored before, under other salts, or erased since.
+                        made += self.read(name, index, index + 1)
+                        continue
+                    made.append(Entry(commit.position, commit.time_us, content, name, index, name))
+        return made
+
     def _answer(self, batch: Batch, prepared: Prepared, sealed: Sealed) -> Commit:
         if sealed.repeated:
             require_same_content(self._engine, self._tenant, prepared, sealed.commit)
         raw = sealed.commit
-        self._reached = raw.position
+        # Never back: another thread may have committed later and been faster here.
+        if raw.position > self._reached:
+            self._reached = raw.position
         return Commit(
             raw.position,
             raw.time_us,

@@ -117,7 +117,7 @@ def _append_alone(tx: Transaction, batch: Prepared, position: int, time_us: int)
     if stream is None or stream.dropped:
         return None
     first, end = stream.length, stream.length + len(write.contents)
-    if end > batch.limits.log_entries or write.limit is not None:
+    if end > batch.limits.log_entries or (write.limit is not None and end > write.limit):
         _require_room(write, batch.limits, end)
     stream.length = end
     if end - first > 1:

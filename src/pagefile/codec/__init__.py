@@ -23,7 +23,14 @@ from pagefile.codec.misfit import misfit
 from pagefile.codec.plans import plan_for
 from pagefile.codec.reader import typed_value_of, value_of
 from pagefile.codec.record import Record
-from pagefile.codec.registry import OPEN_MARK, find_class, register, registered_name, type_name
+from pagefile.codec.registry import (
+    OPEN_MARK,
+    find_class,
+    is_typed,
+    register,
+    registered_name,
+    type_name,
+)
 from pagefile.codec.walk import encode_fields, encode_tagged
 from pagefile.codec.wire import (
     MAX_DEPTH,
@@ -44,6 +51,7 @@ __all__ = [
     "decode",
     "encode",
     "is_deeply_immutable",
+    "is_typed",
     "register",
     "type_name",
 ]

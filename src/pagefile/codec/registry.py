@@ -45,6 +45,11 @@ def type_name(cls: type[Any]) -> str:
     return _names.get(cls) or _default_name(cls)
 
 
+def is_typed(cls: type[Any]) -> bool:
+    """Whether values of the class are stored under its name; plain values have none."""
+    return cls in _names or _is_supported(cls)
+
+
 def registered_name(cls: type[Any]) -> str:
     """The class's name, registering the class on first use."""
     name = _names.get(cls)

@@ -97,8 +97,12 @@ class _Tenant:
         if stream.kind == DOCUMENT and stream.rows:
             self.keys.retire(stream, stream.rows[-1], rows[0].position)
         stream.rows += rows
-        for user in {row.content.user for row in rows if row.content is not None}:
-            self.held.setdefault(user, {})[stream.oid] = stream
+        before: object = ...
+        for row in rows:
+            user = row.content.user if row.content is not None else None
+            if user is not before:
+                before = user
+                self.held.setdefault(user, {})[stream.oid] = stream
         for row, row_keys in zip(rows, keys, strict=True) if keys else ():
             self.keys.add(stream, row, row_keys)
 
@@ -188,21 +192,25 @@ class MemoryEngine:
         {"S1", "S2", "S3", "S5", "S6", "S7", "S8", "S9", "S10"}
     )
     instant: ClassVar[bool] = True
+    shared: ClassVar[bool] = False
 
     def __init__(self, *, clock: Callable[[], int], key_lifetime_us: int) -> None:
         self.durability: Durability = "none"
         self._clock = clock
         self._key_lifetime_us = key_lifetime_us
         self._tenants: dict[str, _Tenant] = {}
-        self._changed = threading.Condition(threading.Lock())
+        # Taken by itself where nobody is told: a condition's own entry is slower.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._waiting = 0
         self._pid = os.getpid()
         self._closed = False
 
     def apply(self, items: Sequence[tuple[str, Prepared]]) -> list[Sealed | PagefileError]:
-        self._require_usable()
+        if self._closed or os.getpid() != self._pid:
+            self._require_usable()
         outcomes: list[Sealed | PagefileError] = []
-        with self._changed:
+        with self._lock:
             for name, batch in items:
                 tenant = self._tenants.get(name)
                 if tenant is None:

@@ -56,6 +56,7 @@ class SqliteEngine:
     name: ClassVar[str] = "sqlite"
     promises: ClassVar[frozenset[str]] = frozenset(f"S{n}" for n in range(1, 12))
     instant: ClassVar[bool] = False
+    shared: ClassVar[bool] = True
 
     def __init__(
         self,

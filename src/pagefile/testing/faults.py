@@ -57,6 +57,7 @@ class FaultyEngine:
     #: It claims all of them: a suite that believes it has found nothing.
     promises: ClassVar[frozenset[str]] = frozenset(f"S{n}" for n in range(1, 12))
     instant: ClassVar[bool] = False
+    shared: ClassVar[bool] = True
 
     def __init__(self, engine: Engine, fault: Fault | None = None) -> None:
         self._engine = engine

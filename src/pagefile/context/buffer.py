@@ -1,0 +1,343 @@
+"""The context buffer: what agents saw, thread by thread, for ever."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from pagefile.batch import Batch, Drop, Fork, Prune, Selector
+from pagefile.context.appender import Appender, NewSlot, in_words_of_threads, slot_append
+from pagefile.context.backend import opened
+from pagefile.context.names import THREADS, log_of
+from pagefile.context.policy import Policy
+from pagefile.context.reader import reader_of
+from pagefile.context.residency import Eviction, Residency
+from pagefile.context.slot import BufferSlot
+from pagefile.context.thread import ThreadContext
+from pagefile.context.usage import UsageShelf
+from pagefile.errors import NotFound, PagefileError
+from pagefile.records import Receipt
+
+_NAMES_AT_ONCE = 1_000
+
+
+class ContextBuffer:
+    """Threads of immutable slots in a store.
+
+    `backend` is a `Store`, an open handle or a URL; None is a store in memory.
+    `max_slots_per_thread` refuses an append inside its commit, never passed by
+    a race. `max_threads` and `idle_seconds` bound what stays resident: the
+    least recently used threads leave first, pinned ones never, each with an
+    `Eviction` for `on_evict` and an entry in the store. On a durable store
+    leaving frees memory only; on `memory:` the thread is deleted.
+    """
+
+    def __init__(
+        self,
+        backend: object = None,
+        *,
+        max_slots_per_thread: int = 10_000,
+        max_threads: int = 1_000,
+        idle_seconds: float | None = None,
+        on_evict: Callable[[Eviction], None] | None = None,
+        new_id: Callable[[], str] | None = None,
+    ) -> None:
+        self._policy = Policy(max_slots_per_thread, max_threads, idle_seconds, on_evict)
+        self._store, self._close = opened(backend)
+        self._new_id = new_id or (lambda: str(uuid.uuid4()))
+        self._shelf = UsageShelf(self._store)
+        self._residents = Residency()
+        self._appender = Appender(self._store, self._shelf, self._residents, self._policy)
+        self._guard: AbstractContextManager[Any] = nullcontext()
+        if self._appender.deletes:
+            # No slot may be acknowledged in a thread that is just being deleted.
+            self._guard = self._residents.lock
+            for thread_id in self._ids():
+                self._residents.admit(thread_id, time.monotonic())
+
+    # What it is
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes can open the same store."""
+        return self._store.is_shared
+
+    @property
+    def max_slots_per_thread(self) -> int:
+        return self._policy.max_slots_per_thread
+
+    @max_slots_per_thread.setter
+    def max_slots_per_thread(self, limit: int) -> None:
+        self._policy.change("max_slots_per_thread", limit)
+
+    @property
+    def max_threads(self) -> int:
+        return self._policy.max_threads
+
+    @max_threads.setter
+    def max_threads(self, limit: int) -> None:
+        self._policy.change("max_threads", limit)
+
+    @property
+    def idle_seconds(self) -> float | None:
+        return self._policy.idle_seconds
+
+    @idle_seconds.setter
+    def idle_seconds(self, seconds: float | None) -> None:
+        self._policy.change("idle_seconds", seconds)
+
+    # Writing
+
+    def append(
+        self,
+        thread_id: str,
+        payload: Any,
+        from_id: str,
+        to_id: str,
+        own_name: str | None = None,
+        is_self_call: bool = False,
+        usage_instructions: str = "",
+        todo_nudge: str = "",
+        *,
+        user_id: str | None = None,
+        key: str = "",
+        expected_len: int | None = None,
+    ) -> BufferSlot:
+        """Record one message at the end of a thread; return the slot as it is stored.
+
+        The thread comes into being with its first slot. `key` makes a repeat
+        harmless. `expected_len` refuses unless the thread has exactly that many.
+
+        Raises:
+            LimitExceeded: the thread is full; also a `MemoryError`.
+            Conflict: the thread does not have `expected_len` slots.
+            Invalid: the input breaks a rule. Nothing was stored in any of these.
+        """
+        slot = NewSlot(
+            payload,
+            from_id,
+            to_id,
+            own_name,
+            is_self_call,
+            usage_instructions,
+            todo_nudge,
+            user_id,
+        )
+        if usage_instructions or key or expected_len is not None:
+            return self.append_many(thread_id, (slot,), key=key, expected_len=expected_len)[0]
+        # The usual message to a thread that is at hand: no draft is needed.
+        appender, log = self._appender, log_of(thread_id)
+        operation = slot_append(log, slot, "", self._policy.max_slots_per_thread)
+        with self._guard:
+            if appender.is_settled(thread_id):
+                try:
+                    entry = self._store.commit_entries(Batch([operation]))[0]
+                except PagefileError as error:
+                    raise in_words_of_threads(thread_id, error) from error
+                return BufferSlot(entry, thread_id)
+        return self.append_many(thread_id, (slot,))[0]
+
+    async def append_async(
+        self,
+        thread_id: str,
+        payload: Any,
+        from_id: str,
+        to_id: str,
+        own_name: str | None = None,
+        is_self_call: bool = False,
+        usage_instructions: str = "",
+        todo_nudge: str = "",
+        *,
+        user_id: str | None = None,
+        key: str = "",
+        expected_len: int | None = None,
+    ) -> BufferSlot:
+        """`append` for a running event loop, which it never blocks."""
+        handed = (own_name, is_self_call, usage_instructions, todo_nudge, user_id)
+        slots = (NewSlot(payload, from_id, to_id, *handed),)
+        made = await self.append_many_async(thread_id, slots, key=key, expected_len=expected_len)
+        return made[0]
+
+    def append_many(
+        self,
+        thread_id: str,
+        slots: Iterable[NewSlot],
+        *,
+        key: str = "",
+        expected_len: int | None = None,
+    ) -> list[BufferSlot]:
+        """Record several messages in one commit: all of them, next to each other, or none."""
+        appender = self._appender
+        with self._guard:
+            draft = appender.draft(thread_id, slots, key, expected_len)
+            while True:
+                try:
+                    entries = self._store.commit_entries(draft.batch)
+                    break
+                except PagefileError as error:
+                    draft = appender.after(draft, error)
+            if draft.later is not None:
+                self._store.commit(draft.later)
+            return appender.done(draft, entries)
+
+    async def append_many_async(
+        self,
+        thread_id: str,
+        slots: Iterable[NewSlot],
+        *,
+        key: str = "",
+        expected_len: int | None = None,
+    ) -> list[BufferSlot]:
+        """`append_many` for a running event loop, which it never blocks."""
+        if self._store.is_instant:
+            return self.append_many(thread_id, slots, key=key, expected_len=expected_len)
+        # Imported here: whoever never awaits does not pay for loading it.
+        import asyncio
+
+        appender = self._appender
+        slots = tuple(slots)
+        if all(self._shelf.knows(slot.usage_instructions) for slot in slots):
+            draft = appender.draft(thread_id, slots, key, expected_len)
+        else:
+            draft = await asyncio.to_thread(appender.draft, thread_id, slots, key, expected_len)
+        while True:
+            try:
+                entries = await self._store.commit_entries_async(draft.batch)
+                break
+            except PagefileError as error:
+                draft = await asyncio.to_thread(appender.after, draft, error)
+        if draft.later is not None:
+            await self._store.commit_async(draft.later)
+        return appender.done(draft, entries)
+
+    def fork(self, thread_id: str, at: int | None = None, *, new_id: str | None = None) -> str:
+        """A new thread that shares the first `at` slots (all, when None); return its id.
+
+        Nothing is copied: it takes the same time whatever the length. Shared
+        slots keep their indexes; what either thread appends is its own.
+
+        Raises:
+            NotFound: there is no such thread. Conflict: `new_id` is taken.
+            Invalid: `at` is beyond its end.
+        """
+        child = self._new_id() if new_id is None else new_id
+        with self._guard:
+            leaving = self._appender.make_room(child)
+            operations = [Fork(log_of(child), log_of(thread_id), at)]
+            try:
+                self._store.commit(Batch([*operations, *self._appender.farewell(leaving)]))
+            except PagefileError:
+                self._residents.take_back(leaving, 0.0)
+                raise
+            self._appender.admitted(child, leaving)
+        return child
+
+    # Reading
+
+    def get_thread(self, thread_id: str) -> ThreadContext | None:
+        """A live, read-only view of a thread; None when there is no such thread."""
+        if not self.thread_exists(thread_id):
+            return None
+        self._residents.touch(thread_id, time.monotonic())
+        return ThreadContext(thread_id, reader=reader_of(self._store, self._shelf, thread_id))
+
+    def get_or_create_thread(self, thread_id: str) -> ThreadContext:
+        """A live, read-only view of a thread, which comes into being with its first slot."""
+        self._residents.touch(thread_id, time.monotonic())
+        return ThreadContext(thread_id, reader=reader_of(self._store, self._shelf, thread_id))
+
+    def get_thread_slots(self, thread_id: str) -> list[BufferSlot]:
+        """All slots of a thread; none when there is no such thread."""
+        return list(self.get_or_create_thread(thread_id))
+
+    def thread_exists(self, thread_id: str) -> bool:
+        return self._store.has_log(log_of(thread_id))
+
+    def handle(self, thread_id: str, *, write: bool = False) -> ThreadContext:
+        """Access to this one thread, to hand to code that must not reach any other."""
+        reader = reader_of(self._store, self._shelf, thread_id, shows_position=False)
+        return ThreadContext(
+            thread_id, reader=reader, writer=self._writer(thread_id) if write else None
+        )
+
+    def _writer(self, thread_id: str) -> Callable[..., BufferSlot]:
+        def write(*slot: Any) -> BufferSlot:
+            made = self.append(thread_id, *slot)
+            return BufferSlot(made.entry, thread_id, made.usage_text, shows_position=False)
+
+        return write
+
+    def get_stats(self) -> dict[str, Any]:
+        """How many threads and slots there are, what bounds them, and the ids."""
+        ids = list(self._ids())
+        return {
+            "thread_count": len(ids),
+            "total_slots": sum(self._store.length(THREADS + thread_id) for thread_id in ids),
+            "max_threads": self.max_threads,
+            "max_slots_per_thread": self.max_slots_per_thread,
+            "resident_threads": len(self._residents),
+            "threads": ids,
+            "backend": "shared" if self.is_shared else "local",
+        }
+
+    # Keeping and letting go
+
+    def pin(self, thread_id: str) -> None:
+        """Never evict this thread."""
+        log_of(thread_id)
+        self._residents.pin(thread_id)
+
+    def unpin(self, thread_id: str) -> None:
+        """The thread may leave again, when its turn comes."""
+        self._residents.unpin(thread_id, time.monotonic())
+
+    def sweep(self) -> list[Eviction]:
+        """Let the idle, and whoever is over the limit, leave now instead of at the next append."""
+        told: list[Eviction] = []
+        with self._guard:
+            while leaving := self._appender.overdue():
+                try:
+                    self._store.commit(Batch(self._appender.farewell(leaving)))
+                except NotFound:
+                    self._appender.drop_the_gone(leaving)
+                    continue
+                told += self._appender.admitted("", leaving)
+        return told
+
+    def delete_thread(self, thread_id: str) -> bool:
+        """End a thread; True if there was one. What forks share of it stays theirs."""
+        log = log_of(thread_id)
+        with self._guard:
+            self._residents.remove(thread_id)
+            try:
+                self._store.commit(Batch([Prune(None, log=log), Drop(log)]))
+            except NotFound:
+                return False
+        return True
+
+    def erase_thread(self, thread_id: str) -> Receipt:
+        """Remove the content of all its slots for good, in forks too, and end it."""
+        with self._guard:
+            self._residents.remove(thread_id)
+            return self._store.erase(Selector(log=log_of(thread_id)))
+
+    def clear(self) -> None:
+        """Delete every thread of this tenant, for all processes; limits stay."""
+        for thread_id in self._ids():
+            self.delete_thread(thread_id)
+
+    def close(self) -> None:
+        """Close the store, if this buffer opened it from a URL."""
+        self._close()
+
+    def _ids(self) -> Iterator[str]:
+        after = ""
+        while True:
+            names = self._store.names("log", prefix=THREADS, after=after, limit=_NAMES_AT_ONCE)
+            yield from (name.removeprefix(THREADS) for name in names)
+            if len(names) < _NAMES_AT_ONCE:
+                return
+            after = names[-1]

@@ -1,0 +1,77 @@
+"""Reading one thread, and nothing else: what a view is built on.
+
+A reader is a handful of functions bound to one thread. Whoever holds it can
+reach no other thread through it, nor the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from pagefile.context.names import log_of
+from pagefile.context.slot import LANE, BufferSlot, Lane
+from pagefile.context.usage import UsageShelf
+from pagefile.query import Query
+from pagefile.records import Entry
+from pagefile.store import Store
+
+#: Slots are fetched this many at a time by whoever walks over them.
+PAGE = 500
+
+
+class Reader(NamedTuple):
+    """The functions; indexes are never negative here."""
+
+    length: Callable[[], int]
+    #: Slots from an index up to another, both given.
+    slots: Callable[[int, int], Iterator[BufferSlot]]
+    #: The lanes there are.
+    lanes: Callable[[], Iterator[Lane]]
+    #: The slots of one lane, oldest first.
+    of_lane: Callable[[Lane], Iterator[BufferSlot]]
+    exists: Callable[[], bool]
+
+
+def reader_of(
+    store: Store, shelf: UsageShelf, thread_id: str, *, shows_position: bool = True
+) -> Reader:
+    """A reader for one thread of a store."""
+    log = log_of(thread_id)
+
+    def slot(entry: Entry) -> BufferSlot:
+        content = entry.content
+        if content is None or b'"usage"' not in content.notes:
+            return BufferSlot(entry, thread_id, "", shows_position)
+        text = shelf.text(str(entry.notes.get("usage", "")))
+        return BufferSlot(entry, thread_id, text, shows_position)
+
+    def slots(start: int, stop: int) -> Iterator[BufferSlot]:
+        while start < stop:
+            found = store.read(log, start, stop, limit=PAGE)
+            if not found:
+                return
+            yield from map(slot, found)
+            start = found[-1].index + 1
+
+    def lanes() -> Iterator[Lane]:
+        query = Query(LANE, low=("",), log=log)
+        while (found := store.find(query, limit=1).items) and isinstance(found[0], Entry):
+            lane = Lane(*found[0].keys[LANE])  # type: ignore[misc]
+            yield lane
+            # The least that sorts behind this lane: the same, with one more character.
+            behind = (lane.payload_type, lane.from_id, lane.to_id + "\x00")
+            query = Query(LANE, low=behind, log=log)
+
+    def of_lane(lane: Lane) -> Iterator[BufferSlot]:
+        cursor: str | None = None
+        while True:
+            page = store.find(Query(LANE, value=tuple(lane), log=log, cursor=cursor), limit=PAGE)
+            yield from (slot(entry) for entry in page.items if isinstance(entry, Entry))
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+    return Reader(
+        lambda: store.length(log), slots, lanes, of_lane, lambda: bool(store.has_log(log))
+    )

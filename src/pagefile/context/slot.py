@@ -1,0 +1,170 @@
+"""A slot: one immutable message of a thread, and what is known about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import FrozenInstanceError, dataclass
+from typing import Any, NamedTuple, NoReturn
+
+import msgspec
+
+from pagefile import codec
+from pagefile.records import Entry
+
+#: The secondary key every slot has: what it is, from whom, to whom.
+LANE = "lane"
+_ERASED = "erased"
+
+
+class Lane(NamedTuple):
+    """Slots of one type from one sender to one recipient."""
+
+    payload_type: str
+    from_id: str
+    to_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SlotMetadata:
+    """What is known about a slot. `timestamp` is the store's time, which never runs backwards."""
+
+    thread_id: str
+    from_id: str
+    to_id: str
+    slot_index: int
+    timestamp: str
+    payload_type: str
+    own_name: str | None = None
+    is_self_call: bool = False
+    usage_instructions: str = ""
+    todo_nudge: str = ""
+    user_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerMetadata:
+    """The part of a slot's metadata that a handler gets."""
+
+    thread_id: str
+    from_id: str
+    own_name: str | None = None
+    is_self_call: bool = False
+    usage_instructions: str = ""
+    todo_nudge: str = ""
+
+
+class BufferSlot(msgspec.Struct, frozen=True, eq=False, weakref=True):
+    """One message of a thread, as it is stored. Nothing done to it changes the past.
+
+    `payload` is decoded from the stored bytes: afresh each time, unless its
+    class is frozen all the way down. `position` orders the slots of a whole
+    tenant; it is None in what a capability handle shows.
+    """
+
+    entry: Entry
+    thread_id: str
+    #: The text behind `usage`, when there is one.
+    usage_text: str = ""
+    shows_position: bool = True
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise FrozenInstanceError(f"cannot assign to {name!r}: a slot never changes")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise FrozenInstanceError(f"cannot delete {name!r}: a slot never changes")
+
+    @property
+    def payload(self) -> Any:
+        return self.entry.value
+
+    @property
+    def metadata(self) -> SlotMetadata:
+        lane, notes, entry = self._lane, self._notes, self.entry
+        return SlotMetadata(
+            self.thread_id,
+            lane.from_id,
+            lane.to_id,
+            entry.index,
+            entry.time.isoformat(),
+            lane.payload_type,
+            notes.get("own_name"),
+            notes.get("is_self_call", False),
+            self.usage_text,
+            notes.get("todo_nudge", ""),
+            None if entry.erased else entry.user,
+        )
+
+    @property
+    def index(self) -> int:
+        return self.entry.index
+
+    @property
+    def from_id(self) -> str:
+        return self._lane.from_id
+
+    @property
+    def to_id(self) -> str:
+        return self._lane.to_id
+
+    @property
+    def payload_type(self) -> str:
+        return self._lane.payload_type
+
+    @property
+    def erased(self) -> bool:
+        """True when the content is gone; `payload` then raises `NotFound`."""
+        return self.entry.erased
+
+    @property
+    def position(self) -> int | None:
+        return self.entry.position if self.shows_position else None
+
+    @property
+    def _lane(self) -> Lane:
+        if self.entry.erased:
+            return Lane(_ERASED, "", "")
+        return Lane(*self.entry.keys[LANE])  # type: ignore[misc]
+
+    @property
+    def _notes(self) -> Mapping[str, Any]:
+        return {} if self.entry.erased else self.entry.notes
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, BufferSlot):
+            return NotImplemented
+        mine, theirs = self.entry, other.entry
+        return (self.thread_id, mine.index, mine.time_us, mine.content) == (
+            other.thread_id,
+            theirs.index,
+            theirs.time_us,
+            theirs.content,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.thread_id, self.entry.index))
+
+    def __repr__(self) -> str:
+        lane = self._lane
+        return (
+            f"<BufferSlot {self.thread_id!r}[{self.index}] "
+            f"{lane.from_id} → {lane.to_id}: {lane.payload_type}>"
+        )
+
+
+def payload_type_of(payload: object) -> str:
+    """The qualified name of the payload's class; a plain value's own: dict, list, str, …"""
+    cls = type(payload)
+    return codec.type_name(cls) if codec.is_typed(cls) else cls.__name__
+
+
+def slot_to_handler_metadata(slot: BufferSlot) -> HandlerMetadata:
+    """What a handler is told about the message it gets."""
+    known = slot.metadata
+    return HandlerMetadata(
+        known.thread_id,
+        known.from_id,
+        known.own_name,
+        known.is_self_call,
+        known.usage_instructions,
+        known.todo_nudge,
+    )

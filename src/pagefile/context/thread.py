@@ -1,0 +1,237 @@
+"""A thread as its readers see it: live, lazy, read-only unless a writer came with it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import FrozenInstanceError
+from datetime import UTC, datetime, timedelta
+from heapq import merge
+from itertools import islice
+from typing import Any, NoReturn, overload
+
+from pagefile import codec
+from pagefile.context.reader import Reader
+from pagefile.context.slot import BufferSlot, Lane
+from pagefile.errors import Forbidden, Invalid
+
+#: What appends to one thread: payload, sender, recipient and the handler-facing fields.
+Writer = Callable[..., BufferSlot]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class ThreadContext:
+    """One thread's slots.
+
+    It never holds slots: each look reads what it shows, so it is always up to
+    date, and the last 50 of a million cost 50. `len` counts erased slots too;
+    indexes never shift. A view that a buffer hands out cannot write; a
+    `ThreadContext` made by itself stands alone in memory and can.
+    """
+
+    __slots__ = ("__weakref__", "_reader", "_writer", "thread_id")
+
+    thread_id: str
+    _reader: Reader
+    _writer: Writer | None
+
+    def __init__(
+        self, thread_id: str, *, reader: Reader | None = None, writer: Writer | None = None
+    ) -> None:
+        if reader is None:
+            reader, writer = _alone(thread_id)
+        for name, value in (("thread_id", thread_id), ("_reader", reader), ("_writer", writer)):
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise FrozenInstanceError(f"cannot assign to {name!r}: a view shows what is stored")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise FrozenInstanceError(f"cannot delete {name!r}: a view shows what is stored")
+
+    # Writing, for whoever was given a writer
+
+    @property
+    def can_write(self) -> bool:
+        return self._writer is not None
+
+    def append(
+        self,
+        payload: Any,
+        from_id: str,
+        to_id: str,
+        own_name: str | None = None,
+        is_self_call: bool = False,
+        usage_instructions: str = "",
+        todo_nudge: str = "",
+    ) -> BufferSlot:
+        """Add a slot at the end.
+
+        Raises:
+            Forbidden: this view only reads.
+            LimitExceeded: the thread is full. Invalid: the input breaks a rule.
+        """
+        if self._writer is None:
+            raise Forbidden(
+                f"this view of thread {self.thread_id!r} only reads",
+                "ask the buffer for handle(thread_id, write=True)",
+            )
+        return self._writer(
+            payload, from_id, to_id, own_name, is_self_call, usage_instructions, todo_nudge
+        )
+
+    # Reading
+
+    def __len__(self) -> int:
+        return self._reader.length()
+
+    def length(self) -> int:
+        """How many slots there have been; the same as `len`, for those who await."""
+        return self._reader.length()
+
+    @overload
+    def __getitem__(self, at: int) -> BufferSlot: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[BufferSlot]: ...
+    def __getitem__(self, at: int | slice) -> BufferSlot | list[BufferSlot]:
+        if isinstance(at, slice):
+            return self._sliced(at)
+        return self.at(at)
+
+    def at(self, index: int) -> BufferSlot:
+        """The slot at an index; negative ones count from the end."""
+        if type(index) is not int:
+            raise Invalid("index", f"{index!r:.60} is no index", "give a whole number or a slice")
+        length = self._reader.length()
+        found = index + length if index < 0 else index
+        if 0 <= found < length:
+            for slot in self._reader.slots(found, found + 1):
+                return slot
+        raise IndexError(f"thread {self.thread_id!r} has {length} slots and none at {index}")
+
+    def __iter__(self) -> Iterator[BufferSlot]:
+        """The slots there are now, fetched as they are asked for; later ones are not seen."""
+        return self._reader.slots(0, self._reader.length())
+
+    def __reversed__(self) -> Iterator[BufferSlot]:
+        stop = self._reader.length()
+        while stop > 0:
+            start = max(0, stop - 200)
+            yield from reversed(list(self._reader.slots(start, stop)))
+            stop = start
+
+    def __contains__(self, slot: object) -> bool:
+        return (
+            isinstance(slot, BufferSlot)
+            and slot.thread_id == self.thread_id
+            and slot.index < self._reader.length()
+            and self.at(slot.index) == slot
+        )
+
+    def get_slice(self, start: int = 0, end: int | None = None) -> list[BufferSlot]:
+        """Slots start … end-1; negative numbers count from the end."""
+        return self._sliced(slice(start, end))
+
+    def tail(self, count: int) -> list[BufferSlot]:
+        """The last slots, oldest first; the cost does not depend on the thread's length."""
+        if type(count) is not int or count < 0:
+            raise Invalid("count", f"{count!r:.60} is no count", "give 0 or more")
+        length = self._reader.length()
+        return list(self._reader.slots(max(0, length - count), length))
+
+    def get_by_type(self, payload_type: str | type) -> list[BufferSlot]:
+        """Slots whose payload is of this class.
+
+        A class, or its stored name (`module:Name`; dict, list, str, … for plain
+        values). A name alone will do while only one class in the thread has it.
+        """
+        return self._of_lanes(self._lanes_of_type(payload_type))
+
+    def get_from(self, from_id: str) -> list[BufferSlot]:
+        """Slots from this sender."""
+        return self._of_lanes([lane for lane in self._reader.lanes() if lane.from_id == from_id])
+
+    def get_to(self, to_id: str) -> list[BufferSlot]:
+        """Slots to this recipient."""
+        return self._of_lanes([lane for lane in self._reader.lanes() if lane.to_id == to_id])
+
+    def between(
+        self, since: datetime | None = None, until: datetime | None = None
+    ) -> list[BufferSlot]:
+        """Slots stored at `since` or later and before `until`; both are aware datetimes."""
+        length = self._reader.length()
+        first = 0 if since is None else self._first_at(_microseconds("since", since), length)
+        last = length if until is None else self._first_at(_microseconds("until", until), length)
+        return list(self._reader.slots(first, last))
+
+    def __repr__(self) -> str:
+        kind = "reads and writes" if self.can_write else "reads"
+        return f"<ThreadContext {self.thread_id!r}: {len(self)} slots, {kind}>"
+
+    # Inside
+
+    def _sliced(self, wanted: slice) -> list[BufferSlot]:
+        try:
+            first, last, step = wanted.indices(self._reader.length())
+        except TypeError as error:
+            raise Invalid("slice", str(error), "give whole numbers") from error
+        if step == 1:
+            return list(self._reader.slots(first, last))
+        numbers = range(first, last, step)
+        if not numbers:
+            return []
+        low, high = min(numbers[0], numbers[-1]), max(numbers[0], numbers[-1])
+        picked = list(islice(self._reader.slots(low, high + 1), 0, None, abs(step)))
+        return picked if step > 0 else picked[::-1]
+
+    def _lanes_of_type(self, payload_type: str | type) -> list[Lane]:
+        if isinstance(payload_type, type):
+            typed = codec.is_typed(payload_type)
+            payload_type = codec.type_name(payload_type) if typed else payload_type.__name__
+        if type(payload_type) is not str:
+            raise Invalid("payload_type", f"{payload_type!r:.60} is no type", "give a class or str")
+        lanes = list(self._reader.lanes())
+        exact = [lane for lane in lanes if lane.payload_type == payload_type]
+        if exact or ":" in payload_type:
+            return exact
+        alike = [lane for lane in lanes if _bare_name(lane.payload_type) == payload_type]
+        classes = sorted({lane.payload_type for lane in alike})
+        if len(classes) > 1:
+            raise Invalid(
+                "payload_type",
+                f"{payload_type!r} is the name of {len(classes)} classes here",
+                f"say which: {', '.join(classes)}",
+            )
+        return alike
+
+    def _of_lanes(self, lanes: Sequence[Lane]) -> list[BufferSlot]:
+        found = [self._reader.of_lane(lane) for lane in lanes]
+        return list(merge(*found, key=lambda slot: slot.index))
+
+    def _first_at(self, time_us: int, length: int) -> int:
+        """The first slot stored at a time or later: times grow with indexes, so by halving."""
+
+        def time_of(index: int) -> int:
+            return next(iter(self._reader.slots(index, index + 1))).entry.time_us
+
+        return bisect_left(range(length), time_us, key=time_of)
+
+
+def _bare_name(payload_type: str) -> str:
+    return payload_type.rpartition(":")[2].rpartition(".")[2]
+
+
+def _microseconds(field: str, moment: object) -> int:
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise Invalid(field, f"{moment!r:.60} is no aware datetime", "give one with a time zone")
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def _alone(thread_id: str) -> tuple[Reader, Writer]:
+    """A thread in a store of its own, which goes when the thread does."""
+    from pagefile.context.buffer import ContextBuffer
+
+    whole = ContextBuffer().handle(thread_id, write=True)
+    assert whole._writer is not None
+    return whole._reader, whole._writer
