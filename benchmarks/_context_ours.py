@@ -8,37 +8,32 @@ from collections.abc import Sequence
 from typing import Any
 
 import pagefile
-from _context_standin import StandInBuffer, async_buffer_of, buffer_of
 from _workplace import Workplace
-from pagefile import Pagefile, aio
+from pagefile.context.appender import NewSlot
+from pagefile.context.buffer import ContextBuffer
+from pagefile.context.thread import ThreadContext
 from pagefile.records import Durability
 
-Buffer = StandInBuffer
+Buffer = ContextBuffer
 
 #: About 500 bytes as JSON, in the shape that all libraries here take.
 MESSAGE = {"role": "user", "content": "An agent saw this. ".ljust(468, "x")}
 
 #: Long threads are built this many slots at a time.
 _BUILD_BATCH = 5_000
+_MOST_SLOTS = 10_000_000
 _FROM, _TO = "user", "agent"
 
 
-def open_handle(place: Workplace, level: Durability) -> Pagefile:
-    """A new file, closed with the workplace."""
-    return place.closing(pagefile.open(place.new_path(), durability=level))
-
-
 def open_buffer(place: Workplace, level: Durability) -> Buffer:
-    """The buffer of a new file."""
-    return buffer_of(open_handle(place, level))
+    """The buffer of a new file, closed with the workplace; for threads of any length."""
+    handle = place.closing(pagefile.open(place.new_path(), durability=level))
+    return Buffer(handle, max_slots_per_thread=_MOST_SLOTS)
 
 
-def memory_buffer(max_threads: int | None = None) -> Buffer:
+def memory_buffer(max_threads: int = 1_000) -> Buffer:
     """A buffer in memory that nobody needs to close."""
-    buffer = buffer_of(pagefile.open("memory:"))
-    if max_threads is not None:
-        buffer.max_threads = max_threads
-    return buffer
+    return Buffer(max_slots_per_thread=_MOST_SLOTS, max_threads=max_threads)
 
 
 def append_singly(buffer: Buffer, payload: Any, count: int, thread_id: str = "t") -> int:
@@ -50,7 +45,7 @@ def append_singly(buffer: Buffer, payload: Any, count: int, thread_id: str = "t"
 
 def append_together(buffer: Buffer, payloads: Sequence[Any], thread_id: str = "t") -> int:
     """One commit for all."""
-    buffer.append_many(thread_id, [(payload, _FROM, _TO) for payload in payloads])
+    buffer.append_many(thread_id, [NewSlot(payload, _FROM, _TO) for payload in payloads])
     return len(payloads)
 
 
@@ -76,18 +71,18 @@ def append_from_threads(buffer: Buffer, payload: Any, many: int, each: int) -> i
 
 
 class Awaited:
-    """The async face of a handle's buffer, on an event loop that lasts."""
+    """A buffer's appends, awaited on an event loop that lasts."""
 
-    def __init__(self, place: Workplace, handle: Pagefile) -> None:
+    def __init__(self, place: Workplace, buffer: Buffer) -> None:
         self._runner = place.open.enter_context(asyncio.Runner())
-        self._buffer = async_buffer_of(aio.AsyncPagefile(handle))
+        self._buffer = buffer
 
     def append_from_tasks(self, payload: Any, many: int, each: int) -> int:
         """Concurrent tasks, each with a thread id of its own."""
 
         async def one(thread_id: str) -> None:
             for _ in range(each):
-                await self._buffer.append(thread_id, payload, _FROM, _TO)
+                await self._buffer.append_async(thread_id, payload, _FROM, _TO)
 
         async def all_of_them() -> None:
             await asyncio.gather(*(one(f"t{number}") for number in range(many)))
@@ -98,14 +93,21 @@ class Awaited:
 
 def read_tail(buffer: Buffer, count: int, thread_id: str = "t") -> int:
     """The last slots, with their payloads decoded."""
-    return len([slot.payload for slot in buffer.get_thread(thread_id).tail(count)])
+    return len([slot.payload for slot in _thread(buffer, thread_id).tail(count)])
 
 
 def read_all(buffer: Buffer, thread_id: str = "t") -> int:
     """Every slot, with its payload decoded."""
-    return len([slot.payload for slot in buffer.get_thread(thread_id)])
+    return len([slot.payload for slot in _thread(buffer, thread_id)])
 
 
 def read_type(buffer: Buffer, payload_type: type, thread_id: str = "t") -> int:
     """The slots of one payload type, as the plain buffer gives them: not decoded."""
-    return len(buffer.get_thread(thread_id).get_by_type(payload_type.__name__))
+    return len(_thread(buffer, thread_id).get_by_type(payload_type))
+
+
+def _thread(buffer: Buffer, thread_id: str) -> ThreadContext:
+    thread = buffer.get_thread(thread_id)
+    if thread is None:
+        raise RuntimeError(f"there is no thread {thread_id!r}")
+    return thread

@@ -43,14 +43,17 @@ def has(package: Literal["agents", "langgraph"]) -> bool:
 
 def notes() -> list[str]:
     """Versions of the peers, and for those that are missing how to get them."""
+    there, missing = [], []
+    for package, name in _DISTRIBUTIONS.items():
+        if importlib.util.find_spec(package):
+            there.append(f"{name} {importlib.metadata.version(name)}")
+        else:
+            missing.append(name)
     lines = []
-    there = [name for package, name in _DISTRIBUTIONS.items() if importlib.util.find_spec(package)]
     if there:
-        versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in there)
-        lines.append(f"peers: {versions}, on SQLite {sqlite3.sqlite_version}")
-    for name in _DISTRIBUTIONS.values():
-        if name not in there:
-            lines.append(f"{name} is not installed, its rows are skipped: {INSTALL}")
+        lines.append(f"Peers: {', '.join(there)}, on SQLite {sqlite3.sqlite_version}.")
+    if missing:
+        lines.append(f"Rows of {' and '.join(missing)} are skipped. To install: {INSTALL}")
     return lines
 
 
@@ -139,7 +142,7 @@ class Saver:
     A checkpoint holds the whole `messages` channel, so what a put costs grows
     with the thread. Where it is not said otherwise, checkpoints here hold one
     message, however many were put: the case that is most favourable to it. So
-    are messages that are dicts: graphs mostly keep objects, which cost it more.
+    are messages that are dicts; `message_objects` has what graphs mostly keep.
     """
 
     def __init__(self, path: Path, level: Level) -> None:
@@ -153,7 +156,13 @@ class Saver:
         self._saver.setup()
         set_level(self._connection, level)
 
-    def put_many(self, messages: Sequence[Message], count: int, thread: str = "t") -> int:
+    @staticmethod
+    def message_objects(messages: Sequence[Message]) -> list[Any]:
+        from langchain_core.messages import HumanMessage
+
+        return [HumanMessage(content=message["content"]) for message in messages]
+
+    def put_many(self, messages: Sequence[Any], count: int, thread: str = "t") -> int:
         """One put after the other, each the child of the one before."""
         config: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
         checkpoint = self._empty | {"channel_values": {"messages": messages}}
@@ -164,7 +173,7 @@ class Saver:
             config = self._saver.put(config, made, metadata, {})
         return count
 
-    def put_from_threads(self, messages: Sequence[Message], many: int, each: int) -> int:
+    def put_from_threads(self, messages: Sequence[Any], many: int, each: int) -> int:
         """Concurrent threads, each with a thread id of its own."""
         threads = [
             threading.Thread(target=self.put_many, args=(messages, each, f"t{number}"))

@@ -49,7 +49,7 @@ def tail(place: Workplace) -> list[Row]:
         Claim(ours[1], ours[0], target=_FLAT),
         *(Claim(own, peer) for own, peer in zip(ours, theirs, strict=True)),
     ]
-    return compared(place, "tail", subjects, claims, rounds=24)
+    return compared(place, "tail", subjects, claims, rounds=20)
 
 
 def full(place: Workplace) -> list[Row]:
@@ -61,7 +61,8 @@ def full(place: Workplace) -> list[Row]:
     buffer = open_buffer(place, "process")
     build(place, buffer, [MESSAGE] * count)
     ours, plain = "pagefile, each slot's payload", "lists and locks, nothing to decode"
-    get, load = "SQLiteSession.get_items", "SqliteSaver.get_tuple"
+    get, load = "SQLiteSession.get_items", "SqliteSaver.get_tuple, dicts"
+    revive = "SqliteSaver.get_tuple, HumanMessages"
     thread = _plain_thread(count)
     subjects = [
         Subject(ours, _repeated(partial(read_all, buffer), 1, count)),
@@ -73,9 +74,11 @@ def full(place: Workplace) -> list[Row]:
         subjects.append(Subject(get, _repeated(partial(session.read, None), 1, count)))
     if peers.has("langgraph"):
         saver = place.closing(peers.Saver(place.new_path(), "process"))
-        saver.put_many([MESSAGE] * count, 1)
-        subjects.append(Subject(load, _repeated(saver.read, 1, count)))
-    claims = [Claim(ours, peer) for peer in (get, load, plain)]
+        saver.put_many([MESSAGE] * count, 1, "dicts")
+        saver.put_many(saver.message_objects([MESSAGE] * count), 1, "objects")
+        subjects.append(Subject(load, _repeated(partial(saver.read, "dicts"), 1, count)))
+        subjects.append(Subject(revive, _repeated(partial(saver.read, "objects"), 1, count)))
+    claims = [Claim(ours, peer) for peer in (get, load, revive, plain)]
     return compared(place, "full", subjects, claims, rounds=16)
 
 
@@ -127,7 +130,7 @@ def fork(place: Workplace) -> list[Row]:
         *(Claim(own, copy) for own, copy in zip(ours, copies, strict=True)),
     ]
     level = dict.fromkeys(ours, "process") | dict.fromkeys(copies, "none")
-    return compared(place, "fork", subjects, claims, rounds=24, level=level)
+    return compared(place, "fork", subjects, claims, rounds=20, level=level)
 
 
 def _longest(place: Workplace) -> int:

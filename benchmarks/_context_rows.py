@@ -43,8 +43,10 @@ def compared(
         timings = measure(subjects, rounds, place.advance)
     levels = {n: level if isinstance(level, str) else level.get(n, "") for n in timings}
     kept = [claim for claim in claims if claim.peer in timings]
+    peers = {claim.peer for claim in kept}
+    lonely = {claim.ours for claim in claims} - peers
     rows = [
-        Row(case, name, timing, level=levels[name])
+        Row(case, name, timing, level=levels[name], alone=name in lonely)
         for name, timing in timings.items()
         if name not in {claim.ours for claim in kept}
     ]

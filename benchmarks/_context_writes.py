@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 
 import _context_peers as peers
 from _context_ours import (
@@ -14,11 +15,10 @@ from _context_ours import (
     append_singly,
     append_together,
     memory_buffer,
-    open_handle,
+    open_buffer,
 )
 from _context_plain import PlainBuffer
 from _context_rows import Claim, compared
-from _context_standin import buffer_of
 from _measure import Subject
 from _row import Row, Target
 from _workplace import Workplace
@@ -40,8 +40,8 @@ def _append(place: Workplace, level: peers.Level) -> list[Row]:
     # What LangGraph really puts at the hundredth message; the other case is the favourable one.
     whole = f"{_SAVER}.put, {len(long)} messages in the checkpoint"
     put, add = f"{_SAVER}.put, 1 message in it", f"{_SESSION}.add_items"
-    handle = open_handle(place, level)
-    buffer, awaited = buffer_of(handle), Awaited(place, handle)
+    buffer = open_buffer(place, level)
+    awaited = Awaited(place, buffer)
     subjects = [
         Subject(_OURS, lambda: append_singly(buffer, MESSAGE, count)),
         Subject(_AWAITED, lambda: awaited.append_from_tasks(MESSAGE, 1, count)),
@@ -59,7 +59,7 @@ def _append(place: Workplace, level: peers.Level) -> list[Row]:
         Claim(_AWAITED, add, target=Target(high=1) if held else None),
         Claim(_OURS, put, target=Target(high=1 / 3) if held else None),
     ]
-    return compared(place, "append", subjects, claims, rounds=24, level=level)
+    return compared(place, "append", subjects, claims, rounds=20, level=level)
 
 
 def crowd(place: Workplace) -> list[Row]:
@@ -71,8 +71,8 @@ def crowd(place: Workplace) -> list[Row]:
     many, each = 64, 4
     tasks, threads = f"pagefile, {many} tasks", f"pagefile, {many} threads"
     added, put = f"{_SESSION}, {many} tasks", f"{_SAVER}, {many} threads"
-    handle = open_handle(place, "power")
-    buffer, awaited = buffer_of(handle), Awaited(place, handle)
+    buffer = open_buffer(place, "power")
+    awaited = Awaited(place, buffer)
     subjects = [
         Subject(tasks, lambda: awaited.append_from_tasks(MESSAGE, many, each)),
         Subject(threads, lambda: append_from_threads(buffer, MESSAGE, many, each)),
@@ -88,7 +88,7 @@ def crowd(place: Workplace) -> list[Row]:
         Claim(tasks, put, "rate", Target(low=5)),
         Claim(threads, put, "rate"),
     ]
-    return compared(place, "crowd", subjects, claims, rounds=16, level="power")
+    return compared(place, "crowd", subjects, claims, rounds=12, level="power")
 
 
 def memory(place: Workplace) -> list[Row]:
@@ -134,24 +134,34 @@ _CREATED = 100
 
 
 def threads(place: Workplace) -> list[Row]:
-    """The first append of a thread, beside ever more threads; at 10,000 the buffers are full.
+    """The first append of a thread, beside ever more threads, with room and in full buffers.
 
-    A full buffer in memory lets go of a thread for each new one.
+    A full buffer in memory lets go of a thread for each new one. With room for
+    10,000, the buffer that has 10,000 is full and the others are not, so the
+    last claim compares full ones with each other.
     """
     rows: list[Row] = []
-    for maker, name, target in (
+    for maker, of, target in (
         (_new_plain, "lists and locks", None),
         (_new_ours, "pagefile memory:", Target(0.8, 1.2)),
     ):
-        counts = (100, 1_000, _MOST_THREADS)
-        names = [f"{name}, {n:,} threads" for n in counts]
-        subjects = [_creator(n, maker, own) for n, own in zip(counts, names, strict=True)]
-        claims = [Claim(own, names[0], target=target) for own in names[1:]]
-        rows += compared(place, "threads", subjects, claims, rounds=12, level="none")
+        few, more, most = (f"{of}, {n:,} of 10,000 threads" for n in (100, 1_000, _MOST_THREADS))
+        full_few, full_more = (f"{of}, {n:,} of {n:,} threads" for n in (100, 1_000))
+        subjects = [
+            _creator(few, 100, partial(maker, _MOST_THREADS)),
+            _creator(more, 1_000, partial(maker, _MOST_THREADS)),
+            _creator(most, _MOST_THREADS, partial(maker, _MOST_THREADS)),
+            _creator(full_few, 100, partial(maker, 100)),
+            _creator(full_more, 1_000, partial(maker, 1_000)),
+        ]
+        pairs = ((more, few), (most, few), (full_more, full_few), (most, full_few))
+        claims = [Claim(own, other, target=target) for own, other in pairs]
+        rows += compared(place, "threads", subjects, claims, rounds=16, level="none")
     return rows
 
 
-def _creator(count: int, maker: Callable[[], PlainBuffer | Buffer], name: str) -> Subject:
+def _creator(name: str, count: int, maker: Callable[[], PlainBuffer | Buffer]) -> Subject:
+    """Each round begins with a new buffer that has `count` threads."""
     buffer = maker()
     numbers = itertools.count()
 
@@ -168,9 +178,9 @@ def _creator(count: int, maker: Callable[[], PlainBuffer | Buffer], name: str) -
     return Subject(name, lambda: create(_CREATED), refill)
 
 
-def _new_plain() -> PlainBuffer:
-    return PlainBuffer(max_threads=_MOST_THREADS)
+def _new_plain(max_threads: int) -> PlainBuffer:
+    return PlainBuffer(max_threads=max_threads)
 
 
-def _new_ours() -> Buffer:
-    return memory_buffer(max_threads=_MOST_THREADS)
+def _new_ours(max_threads: int) -> Buffer:
+    return memory_buffer(max_threads)

@@ -21,7 +21,7 @@ def print_table(
 ) -> None:
     """One section per case. Levels have a column when any row states one."""
     levels = any(row.level for row in rows)
-    table = Table(title=title, caption="\n".join([_machine_line(load_before), *notes]))
+    table = Table(title=title, caption=_machine_line(load_before))
     table.add_column("case", no_wrap=True)
     table.add_column("subject")
     if levels:
@@ -43,6 +43,9 @@ def print_table(
         # In a file or a pipe there is no edge to wrap at.
         console = Console(width=150)
     console.print(table)
+    for note in notes:
+        # As it is: a command is copied whole, and its brackets are no markup.
+        console.print(note, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_json(rows: Sequence[Row], load_before: float, notes: Sequence[str] = ()) -> None:

@@ -39,11 +39,13 @@ class Row:
     target: Target | None = None
     #: What survives of an acknowledged write: power, process, none; "" where nothing is written.
     level: str = ""
+    #: Ours, in a run that has nothing to hold it against.
+    alone: bool = False
 
     @property
     def verdict(self) -> str:
         if self.figure is None:
-            return "peer"
+            return "noted" if self.alone else "peer"
         return "noted" if self.target is None else self.target.verdict(self.figure.middle)
 
     def to_json(self) -> dict[str, Any]:
