@@ -273,8 +273,10 @@ def _open_gate(path: Path) -> Gate:
             f"the folder {path.parent} is read-only for this user",
             "SQLite needs to write its journal there; change the permissions",
         )
-    if path.exists():
+    if path.exists() and not path.with_name(path.name + "-journal").exists():
         # Before the gate is made: nothing is left beside a file that is not ours.
+        # With a journal, SQLite has to say: a power cut may have torn the very
+        # first page while the file was made, and the journal undoes that.
         with path.open("rb") as file:
             if file.read(16) not in (b"", b"SQLite format 3\x00"):
                 raise Invalid("url", f"{path} is not a database", "name another file, or a new one")
