@@ -156,7 +156,7 @@ def threads(place: Workplace) -> list[Row]:
         ]
         pairs = ((more, few), (most, few), (full_more, full_few), (most, full_few))
         claims = [Claim(own, other, target=target) for own, other in pairs]
-        rows += compared(place, "threads", subjects, claims, rounds=16, level="none")
+        rows += compared(place, "threads", subjects, claims, rounds=8, level="none")
     return rows
 
 
