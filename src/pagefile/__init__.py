@@ -21,6 +21,17 @@ from pagefile.batch import (
     VersionIs,
 )
 from pagefile.codec import Record, register
+from pagefile.context.appender import NewSlot
+from pagefile.context.buffer import ContextBuffer
+from pagefile.context.residency import Eviction
+from pagefile.context.singleton import get_context_buffer, reset_context_buffer
+from pagefile.context.slot import (
+    BufferSlot,
+    HandlerMetadata,
+    SlotMetadata,
+    slot_to_handler_metadata,
+)
+from pagefile.context.thread import ThreadContext
 from pagefile.engine import Limits
 from pagefile.errors import (
     Conflict,
@@ -45,23 +56,28 @@ __all__ = [
     "Admin",
     "Append",
     "Batch",
+    "BufferSlot",
     "Change",
     "Commit",
     "Conflict",
+    "ContextBuffer",
     "Corrupt",
     "CountBelow",
     "Delete",
     "Document",
     "Drop",
     "Entry",
+    "Eviction",
     "Forbidden",
     "Fork",
+    "HandlerMetadata",
     "Head",
     "Invalid",
     "LengthBelow",
     "LengthIs",
     "LimitExceeded",
     "Limits",
+    "NewSlot",
     "NotFound",
     "Options",
     "Page",
@@ -74,12 +90,17 @@ __all__ = [
     "Record",
     "Report",
     "Selector",
+    "SlotMetadata",
     "Stats",
     "Store",
+    "ThreadContext",
     "Unavailable",
     "Unchanged",
     "Unsupported",
     "VersionIs",
+    "get_context_buffer",
     "open",
     "register",
+    "reset_context_buffer",
+    "slot_to_handler_metadata",
 ]

@@ -13,15 +13,26 @@ import asyncio
 import functools
 import inspect
 import os
-from collections.abc import Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from pagefile import handle
+from pagefile.context.buffer import ContextBuffer
+from pagefile.context.reader import PAGE
+from pagefile.context.slot import BufferSlot
+from pagefile.context.thread import ThreadContext
 from pagefile.records import Durability
 from pagefile.store import Store
 
-__all__ = ["AsyncPagefile", "AsyncStore", "derive", "open"]
+__all__ = [
+    "AsyncContextBuffer",
+    "AsyncPagefile",
+    "AsyncStore",
+    "AsyncThreadContext",
+    "derive",
+    "open",
+]
 
 _TWIN = "_async"
 
@@ -47,7 +58,7 @@ def _keep(self: Any, sync: Any) -> None:
 def _awaited(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     async def method(self: Any, *args: Any, **options: Any) -> Any:
-        return await asyncio.to_thread(function, self._sync, *args, **options)
+        return _lifted(await asyncio.to_thread(function, self._sync, *args, **options))
 
     return method
 
@@ -60,12 +71,37 @@ def _delegated(twin: Callable[..., Any], function: Callable[..., Any]) -> Callab
     return method
 
 
+def _lifted(result: Any) -> Any:
+    """What reads when it is looked at must not be handed to a loop as it is."""
+    return AsyncThreadContext(result) if isinstance(result, ThreadContext) else result
+
+
 if TYPE_CHECKING:
+    from pagefile._aio_types import AsyncContextBuffer, AsyncStore
     from pagefile._aio_types import AsyncPagefile as _DerivedPagefile
-    from pagefile._aio_types import AsyncStore
+    from pagefile._aio_types import AsyncThreadContext as _DerivedThread
 else:
     AsyncStore = derive(Store, "AsyncStore")
+    AsyncContextBuffer = derive(ContextBuffer, "AsyncContextBuffer")
+    _DerivedThread = derive(ThreadContext, "_DerivedThread")
     _DerivedPagefile = derive(handle.Pagefile, "_DerivedPagefile")
+
+
+class AsyncThreadContext(_DerivedThread):
+    """`ThreadContext`, awaited; `async for` walks over its slots."""
+
+    def __init__(self, sync: ThreadContext) -> None:
+        super().__init__(sync)
+        self._view = sync
+        self.thread_id = sync.thread_id
+        self.can_write = sync.can_write
+
+    async def __aiter__(self) -> AsyncIterator[BufferSlot]:
+        view = self._view
+        stop = await asyncio.to_thread(view.length)
+        for start in range(0, stop, PAGE):
+            for slot in await asyncio.to_thread(view.get_slice, start, min(start + PAGE, stop)):
+                yield slot
 
 
 class AsyncPagefile(_DerivedPagefile):
@@ -75,6 +111,7 @@ class AsyncPagefile(_DerivedPagefile):
         super().__init__(sync)
         self.tenant = sync.tenant
         self.store = AsyncStore(sync.store)
+        self.context = AsyncContextBuffer(sync.context)
 
     async def __aenter__(self) -> Self:
         return self

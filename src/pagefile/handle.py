@@ -12,6 +12,8 @@ import msgspec
 
 from pagefile.bounds import require_count, require_seconds
 from pagefile.committer import Committer
+from pagefile.context import backend
+from pagefile.context.buffer import ContextBuffer
 from pagefile.engine import Engine, Limits
 from pagefile.errors import Forbidden, Invalid, Unavailable, Unsupported, shown
 from pagefile.naming import require_callable, require_type
@@ -62,7 +64,15 @@ class Pagefile:
         preparer.naming.check_text("tenant", tenant)
         self.tenant = tenant
         self.store = Store(engine, committer, preparer, tenant)
+        self._context: ContextBuffer | None = None
         self._owned: Admin | None = None
+
+    @property
+    def context(self) -> ContextBuffer:
+        """The threads of this tenant."""
+        if self._context is None:
+            self._context = ContextBuffer(self.store)
+        return self._context
 
     def verify(self, *, head: Head | None = None) -> Report:
         """See `Store.verify`."""
@@ -265,3 +275,6 @@ def _check(options: Options) -> None:
 
 def _is_name(text: object) -> bool:
     return isinstance(text, str) and 0 < len(text) <= _MOST_NAME and text.isprintable()
+
+
+backend.open_with(open)

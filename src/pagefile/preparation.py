@@ -7,15 +7,12 @@ lock is taken. What depends on stored state is found in `transaction.py`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any
 
-import msgspec
-
-from pagefile import codec, ordering
+from pagefile import codec
 from pagefile.batch import (
-    NO_KEYS,
     Absent,
     Append,
     Batch,
@@ -32,7 +29,7 @@ from pagefile.batch import (
     VersionIs,
 )
 from pagefile.bounds import require_count
-from pagefile.content import SALT_BYTES, Action, Content, digest_of, mapping_to_bytes, pack
+from pagefile.content import SALT_BYTES, Action, Content, digest_of, mapping_to_bytes
 from pagefile.engine import (
     DOCUMENT,
     LOG,
@@ -40,17 +37,15 @@ from pagefile.engine import (
     Limits,
     Prepared,
     Requirement,
-    Scope,
     Write,
 )
+from pagefile.envelope import Envelopes
 from pagefile.errors import Invalid, LimitExceeded, shown
 from pagefile.idempotency import made_key, position_before, stored_key
 from pagefile.naming import Naming, require_flag, require_type
 from pagefile.ordering import KeyValue
 
 _SALTS_AT_ONCE = 256
-#: How many envelopes are remembered; they repeat from commit to commit.
-_ENVELOPES_KEPT = 16_384
 _APPEND = Action.APPEND
 
 #: One batch may be committed by several threads at once, and must get one key.
@@ -62,19 +57,6 @@ Clock = Callable[[], int]
 Entropy = Callable[[int], bytes]
 
 
-class _Envelope(msgspec.Struct, frozen=True, gc=False):
-    """What stands around a body, checked and packed for its digest."""
-
-    user: str | None
-    kind: str
-    actor: str
-    sources: tuple[str, ...]
-    keys: tuple[IndexKey, ...]
-    raw_keys: bytes
-    notes: bytes
-    packed: bytes
-
-
 class Preparer:
     """Prepares batches under one set of limits."""
 
@@ -82,8 +64,8 @@ class Preparer:
         self._limits = limits
         self._entropy = entropy
         self._salts: list[bytes] = []
-        self._envelopes: dict[tuple[Any, ...], _Envelope] = {}
         self.naming = Naming(limits.name_bytes)
+        self.envelopes = Envelopes(limits, self.naming)
         self._steps: dict[type, Callable[[Any, bytes], Write]] = {
             Put: self._put,
             Delete: self._delete,
@@ -150,6 +132,7 @@ class Preparer:
         digests: list[bytes] = []
         keys: list[Sequence[IndexKey]] = []
         most_bytes, encode, salts = self._limits.entry_bytes, codec.encode, self._salts
+        envelope_of = self.envelopes.of
         for at in range(start, len(operations)):
             op = operations[at]
             if type(op) is not Append or op.log != log or op.limit != limit:
@@ -157,7 +140,7 @@ class Preparer:
             type_name, body = encode(op.value)
             if len(body) > most_bytes:
                 raise self._entry_too_large(body)
-            envelope = self._envelope(op, type_name)
+            envelope = envelope_of(op, type_name)
             if envelope.keys:
                 keys += [()] * (len(contents) - len(keys))
                 keys.append(envelope.keys)
@@ -184,46 +167,6 @@ class Preparer:
         if keys:
             keys += [()] * (len(contents) - len(keys))
         return Write(_APPEND, LOG, log, contents, digests, keys, limit)
-
-    def _envelope(self, op: Append, type_name: str) -> _Envelope:
-        """What goes around the body; most are like one before, which was checked."""
-        words: tuple[Any, ...] | None = None
-        if not op.sources and not op.notes and type(op.keys) is dict and len(op.keys) < 2:
-            words = (op.log, op.user, op.kind, op.actor, type_name, *op.keys, *op.keys.values())
-            try:
-                known = self._envelopes.get(words)
-            except TypeError:  # Something that is no text; the checks below say what.
-                words = known = None
-            if known is not None:
-                return known
-        sources = self._check_envelope(op.user, op.kind, op.actor, op.sources)
-        keys: tuple[IndexKey, ...] = ()
-        raw_keys = b""
-        if op.keys:
-            keys, raw_keys = self._index("log", op.keys, NO_KEYS), mapping_to_bytes(op.keys)
-        notes = self._notes(op.notes) if op.notes else b""
-        packed = pack(
-            (_APPEND, op.log, op.user, op.kind, op.actor, sources, raw_keys, b"", notes, type_name)
-        )
-        made = _Envelope(op.user, op.kind, op.actor, sources, keys, raw_keys, notes, packed)
-        if words is not None and all(map(_is_text, op.keys.values())):
-            if len(self._envelopes) >= _ENVELOPES_KEPT:
-                self._envelopes.clear()
-            self._envelopes[words] = made
-        return made
-
-    def _notes(self, notes: object) -> bytes:
-        if not isinstance(notes, Mapping):
-            raise Invalid("notes", "is no mapping", "give a dict of JSON values")
-        raw = mapping_to_bytes(notes)
-        if len(raw) > self._limits.notes_bytes:
-            raise LimitExceeded(
-                "the bytes of one record's notes",
-                limit=self._limits.notes_bytes,
-                wanted=len(raw),
-                next_step="put long text into the value, or into a document",
-            )
-        return raw
 
     def _single(self, operation: object, at: int) -> Write:
         step = self._steps.get(type(operation))
@@ -259,19 +202,6 @@ class Preparer:
         write = Write(Action.ERASE, LOG, "", selector=selector, rehearse=rehearse)
         return Prepared(made_key(reached, self._salt()), (write,), (), self._limits, reached)
 
-    def index_key(self, scope: Scope, field: str, value: KeyValue) -> IndexKey:
-        """One secondary key as bytes."""
-        if type(field) is not str or field not in self.naming.known_good:
-            self.naming.check_text("keys", field)
-        raw = ordering.encode(value, f"keys.{field}")
-        if len(raw) > self._limits.key_bytes:
-            raise Invalid(
-                f"keys.{field}",
-                f"is {len(raw)} bytes long",
-                f"keep key values within {self._limits.key_bytes} bytes",
-            )
-        return IndexKey(scope, field, raw)
-
     def _salt(self) -> bytes:
         try:
             return self._salts.pop()
@@ -301,11 +231,11 @@ class Preparer:
     def _put(self, op: Put, salt: bytes) -> Write:
         if type(op.document) is not str or op.document not in self.naming.known_good:
             self.naming.check_text("document", op.document)
-        sources = self._check_envelope(op.user, op.kind, op.actor, op.sources)
+        sources = self.envelopes.check(op.user, op.kind, op.actor, op.sources)
         type_name, body = codec.encode(op.value)
         if len(body) > self._limits.entry_bytes:
             raise self._entry_too_large(body)
-        keys = self._index("user", op.keys, op.tenant_keys)
+        keys = self.envelopes.index("user", op.keys, op.tenant_keys)
         content = Content(
             Action.PUT,
             op.user,
@@ -314,7 +244,7 @@ class Preparer:
             sources,
             mapping_to_bytes(op.keys),
             mapping_to_bytes(op.tenant_keys),
-            self._notes(op.notes) if op.notes else b"",
+            self.envelopes.notes(op.notes) if op.notes else b"",
             type_name,
             body,
             salt,
@@ -353,50 +283,6 @@ class Preparer:
         assert name is not None
         return Write(Action.PRUNE, kind, name, number=op.before)
 
-    def _check_envelope(
-        self, user: str | None, kind: str, actor: str, sources: tuple[str, ...]
-    ) -> tuple[str, ...]:
-        known = self.naming.known_good
-        # The types first: what is no plain str may not even be looked up.
-        if user is not None and (type(user) is not str or user not in known):
-            self.naming.check_text("user", user)
-        if type(kind) is not str or (kind and kind not in known):
-            self.naming.check_text("kind", kind, may_be_empty=True)
-        if type(actor) is not str or (actor and actor not in known):
-            self.naming.check_text("actor", actor, may_be_empty=True)
-        return self._sources(sources) if sources else ()
-
-    def _sources(self, sources: tuple[str, ...]) -> tuple[str, ...]:
-        if not isinstance(sources, (tuple, list)):
-            raise Invalid("sources", f"is of type {type(sources).__name__}", "give a tuple of str")
-        if len(sources) > self._limits.sources:
-            raise LimitExceeded(
-                "the number of sources",
-                limit=self._limits.sources,
-                wanted=len(sources),
-                next_step="point to fewer, or to a record that lists them",
-            )
-        for i, source in enumerate(sources):
-            if type(source) is not str or source not in self.naming.known_good:
-                self.naming.check_text(f"sources[{i}]", source)
-        return tuple(sources)
-
-    def _index(
-        self, scope: Scope, keys: Mapping[str, KeyValue], tenant_keys: Mapping[str, KeyValue]
-    ) -> tuple[IndexKey, ...]:
-        if not isinstance(keys, Mapping) or not isinstance(tenant_keys, Mapping):
-            raise Invalid("keys", "is no mapping", "give a dict of field to value")
-        if len(keys) + len(tenant_keys) > self._limits.keys:
-            raise LimitExceeded(
-                "the number of keys of one record",
-                limit=self._limits.keys,
-                wanted=len(keys) + len(tenant_keys),
-                next_step="declare fewer keys",
-            )
-        found = [self.index_key(scope, field, value) for field, value in keys.items()]
-        found += [self.index_key("tenant", field, value) for field, value in tenant_keys.items()]
-        return tuple(found)
-
     def _requirement(self, condition: object, at: int) -> Requirement:
         match condition:
             case VersionIs(document, version):
@@ -429,7 +315,7 @@ class Preparer:
         everyone = user is ...
         if not everyone:
             self.naming.check_user(user)
-        key = self.index_key("tenant" if everyone else "user", field, value)
+        key = self.envelopes.index_key("tenant" if everyone else "user", field, value)
         wanted = require_count(number, f"when.{what}")
         return Requirement(what, "", wanted, key, None if everyone else user)
 
@@ -455,13 +341,6 @@ class Preparer:
         for field in ("first", "last", "before_us"):
             if (number := getattr(selector, field)) is not None:
                 require_count(number, f"selector.{field}")
-
-
-def _is_text(value: object) -> bool:
-    """Text, or a tuple of it: in a lookup, 1, 1.0 and True would pass for one another."""
-    if type(value) is tuple:
-        return all(type(part) is str for part in value)
-    return type(value) is str
 
 
 def _give_key(batch: Batch, made: str) -> str:

@@ -81,7 +81,7 @@ class Finder:
             raise Invalid("query", "asks for a value and for a range", "give one of the two")
         if query.everyone and (query.user is not None or query.log is not None):
             raise Invalid("query", "asks for everyone and for one", "give one of the two")
-        key = self._preparer.index_key
+        key = self._preparer.envelopes.index_key
         if query.value is not None:
             exact = key("user", query.field, query.value).value
             return exact, exact + (AFTER_EVERYTHING if query.prefix else b"\x00")

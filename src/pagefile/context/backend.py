@@ -4,9 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Protocol
 
 from pagefile.errors import Invalid, shown
 from pagefile.store import Store
+
+
+class Handle(Protocol):
+    """What opening a URL gives."""
+
+    store: Store
+
+    def close(self) -> None: ...
+
+
+#: `pagefile.open`, put here by its own module: handles stand above this room.
+_opener: list[Callable[..., Handle]] = []
+
+
+def open_with(opener: Callable[..., Handle]) -> None:
+    """Say how a URL is opened."""
+    _opener[:] = [opener]
 
 
 def opened(backend: object) -> tuple[Store, Callable[[], None]]:
@@ -21,10 +39,7 @@ def opened(backend: object) -> tuple[Store, Callable[[], None]]:
         return store, _nothing
     if backend is not None and not isinstance(backend, (str, os.PathLike)):
         raise Invalid("backend", f"{shown(backend)} is no store", "give a Store, a handle or a URL")
-    # Only here: handles stand above this room, and know it.
-    from pagefile.handle import open as open_handle
-
-    handle = open_handle("memory:" if backend is None else backend)
+    handle = _opener[0]("memory:" if backend is None else backend)
     return handle.store, handle.close
 
 

@@ -16,7 +16,7 @@ from pagefile.context.policy import Policy
 from pagefile.context.reader import reader_of
 from pagefile.context.residency import Eviction, Residency
 from pagefile.context.slot import BufferSlot
-from pagefile.context.thread import ThreadContext
+from pagefile.context.thread import ThreadContext, Writer
 from pagefile.context.usage import UsageShelf
 from pagefile.errors import NotFound, PagefileError
 from pagefile.records import Receipt
@@ -263,12 +263,17 @@ class ContextBuffer:
             thread_id, reader=reader, writer=self._writer(thread_id) if write else None
         )
 
-    def _writer(self, thread_id: str) -> Callable[..., BufferSlot]:
-        def write(*slot: Any) -> BufferSlot:
-            made = self.append(thread_id, *slot)
-            return BufferSlot(made.entry, thread_id, made.usage_text, shows_position=False)
+    def _writer(self, thread_id: str) -> Writer:
+        def shown(slot: BufferSlot) -> BufferSlot:
+            return BufferSlot(slot.entry, thread_id, slot.usage_text, shows_position=False)
 
-        return write
+        def write(*slot: Any) -> BufferSlot:
+            return shown(self.append(thread_id, *slot))
+
+        async def write_async(*slot: Any) -> BufferSlot:
+            return shown(await self.append_async(thread_id, *slot))
+
+        return Writer(write, write_async)
 
     def get_stats(self) -> dict[str, Any]:
         """How many threads and slots there are, what bounds them, and the ids."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
 
 from pagefile.context.residency import Eviction
 from pagefile.errors import Invalid, shown
-
-_log = logging.getLogger("pagefile.context")
 
 
 class Policy:
@@ -40,8 +37,13 @@ class Policy:
         for eviction in evictions:
             try:
                 self.on_evict(eviction)
-            except Exception:  # noqa: BLE001 - to the writer it would look as if the append failed
-                _log.exception("on_evict failed for thread %r", eviction.thread_id)
+            except Exception:
+                # Imported here: it takes longer to load than all of this package's own modules.
+                import logging
+
+                logging.getLogger("pagefile.context").exception(
+                    "on_evict failed for thread %r", eviction.thread_id
+                )
 
 
 def _count(field: str, value: object) -> int:

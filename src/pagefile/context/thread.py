@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import FrozenInstanceError
 from datetime import UTC, datetime, timedelta
 from heapq import merge
 from itertools import islice
-from typing import Any, NoReturn, overload
+from typing import Any, NamedTuple, NoReturn, overload
 
 from pagefile import codec
 from pagefile.context.reader import Reader
 from pagefile.context.slot import BufferSlot, Lane
 from pagefile.errors import Forbidden, Invalid
 
-#: What appends to one thread: payload, sender, recipient and the handler-facing fields.
-Writer = Callable[..., BufferSlot]
+
+class Writer(NamedTuple):
+    """What appends to one thread: payload, sender, recipient and the handler-facing fields."""
+
+    write: Callable[..., BufferSlot]
+    write_async: Callable[..., Awaitable[BufferSlot]]
+
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -72,14 +77,32 @@ class ThreadContext:
             Forbidden: this view only reads.
             LimitExceeded: the thread is full. Invalid: the input breaks a rule.
         """
+        return self._require_writer().write(
+            payload, from_id, to_id, own_name, is_self_call, usage_instructions, todo_nudge
+        )
+
+    async def append_async(
+        self,
+        payload: Any,
+        from_id: str,
+        to_id: str,
+        own_name: str | None = None,
+        is_self_call: bool = False,
+        usage_instructions: str = "",
+        todo_nudge: str = "",
+    ) -> BufferSlot:
+        """`append` for a running event loop, which it never blocks."""
+        return await self._require_writer().write_async(
+            payload, from_id, to_id, own_name, is_self_call, usage_instructions, todo_nudge
+        )
+
+    def _require_writer(self) -> Writer:
         if self._writer is None:
             raise Forbidden(
                 f"this view of thread {self.thread_id!r} only reads",
                 "ask the buffer for handle(thread_id, write=True)",
             )
-        return self._writer(
-            payload, from_id, to_id, own_name, is_self_call, usage_instructions, todo_nudge
-        )
+        return self._writer
 
     # Reading
 

@@ -10,15 +10,23 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
+from pagefile.context.buffer import ContextBuffer
+from pagefile.context.thread import ThreadContext
 from pagefile.handle import Pagefile
 from pagefile.store import Store
 
 TARGET = Path(__file__).parent.parent / "_aio_types.pyi"
 _HEADER = """# Made by `python -m pagefile.testing.aio_types` from the sync classes; do not edit.
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any
 
 from pagefile.batch import Batch, Selector
+from pagefile.context.appender import NewSlot
+from pagefile.context.buffer import ContextBuffer
+from pagefile.context.residency import Eviction
+from pagefile.context.slot import BufferSlot
+from pagefile.context.thread import ThreadContext
 from pagefile.handle import Pagefile
 from pagefile.records import (
     Change,
@@ -40,11 +48,15 @@ from pagefile.store import Store
 def stub() -> str:
     """The stub's text for the classes as they are now."""
     parts = [_HEADER]
-    for sync, name in ((Store, "AsyncStore"), (Pagefile, "AsyncPagefile")):
+    for sync in (Store, ContextBuffer, ThreadContext, Pagefile):
+        name = f"Async{sync.__name__}"
         lines = [f"class {name}:", f"    def __init__(self, sync: {sync.__name__}) -> None: ..."]
         for method, function in inspect.getmembers(sync, inspect.isfunction):
             if not method.startswith("_") and not method.endswith("_async"):
-                lines.append(f"    async def {method}{inspect.signature(function)}: ...")
+                signature = str(inspect.signature(function))
+                # A view that reads when it is looked at is handed out awaited too.
+                given = signature.replace("-> 'ThreadContext", "-> 'AsyncThreadContext")
+                lines.append(f"    async def {method}{given}: ...")
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
 
