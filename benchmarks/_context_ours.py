@@ -9,9 +9,7 @@ from typing import Any
 
 import pagefile
 from _workplace import Workplace
-from pagefile.context.appender import NewSlot
-from pagefile.context.buffer import ContextBuffer
-from pagefile.context.thread import ThreadContext
+from pagefile import ContextBuffer, NewSlot, Pagefile, ThreadContext, aio
 from pagefile.records import Durability
 
 Buffer = ContextBuffer
@@ -25,10 +23,16 @@ _MOST_SLOTS = 10_000_000
 _FROM, _TO = "user", "agent"
 
 
-def open_buffer(place: Workplace, level: Durability) -> Buffer:
-    """The buffer of a new file, closed with the workplace; for threads of any length."""
+def open_handle(place: Workplace, level: Durability) -> Pagefile:
+    """A new file, closed with the workplace; its threads may have any length."""
     handle = place.closing(pagefile.open(place.new_path(), durability=level))
-    return Buffer(handle, max_slots_per_thread=_MOST_SLOTS)
+    handle.context.max_slots_per_thread = _MOST_SLOTS
+    return handle
+
+
+def open_buffer(place: Workplace, level: Durability) -> Buffer:
+    """The buffer of a new file."""
+    return open_handle(place, level).context
 
 
 def memory_buffer(max_threads: int = 1_000) -> Buffer:
@@ -71,18 +75,18 @@ def append_from_threads(buffer: Buffer, payload: Any, many: int, each: int) -> i
 
 
 class Awaited:
-    """A buffer's appends, awaited on an event loop that lasts."""
+    """The buffer of an async handle, on an event loop that lasts."""
 
-    def __init__(self, place: Workplace, buffer: Buffer) -> None:
+    def __init__(self, place: Workplace, handle: Pagefile) -> None:
         self._runner = place.open.enter_context(asyncio.Runner())
-        self._buffer = buffer
+        self._buffer = aio.AsyncPagefile(handle).context
 
     def append_from_tasks(self, payload: Any, many: int, each: int) -> int:
         """Concurrent tasks, each with a thread id of its own."""
 
         async def one(thread_id: str) -> None:
             for _ in range(each):
-                await self._buffer.append_async(thread_id, payload, _FROM, _TO)
+                await self._buffer.append(thread_id, payload, _FROM, _TO)
 
         async def all_of_them() -> None:
             await asyncio.gather(*(one(f"t{number}") for number in range(many)))

@@ -15,7 +15,7 @@ from _context_ours import (
     append_singly,
     append_together,
     memory_buffer,
-    open_buffer,
+    open_handle,
 )
 from _context_plain import PlainBuffer
 from _context_rows import Claim, compared
@@ -40,8 +40,8 @@ def _append(place: Workplace, level: peers.Level) -> list[Row]:
     # What LangGraph really puts at the hundredth message; the other case is the favourable one.
     whole = f"{_SAVER}.put, {len(long)} messages in the checkpoint"
     put, add = f"{_SAVER}.put, 1 message in it", f"{_SESSION}.add_items"
-    buffer = open_buffer(place, level)
-    awaited = Awaited(place, buffer)
+    handle = open_handle(place, level)
+    buffer, awaited = handle.context, Awaited(place, handle)
     subjects = [
         Subject(_OURS, lambda: append_singly(buffer, MESSAGE, count)),
         Subject(_AWAITED, lambda: awaited.append_from_tasks(MESSAGE, 1, count)),
@@ -71,8 +71,8 @@ def crowd(place: Workplace) -> list[Row]:
     many, each = 64, 4
     tasks, threads = f"pagefile, {many} tasks", f"pagefile, {many} threads"
     added, put = f"{_SESSION}, {many} tasks", f"{_SAVER}, {many} threads"
-    buffer = open_buffer(place, "power")
-    awaited = Awaited(place, buffer)
+    handle = open_handle(place, "power")
+    buffer, awaited = handle.context, Awaited(place, handle)
     subjects = [
         Subject(tasks, lambda: awaited.append_from_tasks(MESSAGE, many, each)),
         Subject(threads, lambda: append_from_threads(buffer, MESSAGE, many, each)),
