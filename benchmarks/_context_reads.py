@@ -49,7 +49,7 @@ def tail(place: Workplace) -> list[Row]:
         Claim(ours[1], ours[0], target=_FLAT),
         *(Claim(own, peer) for own, peer in zip(ours, theirs, strict=True)),
     ]
-    return compared(place, "tail", subjects, claims, rounds=20)
+    return compared(place, "tail", subjects, claims, rounds=20, level="process")
 
 
 def full(place: Workplace) -> list[Row]:
@@ -79,7 +79,8 @@ def full(place: Workplace) -> list[Row]:
         subjects.append(Subject(load, _repeated(partial(saver.read, "dicts"), 1, count)))
         subjects.append(Subject(revive, _repeated(partial(saver.read, "objects"), 1, count)))
     claims = [Claim(ours, peer) for peer in (get, load, revive, plain)]
-    return compared(place, "full", subjects, claims, rounds=16)
+    level = {plain: "none"} | dict.fromkeys((ours, get, load, revive), "process")
+    return compared(place, "full", subjects, claims, rounds=16, level=level)
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,8 @@ def by_type(place: Workplace) -> list[Row]:
         found = partial(read_type, buffer, Alarm)
         subjects.append(Subject(name, _repeated(found, 1, count // 100)))
     claims = [Claim(name, scan) for name in names]
-    return compared(place, "by_type", subjects, claims, rounds=16)
+    level = {scan: "none"} | dict(zip(names, ("none", "process"), strict=True))
+    return compared(place, "by_type", subjects, claims, rounds=16, level=level)
 
 
 def fork(place: Workplace) -> list[Row]:

@@ -17,8 +17,8 @@ class Target:
 
     def __str__(self) -> str:
         if self.low is not None and self.high is not None:
-            return f"{self.low:g} … {self.high:g}"
-        return f">= {self.low:g}" if self.low is not None else f"<= {self.high:g}"
+            return f"{self.low:.3g} … {self.high:.3g}"
+        return f">= {self.low:.3g}" if self.low is not None else f"<= {self.high:.3g}"
 
     def verdict(self, figure: float) -> str:
         above = self.low is None or figure >= self.low
@@ -37,7 +37,7 @@ class Row:
     meaning: str = ""
     figure: Spread | None = None
     target: Target | None = None
-    #: What survives of an acknowledged write: power, process, none; "" where nothing is written.
+    #: What an acknowledged write survives: power, process, none; "" where that is not the point.
     level: str = ""
     #: Ours, in a run that has nothing to hold it against.
     alone: bool = False
