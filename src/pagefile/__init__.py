@@ -23,8 +23,15 @@ from pagefile.batch import (
 from pagefile.codec import Record, register
 from pagefile.context.appender import NewSlot
 from pagefile.context.buffer import ContextBuffer
+from pagefile.context.path import Path
+from pagefile.context.registry import ThreadRegistry
 from pagefile.context.residency import Eviction
-from pagefile.context.singleton import get_context_buffer, reset_context_buffer
+from pagefile.context.singleton import (
+    get_context_buffer,
+    get_registry,
+    reset_context_buffer,
+    reset_registry,
+)
 from pagefile.context.slot import (
     BufferSlot,
     HandlerMetadata,
@@ -83,6 +90,7 @@ __all__ = [
     "Page",
     "Pagefile",
     "PagefileError",
+    "Path",
     "Prune",
     "Put",
     "Query",
@@ -94,13 +102,16 @@ __all__ = [
     "Stats",
     "Store",
     "ThreadContext",
+    "ThreadRegistry",
     "Unavailable",
     "Unchanged",
     "Unsupported",
     "VersionIs",
     "get_context_buffer",
+    "get_registry",
     "open",
     "register",
     "reset_context_buffer",
+    "reset_registry",
     "slot_to_handler_metadata",
 ]

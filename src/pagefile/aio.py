@@ -1,7 +1,8 @@
 """The async face: the same names, awaited; derived from the sync classes.
 
 `derive` builds an async class from a sync one: each public method becomes a
-coroutine function with the same signature and docstring. A method that has a
+coroutine function with the same signature and docstring, each public property
+one without arguments. A method that has a
 non-blocking twin named `<method>_async` (only the write path has one: a commit
 joins the group that is forming) awaits it; any other runs in a worker thread,
 because reads are short. There is no second implementation to keep in step.
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pagefile import handle
 from pagefile.context.buffer import ContextBuffer
 from pagefile.context.reader import PAGE
+from pagefile.context.registry import ThreadRegistry
 from pagefile.context.slot import BufferSlot
 from pagefile.context.thread import ThreadContext
 from pagefile.records import Durability
@@ -30,11 +32,14 @@ __all__ = [
     "AsyncPagefile",
     "AsyncStore",
     "AsyncThreadContext",
+    "AsyncThreadRegistry",
     "derive",
     "open",
 ]
 
 _TWIN = "_async"
+#: Properties that read nothing from a store; the async classes have them as attributes.
+SHOWN_AS_THEY_ARE = frozenset({"can_write", "context", "registry"})
 
 
 def derive(sync: type, name: str) -> type:
@@ -48,6 +53,9 @@ def derive(sync: type, name: str) -> type:
         if not method.startswith("_") and not method.endswith(_TWIN):
             twin = getattr(sync, method + _TWIN, None)
             members[method] = _awaited(function) if twin is None else _delegated(twin, function)
+    for look, value in inspect.getmembers(sync, lambda member: isinstance(member, property)):
+        if not look.startswith("_") and look not in SHOWN_AS_THEY_ARE:
+            members[look] = _awaited(value.fget)
     return type(name, (), members)
 
 
@@ -77,12 +85,13 @@ def _lifted(result: Any) -> Any:
 
 
 if TYPE_CHECKING:
-    from pagefile._aio_types import AsyncContextBuffer, AsyncStore
+    from pagefile._aio_types import AsyncContextBuffer, AsyncStore, AsyncThreadRegistry
     from pagefile._aio_types import AsyncPagefile as _DerivedPagefile
     from pagefile._aio_types import AsyncThreadContext as _DerivedThread
 else:
     AsyncStore = derive(Store, "AsyncStore")
     AsyncContextBuffer = derive(ContextBuffer, "AsyncContextBuffer")
+    AsyncThreadRegistry = derive(ThreadRegistry, "AsyncThreadRegistry")
     _DerivedThread = derive(ThreadContext, "_DerivedThread")
     _DerivedPagefile = derive(handle.Pagefile, "_DerivedPagefile")
 
@@ -112,6 +121,7 @@ class AsyncPagefile(_DerivedPagefile):
         self.tenant = sync.tenant
         self.store = AsyncStore(sync.store)
         self.context = AsyncContextBuffer(sync.context)
+        self.registry = AsyncThreadRegistry(sync.registry)
 
     async def __aenter__(self) -> Self:
         return self

@@ -14,6 +14,7 @@ from pagefile.bounds import require_count, require_seconds
 from pagefile.committer import Committer
 from pagefile.context import backend
 from pagefile.context.buffer import ContextBuffer
+from pagefile.context.registry import ThreadRegistry
 from pagefile.engine import Engine, Limits
 from pagefile.errors import Forbidden, Invalid, Unavailable, Unsupported, shown
 from pagefile.naming import require_callable, require_type
@@ -65,6 +66,7 @@ class Pagefile:
         self.tenant = tenant
         self.store = Store(engine, committer, preparer, tenant)
         self._context: ContextBuffer | None = None
+        self._registry: ThreadRegistry | None = None
         self._owned: Admin | None = None
 
     @property
@@ -73,6 +75,13 @@ class Pagefile:
         if self._context is None:
             self._context = ContextBuffer(self.store)
         return self._context
+
+    @property
+    def registry(self) -> ThreadRegistry:
+        """Which call paths the threads of this tenant stand for."""
+        if self._registry is None:
+            self._registry = ThreadRegistry(self.store)
+        return self._registry
 
     def verify(self, *, head: Head | None = None) -> Report:
         """See `Store.verify`."""

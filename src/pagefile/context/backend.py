@@ -1,4 +1,4 @@
-"""What `backend=` may be: a store, a handle that has one, or a URL."""
+"""What a part of the context is built on: a store, a handle, or where to find one."""
 
 from __future__ import annotations
 
@@ -10,38 +10,51 @@ from pagefile.errors import Invalid, shown
 from pagefile.store import Store
 
 
-class Handle(Protocol):
-    """What opening a URL gives."""
+class HasStore(Protocol):
+    """A handle, as `pagefile.open` returns it."""
 
-    store: Store
+    @property
+    def store(self) -> Store: ...
+
+
+class Handle(HasStore, Protocol):
+    """A handle that was opened here, and has to be closed here."""
 
     def close(self) -> None: ...
 
 
+Backend = Store | HasStore | str | os.PathLike[str]
+
 #: `pagefile.open`, put here by its own module: handles stand above this room.
-_opener: list[Callable[..., Handle]] = []
+_opener: list[Callable[[str | os.PathLike[str]], Handle]] = []
 
 
-def open_with(opener: Callable[..., Handle]) -> None:
+def open_with(opener: Callable[[str | os.PathLike[str]], Handle]) -> None:
     """Say how a URL is opened."""
     _opener[:] = [opener]
 
 
-def opened(backend: object) -> tuple[Store, Callable[[], None]]:
-    """The store that a caller means, and what closes it if it was opened here.
-
-    None is a new store in memory. A URL is opened for the tenant of the settings.
-    """
+def store_behind(backend: Backend | None) -> tuple[Store, Callable[[], None]]:
+    """The store, and what closes it if it was opened here; None opens a private `memory:`."""
     if isinstance(backend, Store):
         return backend, _nothing
+    if backend is None or isinstance(backend, (str, os.PathLike)):
+        handle = _opener[0]("memory:" if backend is None else backend)
+        return handle.store, handle.close
     store = getattr(backend, "store", None)
-    if isinstance(store, Store):
-        return store, _nothing
-    if backend is not None and not isinstance(backend, (str, os.PathLike)):
-        raise Invalid("backend", f"{shown(backend)} is no store", "give a Store, a handle or a URL")
-    handle = _opener[0]("memory:" if backend is None else backend)
-    return handle.store, handle.close
+    if not isinstance(store, Store):
+        raise Invalid(
+            "backend", f"{shown(backend)} is no store", "give a Store, a handle, a URL or None"
+        )
+    return store, _nothing
+
+
+def is_same(one: Backend | None, other: Backend | None) -> bool:
+    """True when both name the same place, without opening either."""
+    if isinstance(one, (str, os.PathLike)) and isinstance(other, (str, os.PathLike)):
+        return os.fspath(one) == os.fspath(other)
+    return getattr(one, "store", one) is getattr(other, "store", other)
 
 
 def _nothing() -> None:
-    """Whoever opened it closes it."""
+    """Whoever opened a store closes it."""

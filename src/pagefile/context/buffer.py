@@ -10,7 +10,7 @@ from typing import Any
 
 from pagefile.batch import Batch, Drop, Fork, Prune, Selector
 from pagefile.context.appender import Appender, NewSlot, in_words_of_threads, slot_append
-from pagefile.context.backend import opened
+from pagefile.context.backend import Backend, store_behind
 from pagefile.context.names import THREADS, log_of
 from pagefile.context.policy import Policy
 from pagefile.context.reader import reader_of
@@ -37,7 +37,7 @@ class ContextBuffer:
 
     def __init__(
         self,
-        backend: object = None,
+        backend: Backend | None = None,
         *,
         max_slots_per_thread: int = 10_000,
         max_threads: int = 1_000,
@@ -46,7 +46,7 @@ class ContextBuffer:
         new_id: Callable[[], str] | None = None,
     ) -> None:
         self._policy = Policy(max_slots_per_thread, max_threads, idle_seconds, on_evict)
-        self._store, self._close = opened(backend)
+        self._store, self._close = store_behind(backend)
         self._new_id = new_id or (lambda: str(uuid.uuid4()))
         self._shelf = UsageShelf(self._store)
         self._residents = Residency()

@@ -10,20 +10,24 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
+from pagefile.aio import SHOWN_AS_THEY_ARE
 from pagefile.context.buffer import ContextBuffer
+from pagefile.context.registry import ThreadRegistry
 from pagefile.context.thread import ThreadContext
 from pagefile.handle import Pagefile
 from pagefile.store import Store
 
 TARGET = Path(__file__).parent.parent / "_aio_types.pyi"
 _HEADER = """# Made by `python -m pagefile.testing.aio_types` from the sync classes; do not edit.
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
 from pagefile.batch import Batch, Selector
 from pagefile.context.appender import NewSlot
 from pagefile.context.buffer import ContextBuffer
+from pagefile.context.path import Path
+from pagefile.context.registry import ThreadRegistry
 from pagefile.context.residency import Eviction
 from pagefile.context.slot import BufferSlot
 from pagefile.context.thread import ThreadContext
@@ -32,6 +36,7 @@ from pagefile.records import (
     Change,
     Commit,
     Document,
+    Durability,
     Entry,
     Head,
     Page,
@@ -48,7 +53,7 @@ from pagefile.store import Store
 def stub() -> str:
     """The stub's text for the classes as they are now."""
     parts = [_HEADER]
-    for sync in (Store, ContextBuffer, ThreadContext, Pagefile):
+    for sync in (Store, ContextBuffer, ThreadContext, ThreadRegistry, Pagefile):
         name = f"Async{sync.__name__}"
         lines = [f"class {name}:", f"    def __init__(self, sync: {sync.__name__}) -> None: ..."]
         for method, function in inspect.getmembers(sync, inspect.isfunction):
@@ -57,6 +62,9 @@ def stub() -> str:
                 # A view that reads when it is looked at is handed out awaited too.
                 given = signature.replace("-> 'ThreadContext", "-> 'AsyncThreadContext")
                 lines.append(f"    async def {method}{given}: ...")
+        for method, value in inspect.getmembers(sync, lambda member: isinstance(member, property)):
+            if not method.startswith("_") and method not in SHOWN_AS_THEY_ARE:
+                lines.append(f"    async def {method}{inspect.signature(value.fget)}: ...")
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
 

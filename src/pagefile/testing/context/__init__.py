@@ -1,0 +1,1 @@
+"""What the context is held to, as tests that run on any engine."""
