@@ -35,8 +35,9 @@ check: test  ## the same as test
 demo: setup  ## eight processes write, one is killed, nothing is lost
 	$(BIN)/python examples/crash_demo.py
 
-bench: setup  ## what the store costs, next to bare peers
+bench: setup  ## what the store and the context cost, next to peers
 	$(BIN)/python benchmarks/store.py
+	$(BIN)/python benchmarks/context.py
 	$(BIN)/python benchmarks/follow.py
 
 soak: setup  ## the long forms of the crash, power, model and race suites

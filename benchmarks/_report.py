@@ -13,14 +13,19 @@ from rich.table import Table
 
 from _row import Row
 
-_COLOURS = {"met": "green", "missed": "red", "peer": "dim"}
+_COLOURS = {"met": "green", "missed": "red", "noted": "dim", "peer": "dim"}
 
 
-def print_table(rows: Sequence[Row], load_before: float, title: str) -> None:
-    """One section per case."""
+def print_table(
+    rows: Sequence[Row], load_before: float, title: str, notes: Sequence[str] = ()
+) -> None:
+    """One section per case. Levels have a column when any row states one."""
+    levels = any(row.level for row in rows)
     table = Table(title=title, caption=_machine_line(load_before))
     table.add_column("case", no_wrap=True)
     table.add_column("subject")
+    if levels:
+        table.add_column("survives", no_wrap=True)
     for heading in ("per second", "wall µs", "CPU µs"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("figure (quartiles)")
@@ -30,30 +35,29 @@ def print_table(rows: Sequence[Row], load_before: float, title: str) -> None:
     for row in rows:
         if row.case != previous and previous:
             table.add_section()
-        table.add_row(*_cells(row, first=row.case != previous))
+        name = row.case if row.case != previous else ""
+        table.add_row(name, row.subject, *([row.level] if levels else []), *_figures(row))
         previous = row.case
     console = Console()
     if not console.is_terminal:
         # In a file or a pipe there is no edge to wrap at.
         console = Console(width=150)
     console.print(table)
+    for note in notes:
+        # As it is: a command is copied whole, and its brackets are no markup.
+        console.print(note, markup=False, highlight=False, soft_wrap=True)
 
 
-def print_json(rows: Sequence[Row], load_before: float, title: str) -> None:
+def print_json(rows: Sequence[Row], load_before: float, notes: Sequence[str] = ()) -> None:
     """Everything the table shows, unrounded."""
-    print(
-        json.dumps(
-            {"title": title, "machine": _machine(load_before), "rows": [r.to_json() for r in rows]}
-        )
-    )
+    found = {"machine": _machine(load_before), "rows": [r.to_json() for r in rows]}
+    print(json.dumps(found | {"notes": list(notes)}))
 
 
-def _cells(row: Row, *, first: bool) -> tuple[str, ...]:
+def _figures(row: Row) -> tuple[str, ...]:
     colour = _COLOURS[row.verdict]
     figure = row.figure
     return (
-        row.case if first else "",
-        row.subject,
         _number(row.timing.per_second),
         _number(row.timing.wall_us),
         _number(row.timing.cpu_us),

@@ -17,8 +17,8 @@ class Target:
 
     def __str__(self) -> str:
         if self.low is not None and self.high is not None:
-            return f"{self.low:g} … {self.high:g}"
-        return f">= {self.low:g}" if self.low is not None else f"<= {self.high:g}"
+            return f"{self.low:.3g} … {self.high:.3g}"
+        return f">= {self.low:.3g}" if self.low is not None else f"<= {self.high:.3g}"
 
     def verdict(self, figure: float) -> str:
         above = self.low is None or figure >= self.low
@@ -37,18 +37,23 @@ class Row:
     meaning: str = ""
     figure: Spread | None = None
     target: Target | None = None
+    #: What an acknowledged write survives: power, process, none; "" where that is not the point.
+    level: str = ""
+    #: Ours, in a run that has nothing to hold it against.
+    alone: bool = False
 
     @property
     def verdict(self) -> str:
-        if self.figure is None or self.target is None:
-            return "peer"
-        return self.target.verdict(self.figure.middle)
+        if self.figure is None:
+            return "noted" if self.alone else "peer"
+        return "noted" if self.target is None else self.target.verdict(self.figure.middle)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for machines."""
         return {
             "case": self.case,
             "subject": self.subject,
+            "level": self.level,
             "per_second": self.timing.per_second,
             "wall_us": self.timing.wall_us,
             "cpu_us": self.timing.cpu_us,

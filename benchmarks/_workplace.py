@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import os
-import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import pagefile
 from pagefile import Append, Batch, Options, Pagefile, Store
@@ -19,10 +18,11 @@ VALUE = {"text": TEXT}
 LOG = "log"
 
 
-def disk_folder() -> str:
-    """Where files are made unless told."""
-    # /tmp is often memory, where a sync costs nothing; /var/tmp is a disk by convention.
-    return "/var/tmp" if os.access("/var/tmp", os.W_OK) else tempfile.gettempdir()
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+_Closable = TypeVar("_Closable", bound=Closable)
 
 
 @dataclass
@@ -34,6 +34,8 @@ class Workplace:
     announce: Callable[[str, int], None]
     advance: Callable[[], None]
     open: ExitStack
+    #: What several cases of one run use and only the first builds.
+    kept: dict[str, Any] = field(default_factory=dict)
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     def rounds(self, full: int) -> int:
@@ -41,6 +43,10 @@ class Workplace:
 
     def new_path(self) -> Path:
         return self.folder / f"{next(self._numbers)}.db"
+
+    def closing(self, thing: _Closable) -> _Closable:
+        self.open.callback(thing.close)
+        return thing
 
     def open_handle(self, url: str | Path, options: Options | None = None) -> Pagefile:
         return self.open.enter_context(pagefile.open(url, options=options))

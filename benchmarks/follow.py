@@ -10,24 +10,19 @@ printed with whether this run met them, and never asserted.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import os
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from itertools import islice
-from pathlib import Path
 from statistics import median, quantiles
 
 from _measure import Spread, Timing, cpu_seconds, spread
-from _report import print_json, print_table
 from _row import Row, Target
-from _workplace import LOG, Workplace, disk_folder
+from _run import Suite, run
+from _workplace import LOG, Workplace
 from pagefile import Append, Batch, Pagefile
 
 FOLLOWERS = 100
@@ -186,37 +181,11 @@ def _delay_rows(case: str, subject: str, seconds: Sequence[float], cpu: float) -
     ]
 
 
-CASES: dict[str, Callable[[Workplace], list[Row]]] = {"idle": idle, "delivery": delivery}
-
-
-def main() -> int:
-    asked = _arguments()
-    load_before = os.getloadavg()[0]
-    rows: list[Row] = []
-    for name in [asked.only] if asked.only else CASES:
-        with (
-            tempfile.TemporaryDirectory(prefix="pagefile-benchmark-", dir=asked.folder) as folder,
-            ExitStack() as opened,
-        ):
-            rows += CASES[name](
-                Workplace(Path(folder), asked.quick, _announce, lambda: None, opened)
-            )
-    (print_json if asked.json else print_table)(rows, load_before, "Following a log")
-    return 0
-
-
-def _announce(what: str, rounds: int) -> None:
-    print(f"{what} …", file=sys.stderr, flush=True)
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="What following costs, and how late it is.")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--quick", action="store_true", help="shorter idling, fewer commits")
-    parser.add_argument("--only", choices=CASES, help="run one case")
-    parser.add_argument("--folder", type=Path, default=disk_folder(), help="where files are made")
-    return parser.parse_args()
-
+SUITE = Suite(
+    title="Following a log",
+    about="What following a log costs, and how late an entry arrives.",
+    cases={"idle": idle, "delivery": delivery},
+)
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run(SUITE))

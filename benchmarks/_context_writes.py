@@ -1,0 +1,186 @@
+"""Writing to a thread: alone, in a crowd, in memory, and to threads that are new."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from functools import partial
+
+import _context_peers as peers
+from _context_ours import (
+    MESSAGE,
+    Awaited,
+    Buffer,
+    append_from_threads,
+    append_singly,
+    append_together,
+    memory_buffer,
+    open_handle,
+)
+from _context_plain import PlainBuffer
+from _context_rows import Claim, compared
+from _measure import Subject
+from _row import Row, Target
+from _workplace import Workplace
+
+_SESSION = "SQLiteSession"
+_SAVER = "SqliteSaver"
+_OURS = "pagefile append"
+_AWAITED = "pagefile append, awaited"
+_LEVELS: tuple[peers.Level, ...] = ("power", "process")
+
+
+def append(place: Workplace) -> list[Row]:
+    """A lone writer, one message per commit, at both levels; targets are for `power`."""
+    return [row for level in _LEVELS for row in _append(place, level)]
+
+
+def _append(place: Workplace, level: peers.Level) -> list[Row]:
+    count, long = 50, [MESSAGE] * 100
+    # What LangGraph really puts at the hundredth message; the other case is the favourable one.
+    whole = f"{_SAVER}.put, {len(long)} messages in the checkpoint"
+    put, add = f"{_SAVER}.put, 1 message in it", f"{_SESSION}.add_items"
+    handle = open_handle(place, level)
+    buffer, awaited = handle.context, Awaited(place, handle)
+    subjects = [
+        Subject(_OURS, lambda: append_singly(buffer, MESSAGE, count)),
+        Subject(_AWAITED, lambda: awaited.append_from_tasks(MESSAGE, 1, count)),
+    ]
+    if peers.has("agents"):
+        session = place.closing(peers.Session(place.new_path(), level))
+        subjects.append(Subject(add, lambda: session.append_many(MESSAGE, count)))
+    if peers.has("langgraph"):
+        saver = place.closing(peers.Saver(place.new_path(), level))
+        subjects.append(Subject(put, lambda: saver.put_many([MESSAGE], count)))
+        subjects.append(Subject(whole, lambda: saver.put_many(long, count)))
+    held = level == "power"
+    claims = [
+        Claim(_OURS, add, target=Target(high=1) if held else None),
+        Claim(_AWAITED, add, target=Target(high=1) if held else None),
+        Claim(_OURS, put, target=Target(high=1 / 3) if held else None),
+    ]
+    return compared(place, "append", subjects, claims, rounds=20, level=level)
+
+
+def crowd(place: Workplace) -> list[Row]:
+    """64 writers at level power, on the disk as it is: the peers take no VFS of ours.
+
+    All of SQLiteSession's tasks use one session: with one for each it would open
+    a connection for each session in each worker thread.
+    """
+    many, each = 64, 4
+    tasks, threads = f"pagefile, {many} tasks", f"pagefile, {many} threads"
+    added, put = f"{_SESSION}, {many} tasks", f"{_SAVER}, {many} threads"
+    handle = open_handle(place, "power")
+    buffer, awaited = handle.context, Awaited(place, handle)
+    subjects = [
+        Subject(tasks, lambda: awaited.append_from_tasks(MESSAGE, many, each)),
+        Subject(threads, lambda: append_from_threads(buffer, MESSAGE, many, each)),
+    ]
+    if peers.has("agents"):
+        session = place.closing(peers.Session(place.new_path(), "power"))
+        subjects.append(Subject(added, lambda: session.append_from_tasks(MESSAGE, many, each)))
+    if peers.has("langgraph"):
+        saver = place.closing(peers.Saver(place.new_path(), "power"))
+        subjects.append(Subject(put, lambda: saver.put_from_threads([MESSAGE], many, each)))
+    claims = [
+        Claim(tasks, added, "rate", Target(low=5)),
+        Claim(tasks, put, "rate", Target(low=5)),
+        Claim(threads, put, "rate"),
+    ]
+    return compared(place, "crowd", subjects, claims, rounds=12, level="power")
+
+
+def memory(place: Workplace) -> list[Row]:
+    """In memory, against lists and locks; each round begins with empty buffers."""
+    count, batch = 5_000, 100
+    plain, ours = "lists and locks", "pagefile memory:, append"
+    together = f"pagefile memory:, append_many of {batch}"
+    empty = _Empty()
+    subjects = [
+        Subject(plain, lambda: _append_plain(empty.plain, count), empty.renew),
+        Subject(ours, lambda: append_singly(empty.ours, MESSAGE, count), empty.renew),
+        Subject(together, lambda: _append_batches(empty.ours, count, batch), empty.renew),
+    ]
+    claims = [Claim(ours, plain, target=Target(high=3)), Claim(together, plain)]
+    return compared(place, "memory", subjects, claims, rounds=24, level="none")
+
+
+class _Empty:
+    """Buffers that are new before each round."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        self.plain = PlainBuffer()
+        self.ours = memory_buffer()
+
+
+def _append_plain(buffer: PlainBuffer, count: int) -> int:
+    for _ in range(count):
+        buffer.append("t", MESSAGE, "user", "agent")
+    return count
+
+
+def _append_batches(buffer: Buffer, count: int, batch: int) -> int:
+    for _ in range(count // batch):
+        append_together(buffer, [MESSAGE] * batch)
+    return count
+
+
+_MOST_THREADS = 10_000
+_CREATED = 100
+
+
+def threads(place: Workplace) -> list[Row]:
+    """The first append of a thread, beside ever more threads, with room and in full buffers.
+
+    A full buffer in memory lets go of a thread for each new one. With room for
+    10,000, the buffer that has 10,000 is full and the others are not, so the
+    last claim compares full ones with each other.
+    """
+    rows: list[Row] = []
+    for maker, of, target in (
+        (_new_plain, "lists and locks", None),
+        (_new_ours, "pagefile memory:", Target(0.8, 1.2)),
+    ):
+        few, more, most = (f"{of}, {n:,} of 10,000 threads" for n in (100, 1_000, _MOST_THREADS))
+        full_few, full_more = (f"{of}, {n:,} of {n:,} threads" for n in (100, 1_000))
+        subjects = [
+            _creator(few, 100, partial(maker, _MOST_THREADS)),
+            _creator(more, 1_000, partial(maker, _MOST_THREADS)),
+            _creator(most, _MOST_THREADS, partial(maker, _MOST_THREADS)),
+            _creator(full_few, 100, partial(maker, 100)),
+            _creator(full_more, 1_000, partial(maker, 1_000)),
+        ]
+        pairs = ((more, few), (most, few), (full_more, full_few), (most, full_few))
+        claims = [Claim(own, other, target=target) for own, other in pairs]
+        rows += compared(place, "threads", subjects, claims, rounds=8, level="none")
+    return rows
+
+
+def _creator(name: str, count: int, maker: Callable[[], PlainBuffer | Buffer]) -> Subject:
+    """Each round begins with a new buffer that has `count` threads."""
+    buffer = maker()
+    numbers = itertools.count()
+
+    def create(many: int) -> int:
+        for _ in range(many):
+            buffer.append(f"thread-{next(numbers)}", MESSAGE, "user", "agent")
+        return many
+
+    def refill() -> None:
+        nonlocal buffer
+        buffer = maker()
+        create(count)
+
+    return Subject(name, lambda: create(_CREATED), refill)
+
+
+def _new_plain(max_threads: int) -> PlainBuffer:
+    return PlainBuffer(max_threads=max_threads)
+
+
+def _new_ours(max_threads: int) -> Buffer:
+    return memory_buffer(max_threads)
