@@ -36,10 +36,11 @@ def append(place: Workplace) -> list[Row]:
 
 
 def _append(place: Workplace, level: peers.Level) -> list[Row]:
-    count, long = 50, [MESSAGE] * 100
-    # What LangGraph really puts at the hundredth message; the other case is the favourable one.
-    whole = f"{_SAVER}.put, {len(long)} messages in the checkpoint"
-    put, add = f"{_SAVER}.put, 1 message in it", f"{_SESSION}.add_items"
+    count, length = 50, 100
+    # What LangGraph puts at the hundredth message of a thread: the whole channel, as message
+    # objects. That is the peer; a constant checkpoint of one plain dict stands beside it.
+    whole = f"{_SAVER}.put, message {length} of a thread"
+    put, add = f"{_SAVER}.put, 1 plain dict in it", f"{_SESSION}.add_items"
     handle = open_handle(place, level)
     buffer, awaited = handle.context, Awaited(place, handle)
     subjects = [
@@ -52,12 +53,14 @@ def _append(place: Workplace, level: peers.Level) -> list[Row]:
     if peers.has("langgraph"):
         saver = place.closing(peers.Saver(place.new_path(), level))
         subjects.append(Subject(put, lambda: saver.put_many([MESSAGE], count)))
+        long = saver.message_objects([MESSAGE] * length)
         subjects.append(Subject(whole, lambda: saver.put_many(long, count)))
     held = level == "power"
     claims = [
         Claim(_OURS, add, target=Target(high=1) if held else None),
         Claim(_AWAITED, add, target=Target(high=1) if held else None),
-        Claim(_OURS, put, target=Target(high=1 / 3) if held else None),
+        Claim(_OURS, whole, target=Target(high=1 / 3) if held else None),
+        Claim(_OURS, put),
     ]
     return compared(place, "append", subjects, claims, rounds=20, level=level)
 

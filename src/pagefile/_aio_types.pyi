@@ -3,7 +3,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from pagefile.batch import Batch, Selector
+from pagefile.batch import Append, Batch, Selector
 from pagefile.context.appender import NewSlot
 from pagefile.context.buffer import ContextBuffer
 from pagefile.context.path import Path
@@ -30,6 +30,7 @@ from pagefile.store import Store
 
 class AsyncStore:
     def __init__(self, sync: Store) -> None: ...
+    async def append(self, operation: 'Append') -> 'Entry': ...
     async def changes(self, since: 'int' = 0, *, limit: 'int' = 1000) -> 'list[Change]': ...
     async def check(self) -> 'Report': ...
     async def commit(self, batch: 'Batch') -> 'Commit': ...

@@ -9,7 +9,7 @@ therefore is a handful of reads plus a transaction.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -91,6 +91,17 @@ class Prepared(msgspec.Struct, frozen=True, gc=False):
     limits: Limits
     #: The position after which the commit of a made key is to be found; -1 for a given key.
     after: int = -1
+
+
+class Lone(msgspec.Struct, frozen=True, gc=False):
+    """A single prepared append; `most` is how many entries the log may have."""
+
+    log: str
+    content: Content
+    digest: bytes
+    keys: Sequence[IndexKey]
+    most: int
+    limits: Limits
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
@@ -280,6 +291,14 @@ class Transaction(Protocol):
 
     def seal(self, commit: RawCommit) -> None:
         """Store the commit itself; `head` already shows it."""
+
+
+@runtime_checkable
+class Instant(Protocol):
+    """What an engine has besides when it is `instant`."""
+
+    def append_one(self, tenant: str, one: Lone, key: str) -> tuple[int, int, int]:
+        """Commit a single append: position, time and index."""
 
 
 class Engine(Protocol):

@@ -35,6 +35,7 @@ from pagefile.engine import (
     LOG,
     IndexKey,
     Limits,
+    Lone,
     Prepared,
     Requirement,
     Write,
@@ -119,6 +120,48 @@ class Preparer:
         if key[:1] != "~":
             return Prepared(stored_key(key), writes, when, self._limits)
         return Prepared(key, writes, when, self._limits, position_before(key))
+
+    def prepare_one(self, op: Append) -> Lone:
+        """A single append without conditions and without a key of the caller's.
+
+        Raises:
+            Invalid, LimitExceeded: nothing was stored, nothing was sent.
+        """
+        if type(op) is not Append:
+            require_type("operation", op, Append)
+        log, limits, most = op.log, self._limits, op.limit
+        if type(log) is not str or log not in self.naming.known_good:
+            self.naming.check_text("log", log)
+        if most is None or most > limits.log_entries:
+            most = (
+                limits.log_entries
+                if most is None
+                else min(require_count(most, "limit"), limits.log_entries)
+            )
+        type_name, body = codec.encode(op.value)
+        if len(body) > limits.entry_bytes:
+            raise self._entry_too_large(body)
+        envelope = self.envelopes.of(op, type_name)
+        salt = self._salt()
+        content = Content(
+            _APPEND,
+            envelope.user,
+            envelope.kind,
+            envelope.actor,
+            envelope.sources,
+            envelope.raw_keys,
+            b"",
+            envelope.notes,
+            type_name,
+            body,
+            salt,
+        )
+        digest = sha256(salt + envelope.packed + body).digest()
+        return Lone(log, content, digest, envelope.keys, most, limits)
+
+    def fresh_key(self, reached: int) -> str:
+        """A key for one attempt that nobody will repeat."""
+        return made_key(reached, self._salt())
 
     def _append_run(self, operations: Sequence[Any], start: int) -> Write:
         """The appends from `start` on that go to the same log, prepared together."""

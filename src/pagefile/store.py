@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pagefile.audit import verify
-from pagefile.batch import Batch, Put, Selector, VersionIs
+from pagefile.batch import Append, Batch, Put, Selector, VersionIs
 from pagefile.bounds import (
     MOST_PER_READ,
     bounded,
@@ -28,6 +28,7 @@ from pagefile.engine import (
     LOG,
     Engine,
     Hit,
+    Instant,
     Prepared,
     Row,
     Sealed,
@@ -103,6 +104,10 @@ class Store:
         self._preparer = preparer
         self._naming = preparer.naming
         self._tenant = tenant
+        self._instant: Instant | None = None
+        if engine.instant:
+            assert isinstance(engine, Instant)
+            self._instant = engine
         self._finder = Finder(engine, preparer, tenant)
         #: A position this tenant is known to have reached; made keys carry it.
         self._reached = engine.head(tenant).position
@@ -139,6 +144,28 @@ class Store:
 
             return await asyncio.to_thread(self._answer, batch, prepared, sealed)
         return self._answer(batch, prepared, sealed)
+
+    def append(self, operation: Append) -> Entry:
+        """Commit one append and nothing else; return the entry as it is stored.
+
+        The same as `commit_entries` of a batch with this operation, and cheaper
+        where commits take microseconds.
+        """
+        instant = self._instant
+        if instant is None:
+            return self.commit_entries(Batch([operation]))[0]
+        one = self._preparer.prepare_one(operation)
+        key = self._preparer.fresh_key(self._reached)
+        position, time_us, index = instant.append_one(self._tenant, one, key)
+        if position > self._reached:
+            self._reached = position
+        return Entry(position, time_us, one.content, one.log, index, one.log)
+
+    async def append_async(self, operation: Append) -> Entry:
+        """`append` for a running event loop, which it never blocks."""
+        if self._instant is not None:
+            return self.append(operation)
+        return (await self.commit_entries_async(Batch([operation])))[0]
 
     def commit_entries(self, batch: Batch) -> list[Entry]:
         """`commit`, and the entries that the batch's appends became, as they are stored."""

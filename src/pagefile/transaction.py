@@ -20,6 +20,7 @@ from pagefile.engine import (
     LOG,
     IndexKey,
     Limits,
+    Lone,
     Prepared,
     RawCommit,
     Row,
@@ -103,6 +104,36 @@ def apply(tx: Transaction, batch: Prepared, now_us: int) -> Sealed:
         _prune(draft, stream, stream.pruned)
     commit = _seal(tx, batch.key, position, time_us, draft.manifest)
     return Sealed(commit, tuple(draft.indexes), tuple(draft.versions), False, draft.erased)
+
+
+def append_one(tx: Transaction, one: Lone, key: str, now_us: int) -> tuple[int, int, int]:
+    """Commit a single append, for engines where every step of `apply` is felt.
+
+    The same rules with less around them: nothing is conditional, and the key was
+    made for this very call, so nobody can have used it. Returns position, time
+    and index.
+    """
+    stream = tx.stream(LOG, one.log)
+    head = tx.head
+    if stream is None or type(now_us) is not int or not 0 <= now_us < 2**62:
+        return _append_first(tx, one, key, now_us)
+    position = head.position + 1
+    time_us = now_us if now_us > head.time_us else head.time_us
+    index = stream.length
+    if index >= one.most:
+        raise log_is_full(one.log, one.most, index + 1)
+    stream.length = index + 1
+    row = Row(index, position, 0, time_us, Action.APPEND, one.content)
+    tx.add(stream, (row,), (one.keys,) if one.keys else ())
+    _seal(tx, key, position, time_us, [(Action.APPEND, stream.oid, index, one.digest)])
+    return position, time_us, index
+
+
+def _append_first(tx: Transaction, one: Lone, key: str, now_us: int) -> tuple[int, int, int]:
+    keys = (one.keys,) if one.keys else ()
+    write = Write(Action.APPEND, LOG, one.log, (one.content,), (one.digest,), keys, one.most)
+    sealed = apply(tx, Prepared(key, (write,), (), one.limits, tx.head.position), now_us)
+    return sealed.commit.position, sealed.commit.time_us, sealed.indexes[0]
 
 
 def _append_alone(tx: Transaction, batch: Prepared, position: int, time_us: int) -> Sealed | None:

@@ -135,7 +135,7 @@ class ContextBuffer:
         with self._guard:
             if appender.is_settled(thread_id):
                 try:
-                    entry = self._store.commit_entries(Batch([operation]))[0]
+                    entry = self._store.append(operation)
                 except PagefileError as error:
                     raise in_words_of_threads(thread_id, error) from error
                 return BufferSlot(entry, thread_id)

@@ -47,10 +47,11 @@ class Residency:
 
     def touch(self, thread_id: str, now: float) -> bool:
         """Note a use; False when the thread is not resident."""
+        used = self._used
         with self.lock:
-            if thread_id in self._used:
-                self._used[thread_id] = now
-                self._used.move_to_end(thread_id)
+            if thread_id in used:
+                used[thread_id] = now
+                used.move_to_end(thread_id)
                 return True
             return thread_id in self._pinned
 

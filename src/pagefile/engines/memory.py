@@ -20,6 +20,7 @@ from pagefile.engine import (
     Hit,
     IndexKey,
     KeyRange,
+    Lone,
     Prepared,
     RawCommit,
     Row,
@@ -30,7 +31,7 @@ from pagefile.engine import (
 from pagefile.engines.memory_index import KeyIndex
 from pagefile.errors import Forbidden, PagefileError
 from pagefile.records import Durability, Problem, StreamKind
-from pagefile.transaction import apply
+from pagefile.transaction import append_one, apply
 
 #: How often, in commits, expired idempotency keys are swept out.
 _SWEEP_EVERY = 256
@@ -98,13 +99,17 @@ class _Tenant:
             self.keys.retire(stream, stream.rows[-1], rows[0].position)
         stream.rows += rows
         before: object = ...
-        for row in rows:
-            user = row.content.user if row.content is not None else None
-            if user is not before:
-                before = user
-                self.held.setdefault(user, {})[stream.oid] = stream
-        for row, row_keys in zip(rows, keys, strict=True) if keys else ():
-            self.keys.add(stream, row, row_keys)
+        for at, row in enumerate(rows):
+            content = row.content
+            assert content is not None
+            if content.user is not before:
+                before = content.user
+                held = self.held.get(content.user)
+                if held is None:
+                    held = self.held[content.user] = {}
+                held[stream.oid] = stream
+            if keys:
+                self.keys.add(stream, row, keys[at])
 
     def drop(self, stream: Stream, *, forget_name: bool = False) -> None:
         if self.living[stream.kind].get(stream.name) is stream:
@@ -222,6 +227,18 @@ class MemoryEngine:
             if self._waiting:
                 self._changed.notify_all()
         return outcomes
+
+    def append_one(self, tenant: str, one: Lone, key: str) -> tuple[int, int, int]:
+        if self._closed or os.getpid() != self._pid:
+            self._require_usable()
+        with self._lock:
+            held = self._tenants.get(tenant)
+            if held is None:
+                held = self._tenants[tenant] = _Tenant(tenant, self._key_lifetime_us)
+            placed = append_one(held, one, key, self._clock())
+            if self._waiting:
+                self._changed.notify_all()
+        return placed
 
     def _require_usable(self) -> None:
         if os.getpid() != self._pid:

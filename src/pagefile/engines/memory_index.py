@@ -52,12 +52,21 @@ class KeyIndex:
 
     def __init__(self) -> None:
         self._values: dict[tuple[Scope, Owner, str], SortedDict[bytes, Bucket]] = {}
+        #: The buckets of logs once more, found in one step.
+        self._logs: dict[tuple[int, str, bytes], Bucket] = {}
 
     def add(self, stream: Stream, row: Row, keys: Sequence[IndexKey]) -> None:
         """The record stands under these keys from now on."""
         assert row.content is not None
         for key in keys:
-            bucket = self._bucket(key, stream, row.content.user)
+            if key.scope == "log":
+                # Most appends come under a key that others came under before.
+                bucket = self._logs.get((stream.oid, key.field, key.value))
+                if bucket is None:
+                    bucket = self._bucket(key, stream, None)
+                    self._logs[stream.oid, key.field, key.value] = bucket
+            else:
+                bucket = self._bucket(key, stream, row.content.user)
             bucket.live.append(Place(row.position, row.ordinal, stream, row.number))
             bucket.last_change = row.position
 
@@ -85,6 +94,7 @@ class KeyIndex:
                 place_of_values = (key.scope, _owner(key, stream, row.content.user), key.field)
                 values = self._values[place_of_values]
                 del values[key.value]
+                self._logs.pop((stream.oid, key.field, key.value), None)
                 if not values:
                     del self._values[place_of_values]
 

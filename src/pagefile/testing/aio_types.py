@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from pagefile.batch import Batch, Selector
+from pagefile.batch import Append, Batch, Selector
 from pagefile.context.appender import NewSlot
 from pagefile.context.buffer import ContextBuffer
 from pagefile.context.path import Path

@@ -274,15 +274,16 @@ def shown_by_store(store: Store, names: set[str], at: int | None = None) -> dict
     return {"logs": logs, "documents": documents}
 
 
+one_append = st.builds(
+    Append,
+    log=st.sampled_from(LOGS),
+    value=st.integers(0, 99),
+    user=st.sampled_from(USERS),
+    keys=st.sampled_from([{}, {"k": "x"}, {"k": "y"}]),
+)
 operations_of_a_batch = st.lists(
     st.one_of(
-        st.builds(
-            Append,
-            log=st.sampled_from(LOGS),
-            value=st.integers(0, 99),
-            user=st.sampled_from(USERS),
-            keys=st.sampled_from([{}, {"k": "x"}, {"k": "y"}]),
-        ),
+        one_append,
         st.builds(
             Put,
             document=st.sampled_from(DOCUMENTS),
@@ -325,6 +326,13 @@ class StoreMachine(RuleBasedStateMachine):
         assert refused == expected, (operations, refused, expected)
         if refused is None:
             self.last_batch = batch
+
+    @rule(operation=one_append)
+    def append(self, operation: Append) -> None:
+        """The other way in, which must come to the same."""
+        expected = self._refusal(lambda: self.model.commit([operation]))
+        refused = self._refusal(lambda: self.store.append(operation))
+        assert refused == expected, (operation, refused, expected)
 
     def _refusal(self, act: Callable[[], Any]) -> type[PagefileError] | None:
         try:

@@ -19,6 +19,7 @@ from pagefile.batch import (
 )
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound
 from pagefile.handle import Options
+from pagefile.query import Query
 from pagefile.store import Store
 from pagefile.testing.backend import Backend, promise
 from pagefile.testing.contract.ground import (
@@ -58,6 +59,21 @@ class AtomicContract(ContractFixtures):
             store.commit(Batch([Append("a", 1, notes=["x"])]))  # type: ignore[arg-type]
         with pytest.raises(LimitExceeded):
             store.commit(Batch([Append("a", 1, notes={"x": "y" * 70_000})]))
+
+    @promise("S2", "S8", "S10")
+    def test_a_single_append_is_a_commit_like_any_other(self, store: Store) -> None:
+        one = store.append(Append("a", {"n": 1}, user="u", keys={"k": 7}, notes={"x": 1}))
+        store.commit(Batch([Append("a", 2)]))
+        three = store.append(Append("a", 3, limit=3))
+        with pytest.raises(LimitExceeded):
+            store.append(Append("a", 4, limit=3))
+        with pytest.raises(Invalid):
+            store.append(Append("", 4))
+
+        assert [entry.index for entry in store.read("a")] == [0, 1, 2]
+        assert (one, three) == (store.read("a")[0], store.read("a")[2])
+        assert store.find(Query("k", value=7, log="a")).items == (one,)
+        assert [change.position for change in store.changes()] == [1, 2, 3]
 
     @promise("S6")
     def test_names_with_a_prefix_are_all_found(self, store: Store) -> None:
