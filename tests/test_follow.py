@@ -102,7 +102,10 @@ def waits(follower: Follower | AsyncFollower) -> bool:
 
 def test_entries_come_in_order_from_the_index_after_which_one_follows(pf: Pagefile) -> None:
     append(pf, "a", *range(5))
-    with pf.feed.follow("a", 2) as later, pf.feed.follow("a", -1) as all_of_it:
+    with (
+        pf.feed.follow("a", 2, timeout=PATIENCE_SECONDS) as later,
+        pf.feed.follow("a", -1, timeout=PATIENCE_SECONDS) as all_of_it,
+    ):
         append(pf, "a", 5)
 
         assert values(later, 3) == [3, 4, 5]
@@ -111,7 +114,7 @@ def test_entries_come_in_order_from_the_index_after_which_one_follows(pf: Pagefi
 
 def test_without_an_index_only_what_comes_after_the_call_is_yielded(pf: Pagefile) -> None:
     append(pf, "a", "old")
-    with pf.feed.follow("a") as follower:
+    with pf.feed.follow("a", timeout=PATIENCE_SECONDS) as follower:
         append(pf, "a", "new", "newer")
 
         assert values(follower, 2) == ["new", "newer"]
@@ -125,7 +128,7 @@ def test_a_backlog_longer_than_a_page_is_yielded_whole(pf: Pagefile) -> None:
 
 
 def test_a_log_that_is_not_there_yet_is_waited_for(pf: Pagefile) -> None:
-    with ThreadPoolExecutor(1) as pool, pf.feed.follow("a") as follower:
+    with ThreadPoolExecutor(1) as pool, pf.feed.follow("a", timeout=PATIENCE_SECONDS) as follower:
         waiting = pool.submit(next, follower)
         until(lambda: waits(follower))
         append(pf, "b", "another")
@@ -136,7 +139,7 @@ def test_a_log_that_is_not_there_yet_is_waited_for(pf: Pagefile) -> None:
 
 def test_an_index_ahead_of_the_log_is_waited_for(pf: Pagefile) -> None:
     append(pf, "a", 0)
-    with pf.feed.follow("a", 2) as follower:
+    with pf.feed.follow("a", 2, timeout=PATIENCE_SECONDS) as follower:
         append(pf, "a", 1, 2, 3)
 
         assert values(follower, 1) == [3]
@@ -154,7 +157,7 @@ def test_erased_entries_show_as_such_and_pruned_ones_are_left_out(pf: Pagefile) 
 
 def test_a_fork_is_followed_through_its_shared_part_first(pf: Pagefile) -> None:
     append(pf, "base", 0, 1, 2)
-    with pf.feed.follow("fork", -1) as follower:
+    with pf.feed.follow("fork", -1, timeout=PATIENCE_SECONDS) as follower:
         pf.store.commit(Batch([Fork("fork", "base", 2)]))
         append(pf, "base", "not shared")
         append(pf, "fork", "own")
@@ -164,7 +167,10 @@ def test_a_fork_is_followed_through_its_shared_part_first(pf: Pagefile) -> None:
 
 
 def test_followers_are_woken_by_their_own_log_only(pf: Pagefile) -> None:
-    with pf.feed.follow("a") as of_a, pf.feed.follow("b") as of_b:
+    with (
+        pf.feed.follow("a", timeout=PATIENCE_SECONDS) as of_a,
+        pf.feed.follow("b", timeout=PATIENCE_SECONDS) as of_b,
+    ):
         append(pf, "a", 1)
         assert next(of_a).value == 1
         until(lambda: pf.feed._followers)
@@ -189,7 +195,10 @@ def test_followers_are_woken_by_their_own_log_only(pf: Pagefile) -> None:
 
 def test_eight_writing_threads_make_no_gap_and_no_duplicate(pf: Pagefile) -> None:
     each, writers = 50, 8
-    with ThreadPoolExecutor(writers) as pool, pf.feed.follow("a") as follower:
+    with (
+        ThreadPoolExecutor(writers) as pool,
+        pf.feed.follow("a", timeout=PATIENCE_SECONDS) as follower,
+    ):
         writing = [
             pool.submit(append, pf, "a", *((w, n) for n in range(each))) for w in range(writers)
         ]
@@ -203,7 +212,7 @@ def test_eight_writing_threads_make_no_gap_and_no_duplicate(pf: Pagefile) -> Non
 
 def test_three_writing_processes_make_no_gap_and_no_duplicate(tmp_path: Path) -> None:
     path, each = str(tmp_path / "store.db"), 60
-    with pagefile.open(path) as pf, pf.feed.follow("shared") as here:
+    with pagefile.open(path) as pf, pf.feed.follow("shared", timeout=PATIENCE_SECONDS) as here:
         there = subprocess.Popen(
             [sys.executable, "-c", FOLLOWER, path, str(3 * each)], stdout=subprocess.PIPE, text=True
         )
@@ -225,7 +234,10 @@ def test_three_writing_processes_make_no_gap_and_no_duplicate(tmp_path: Path) ->
 
 
 def test_a_slow_follower_holds_up_nobody(pf: Pagefile) -> None:
-    with pf.feed.follow("a") as slow, pf.feed.follow("a") as fast:
+    with (
+        pf.feed.follow("a", timeout=PATIENCE_SECONDS) as slow,
+        pf.feed.follow("a", timeout=PATIENCE_SECONDS) as fast,
+    ):
         append(pf, "a", 0)
         assert next(slow).value == 0  # And takes nothing more until the fast one is through.
         append(pf, "a", *range(1, 3 * PAGE))
@@ -257,7 +269,7 @@ def test_it_ends_when_no_entry_comes_within_its_timeout(pf: Pagefile) -> None:
 
 
 def test_closing_it_from_another_thread_wakes_who_waits(pf: Pagefile) -> None:
-    follower = pf.feed.follow("a")
+    follower = pf.feed.follow("a", timeout=PATIENCE_SECONDS)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(list[Entry], follower)
         until(lambda: waits(follower))
@@ -269,7 +281,7 @@ def test_closing_it_from_another_thread_wakes_who_waits(pf: Pagefile) -> None:
 
 def test_closing_it_leaves_what_was_read_ahead(pf: Pagefile) -> None:
     append(pf, "a", 1, 2)
-    follower = pf.feed.follow("a", -1)
+    follower = pf.feed.follow("a", -1, timeout=PATIENCE_SECONDS)
     next(follower)
     follower.close()
 
@@ -278,7 +290,7 @@ def test_closing_it_leaves_what_was_read_ahead(pf: Pagefile) -> None:
 
 def test_closing_the_handle_ends_its_followers(url: str) -> None:
     pf = pagefile.open(url)
-    followers = [pf.feed.follow(log) for log in "ab"]
+    followers = [pf.feed.follow(log, timeout=PATIENCE_SECONDS) for log in "ab"]
     with ThreadPoolExecutor(2) as pool:
         waiting = [pool.submit(list[Entry], follower) for follower in followers]
         until(lambda: all(waits(follower) for follower in followers))
@@ -286,12 +298,12 @@ def test_closing_the_handle_ends_its_followers(url: str) -> None:
 
         assert [each.result(PATIENCE_SECONDS) for each in waiting] == [[], []]
     with pytest.raises(Forbidden, match="closed"):
-        pf.feed.follow("a")
+        pf.feed.follow("a", timeout=PATIENCE_SECONDS)
 
 
 def test_closing_all_handles_ends_the_followers_of_each(url: str) -> None:
     admin = Admin(url)
-    follower = admin.open("one").feed.follow("a")
+    follower = admin.open("one").feed.follow("a", timeout=PATIENCE_SECONDS)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(list[Entry], follower)
         until(lambda: waits(follower))
@@ -302,7 +314,7 @@ def test_closing_all_handles_ends_the_followers_of_each(url: str) -> None:
 
 def test_a_dropped_log_is_yielded_to_its_end(pf: Pagefile) -> None:
     append(pf, "a", 0)
-    with pf.feed.follow("a") as follower:
+    with pf.feed.follow("a", timeout=PATIENCE_SECONDS) as follower:
         append(pf, "a", 1, 2)
         pf.store.commit(Batch([Drop("a")]))
 
@@ -311,7 +323,7 @@ def test_a_dropped_log_is_yielded_to_its_end(pf: Pagefile) -> None:
 
 def test_a_log_created_again_is_not_followed_by_who_followed_the_old_one(pf: Pagefile) -> None:
     append(pf, "a", 0)
-    follower = pf.feed.follow("a")
+    follower = pf.feed.follow("a", timeout=PATIENCE_SECONDS)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(list[Entry], follower)
         until(lambda: waits(follower))
@@ -323,7 +335,7 @@ def test_a_log_created_again_is_not_followed_by_who_followed_the_old_one(pf: Pag
 
 def test_a_log_whose_name_is_erased_ends_its_followers(pf: Pagefile) -> None:
     pf.store.commit(Batch([Append("a", 0, user="ann")]))
-    follower = pf.feed.follow("a")
+    follower = pf.feed.follow("a", timeout=PATIENCE_SECONDS)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(list[Entry], follower)
         until(lambda: waits(follower))
@@ -335,7 +347,7 @@ def test_a_log_whose_name_is_erased_ends_its_followers(pf: Pagefile) -> None:
 def test_an_error_of_the_store_reaches_every_follower_and_ends_it(
     pf: Pagefile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    followers = [pf.feed.follow(log) for log in "ab"]
+    followers = [pf.feed.follow(log, timeout=PATIENCE_SECONDS) for log in "ab"]
 
     def fail(since: int, **options: Any) -> Any:
         raise Unavailable("the disk failed", "look at it")
@@ -351,7 +363,7 @@ def test_an_error_of_the_store_reaches_every_follower_and_ends_it(
     monkeypatch.undo()
 
     assert [list(follower) for follower in followers] == [[], []]
-    with pf.feed.follow("a") as again:
+    with pf.feed.follow("a", timeout=PATIENCE_SECONDS) as again:
         append(pf, "a", 1)
         assert next(again).value == 1
 
@@ -380,7 +392,10 @@ def test_the_feed_of_a_store_is_shared(pf: Pagefile) -> None:
 
 def test_no_thread_runs_before_the_first_follower_nor_long_after_the_last(pf: Pagefile) -> None:
     assert thread_of(pf.feed) is None
-    with pf.feed.follow("a"), pf.feed.follow("b"):
+    with (
+        pf.feed.follow("a", timeout=PATIENCE_SECONDS),
+        pf.feed.follow("b", timeout=PATIENCE_SECONDS),
+    ):
         assert thread_of(pf.feed) is not None
 
     until(lambda: thread_of(pf.feed) is None)
@@ -388,7 +403,7 @@ def test_no_thread_runs_before_the_first_follower_nor_long_after_the_last(pf: Pa
 
 
 def test_a_follower_that_is_just_dropped_is_forgotten(pf: Pagefile) -> None:
-    follower = weakref.ref(pf.feed.follow("a"))
+    follower = weakref.ref(pf.feed.follow("a", timeout=PATIENCE_SECONDS))
     gc.collect()
 
     assert follower() is None
@@ -397,7 +412,7 @@ def test_a_follower_that_is_just_dropped_is_forgotten(pf: Pagefile) -> None:
 
 def test_a_handle_that_is_just_dropped_is_collected_with_its_followers(url: str) -> None:
     pf = pagefile.open(url)
-    follower = pf.feed.follow("a")
+    follower = pf.feed.follow("a", timeout=PATIENCE_SECONDS)
     kept = weakref.ref(pf.store)
     del pf, follower
 
@@ -461,9 +476,13 @@ def test_a_forked_child_is_refused_and_does_not_hang(pf: Pagefile) -> None:
         return await anext(pf.feed.follow_async("a", -1))
 
     append(pf, "a", 1, 2)
-    with pf.feed.follow("a", -1) as follower, pf.feed._lock, _inside(follower):
+    with (
+        pf.feed.follow("a", -1, timeout=PATIENCE_SECONDS) as follower,
+        pf.feed._lock,
+        _inside(follower),
+    ):
         told = [
-            said_in_child(lambda: pf.feed.follow("a")),
+            said_in_child(lambda: pf.feed.follow("a", timeout=PATIENCE_SECONDS)),
             said_in_child(lambda: next(follower)),
             said_in_child(lambda: asyncio.run(one_step())),
             said_in_child(follower.close),
@@ -619,7 +638,7 @@ def test_a_loop_that_was_closed_does_not_disturb_the_others(pf: Pagefile) -> Non
     step = loop.create_task(anext(stranded))
     while not registered(pf.feed) or not stranded._cursor.is_current:
         loop.run_until_complete(asyncio.sleep(0))
-    with pf.feed.follow("a") as follower:
+    with pf.feed.follow("a", timeout=PATIENCE_SECONDS) as follower:
         # Without its executor: the step still waits when the loop is gone.
         loop.run_until_complete(loop.shutdown_default_executor())
         step._log_destroy_pending = False  # type: ignore[attr-defined]
