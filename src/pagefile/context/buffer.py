@@ -53,7 +53,8 @@ class ContextBuffer:
         self._residents = Residency()
         self._appender = Appender(self._store, self._shelf, self._residents, self._policy)
         self._guard: AbstractContextManager[Any] = nullcontext()
-        if self._appender.deletes:
+        self._deletes = self._appender.deletes
+        if self._deletes:
             # No slot may be acknowledged in a thread that is just being deleted.
             self._guard = self._residents.lock
             for thread_id in self._ids():
@@ -158,7 +159,16 @@ class ContextBuffer:
     ) -> BufferSlot:
         """`append` for a running event loop, which it never blocks."""
         handed = (own_name, is_self_call, usage_instructions, todo_nudge, user_id)
-        slots = (NewSlot(payload, from_id, to_id, *handed),)
+        slot = NewSlot(payload, from_id, to_id, *handed)
+        usual = not (usage_instructions or key or expected_len is not None or self._deletes)
+        if usual and self._appender.is_settled(thread_id):
+            operation = slot_append(log_of(thread_id), slot, "", self.max_slots_per_thread)
+            try:
+                entry = await self._store.append_async(operation)
+            except PagefileError as error:
+                raise in_words_of_threads(thread_id, error) from error
+            return BufferSlot(entry, thread_id)
+        slots = (slot,)
         made = await self.append_many_async(thread_id, slots, key=key, expected_len=expected_len)
         return made[0]
 
