@@ -27,6 +27,7 @@ _SESSION = "SQLiteSession"
 _SAVER = "SqliteSaver"
 _OURS = "pagefile append"
 _AWAITED = "pagefile append, awaited"
+_THREADS = (100, 1_000, 10_000)
 _LEVELS: tuple[peers.Level, ...] = ("power", "process")
 
 
@@ -139,27 +140,24 @@ _CREATED = 100
 def threads(place: Workplace) -> list[Row]:
     """The first append of a thread, beside ever more threads, with room and in full buffers.
 
-    A full buffer in memory lets go of a thread for each new one. With room for
-    10,000, the buffer that has 10,000 is full and the others are not, so the
-    last claim compares full ones with each other.
+    A full buffer in memory lets go of a thread for each new one, so full ones are
+    compared with full ones, and those that have room with each other.
     """
     rows: list[Row] = []
     for maker, of, target in (
         (_new_plain, "lists and locks", None),
         (_new_ours, "pagefile memory:", Target(0.8, 1.2)),
     ):
-        few, more, most = (f"{of}, {n:,} of 10,000 threads" for n in (100, 1_000, _MOST_THREADS))
-        full_few, full_more = (f"{of}, {n:,} of {n:,} threads" for n in (100, 1_000))
-        subjects = [
-            _creator(few, 100, partial(maker, _MOST_THREADS)),
-            _creator(more, 1_000, partial(maker, _MOST_THREADS)),
-            _creator(most, _MOST_THREADS, partial(maker, _MOST_THREADS)),
-            _creator(full_few, 100, partial(maker, 100)),
-            _creator(full_more, 1_000, partial(maker, 1_000)),
-        ]
-        pairs = ((more, few), (most, few), (full_more, full_few), (most, full_few))
-        claims = [Claim(own, other, target=target) for own, other in pairs]
-        rows += compared(place, "threads", subjects, claims, rounds=8, level="none")
+        subjects: list[Subject] = []
+        claims: list[Claim] = []
+        for room, how in ((2 * _MOST_THREADS, "with room"), (0, "full")):
+            names = [f"{of}, {how}, {n:,} threads" for n in _THREADS]
+            subjects += [
+                _creator(name, n, partial(maker, room or n))
+                for name, n in zip(names, _THREADS, strict=True)
+            ]
+            claims += [Claim(name, names[0], target=target) for name in names[1:]]
+        rows += compared(place, "threads", subjects, claims, rounds=12, level="none")
     return rows
 
 
