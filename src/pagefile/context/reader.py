@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from pagefile.context.names import log_of
-from pagefile.context.slot import LANE, BufferSlot, Lane
+from pagefile.context.slot import LANE, BufferSlot, Lane, without_position
 from pagefile.context.usage import UsageShelf
 from pagefile.query import Query
 from pagefile.records import Entry
@@ -40,11 +40,12 @@ def reader_of(
     log = log_of(thread_id)
 
     def slot(entry: Entry) -> BufferSlot:
+        if not shows_position:
+            entry = without_position(entry)
         content = entry.content
         if content is None or b'"usage"' not in content.notes:
-            return BufferSlot(entry, thread_id, "", shows_position)
-        text = shelf.text(str(entry.notes.get("usage", "")))
-        return BufferSlot(entry, thread_id, text, shows_position)
+            return BufferSlot(entry, thread_id)
+        return BufferSlot(entry, thread_id, shelf.text(str(entry.notes.get("usage", ""))))
 
     def slots(start: int, stop: int) -> Iterator[BufferSlot]:
         while start < stop:
