@@ -17,7 +17,7 @@ from pagefile.store import Store
 
 TARGET = Path(__file__).parent.parent / "_aio_types.pyi"
 _HEADER = """# Made by `python -m pagefile.testing.aio_types` from the sync classes; do not edit.
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import datetime
 from typing import Any
 
@@ -57,6 +57,8 @@ def stub() -> str:
                 # A view that reads when it is looked at is handed out awaited too.
                 given = signature.replace("-> 'ThreadContext", "-> 'AsyncThreadContext")
                 lines.append(f"    async def {method}{given}: ...")
+        if sync is ThreadContext:
+            lines.append("    def __aiter__(self) -> AsyncIterator[BufferSlot]: ...")
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
 
