@@ -155,7 +155,7 @@ def test_threads_B02_eight_processes_never_pass_the_slot_limit(url: str) -> None
 
 @pytest.mark.xdist_group("races")
 def test_one_of_eight_processes_wins_each_length(url: str) -> None:
-    won = sorted(index for each in race(url, "claim_lengths", 60) for index in each)
+    won = sorted(length for each in race(url, "claim_lengths", 60) for length in each)
     with pagefile.open(url) as pf:
         length = len(pf.context.get_thread_slots("claimed"))
 

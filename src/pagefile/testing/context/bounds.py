@@ -172,8 +172,7 @@ class BoundsContract(ContextFixtures):
 
     def test_a_refused_append_makes_nobody_leave(self, handle: Pagefile) -> None:
         told: list[Eviction] = []
-        buffer = ContextBuffer(handle, max_threads=4, idle_seconds=0.01, on_evict=told.append)
-        buffer.idle_seconds = 3_600
+        buffer = ContextBuffer(handle, max_threads=4, idle_seconds=3_600, on_evict=told.append)
         for thread_id in "abcd":
             say(buffer, thread_id, 1)
         buffer.max_threads = 2

@@ -43,7 +43,8 @@ def claim_lengths(buffer: ContextBuffer, count: int, name: str) -> list[Any]:
     view = buffer.get_or_create_thread("claimed")
     while (length := len(view)) < count:
         try:
-            won.append(buffer.append("claimed", name, name, "all", expected_len=length).index)
+            buffer.append("claimed", name, name, "all", expected_len=length)
+            won.append(length)
         except Conflict:
             continue
     return won

@@ -10,7 +10,7 @@ from pagefile.context.residency import Eviction
 from pagefile.errors import Conflict, LimitExceeded
 from pagefile.handle import Pagefile
 from pagefile.testing.backend import Backend, promise
-from pagefile.testing.context.ground import ContextFixtures, at_once, indexes, payloads, say
+from pagefile.testing.context.ground import ContextFixtures, at_once, payloads, say
 
 
 class RaceContract(ContextFixtures):
@@ -119,12 +119,13 @@ class RaceContract(ContextFixtures):
             won = []
             while (length := len(buffers[n].get_or_create_thread("t"))) < 40:
                 try:
-                    won += indexes([buffers[n].append("t", n, "a", "b", expected_len=length)])
+                    buffers[n].append("t", n, "a", "b", expected_len=length)
+                    won.append(length)
                 except Conflict:
                     continue
             return won
 
-        won = sorted(index for indexes in at_once(claim) for index in indexes)
+        won = sorted(length for lengths in at_once(claim) for length in lengths)
 
         assert won == list(range(len(won)))
         assert len(won) == len(buffers[0].get_thread_slots("t"))
