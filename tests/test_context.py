@@ -160,7 +160,8 @@ def test_one_of_eight_processes_wins_each_length(url: str) -> None:
         length = len(pf.context.get_thread_slots("claimed"))
 
     assert won == list(range(length))
-    assert length == 60
+    # Each win turns away at most the seven others.
+    assert length >= 60
 
 
 @pytest.mark.xdist_group("races")

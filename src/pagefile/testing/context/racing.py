@@ -117,7 +117,8 @@ class RaceContract(ContextFixtures):
 
         def claim(n: int) -> list[int]:
             won = []
-            while (length := len(buffers[n].get_or_create_thread("t"))) < 40:
+            for _ in range(60):
+                length = len(buffers[n].get_or_create_thread("t"))
                 try:
                     buffers[n].append("t", n, "a", "b", expected_len=length)
                     won.append(length)
@@ -127,8 +128,9 @@ class RaceContract(ContextFixtures):
 
         won = sorted(length for lengths in at_once(claim) for length in lengths)
 
-        assert won == list(range(len(won)))
-        assert len(won) == len(buffers[0].get_thread_slots("t"))
+        assert won == list(range(len(buffers[0].get_thread_slots("t"))))
+        # Each win turns away at most the seven others.
+        assert len(won) >= 60
 
     @promise("S7")
     def test_eight_threads_with_one_key_make_one_slot(self, backend: Backend) -> None:
