@@ -24,8 +24,8 @@ from pagefile.context.path import parse, text_of
 from pagefile.context.registry import ThreadRegistry
 from pagefile.context.singleton import get_registry, reset_registry
 from pagefile.testing.backend import Backend, FileBackend, SharedBackend
-from pagefile.testing.context.ground import rooted
 from pagefile.testing.context.registry import RegistryContract
+from pagefile.testing.context.registry_ground import rooted
 
 _REFERENCE = Path(__file__).parent.parent / "docs/reference/registry.md"
 _SOAK = os.environ.get("PAGEFILE_SOAK") == "1"

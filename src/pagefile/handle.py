@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 import time
 import weakref
 from types import TracebackType
@@ -67,6 +68,7 @@ class Pagefile:
         preparer.naming.check_text("tenant", tenant)
         self.tenant = tenant
         self.store = Store(engine, committer, preparer, tenant)
+        self._making = threading.Lock()
         self._context: ContextBuffer | None = None
         self._registry: ThreadRegistry | None = None
         self.feed = feed_of(self.store)
@@ -75,15 +77,18 @@ class Pagefile:
     @property
     def context(self) -> ContextBuffer:
         """The threads of this tenant."""
-        if self._context is None:
-            self._context = ContextBuffer(self.store)
+        with self._making:
+            # One for all threads: limits and residency are this buffer's.
+            if self._context is None:
+                self._context = ContextBuffer(self.store)
         return self._context
 
     @property
     def registry(self) -> ThreadRegistry:
         """Which call paths the threads of this tenant stand for."""
-        if self._registry is None:
-            self._registry = ThreadRegistry(self.store)
+        with self._making:
+            if self._registry is None:
+                self._registry = ThreadRegistry(self.store)
         return self._registry
 
     def verify(self, *, head: Head | None = None) -> Report:

@@ -12,13 +12,16 @@ from typing import Any
 
 import msgspec
 
+from pagefile import codec
 from pagefile.batch import Append, Batch, Drop, LengthIs, Operation, Prune
-from pagefile.context.names import EVICTIONS, THREADS, log_of
+from pagefile.bounds import require_count
+from pagefile.context.names import EVICTIONS, THREADS, log_of, require_name, require_text
 from pagefile.context.policy import Policy
-from pagefile.context.residency import Eviction, Reason, Residency
+from pagefile.context.residency import Eviction, Leaver, Residency
 from pagefile.context.slot import LANE, BufferSlot, payload_type_of
 from pagefile.context.usage import UsageShelf
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, PagefileError, shown
+from pagefile.naming import require_flag
 from pagefile.records import Entry
 from pagefile.store import Store
 
@@ -47,9 +50,11 @@ class Draft(msgspec.Struct, gc=False):
     thread_id: str
     slots: Sequence[NewSlot]
     batch: Batch
-    leaving: list[tuple[str, Reason]]
-    #: What leaves in a commit of its own, after the append.
-    later: Batch | None = None
+    leaving: list[Leaver]
+    #: The thread was not resident before.
+    is_new: bool = False
+    #: Whoever leaves does so in a commit of its own, after the append.
+    leaves_later: bool = False
     attempts: int = 1
 
 
@@ -75,26 +80,32 @@ class Appender:
             Invalid, LimitExceeded: nothing was stored.
         """
         log = log_of(thread_id)
-        slots = tuple(slots)
-        if not slots:
-            raise Invalid("slots", "there are none", "give at least one message")
-        operations: list[Operation] = []
+        slots = messages(slots)
+        if key != "":
+            require_name("key", key)
+        if expected_len is not None:
+            require_count(expected_len, "expected_len")
         limit, shelf = self._policy.max_slots_per_thread, self._shelf
+        operations: list[Operation] = []
         for slot in slots:
             text = slot.usage_instructions
-            operations.append(slot_append(log, slot, shelf.put(text) if text else "", limit))
-        batch = Batch(
-            operations, () if expected_len is None else [LengthIs(log, expected_len)], key
-        )
+            operations.append(slot_append(log, slot, shelf.digest(text) if text else "", limit))
+        unknown = {text for slot in slots if not shelf.knows(text := slot.usage_instructions)}
+        if unknown:
+            for slot in slots:
+                # The texts are stored first, and not for a message that will be refused.
+                codec.encode(slot.payload)
+            for text in unknown:
+                shelf.put(text)
+        when = () if expected_len is None else [LengthIs(log, expected_len)]
+        is_new = thread_id not in self._residents
         leaving = self.make_room(thread_id)
-        if not leaving:
-            return Draft(thread_id, slots, batch, leaving)
-        farewell = self.farewell(leaving)
-        if key:
-            # A repeat of the key must bring the same batch, whoever leaves by then.
-            return Draft(thread_id, slots, batch, leaving, Batch(farewell))
-        operations += farewell
-        return Draft(thread_id, slots, batch, leaving)
+        # A repeat of the key must bring the same batch, whoever leaves by then.
+        leaves_later = bool(leaving and key)
+        if leaving and not leaves_later:
+            operations += self.farewell(leaving)
+        batch = Batch(operations, when, key)
+        return Draft(thread_id, slots, batch, leaving, is_new, leaves_later)
 
     def is_settled(self, thread_id: str) -> bool:
         """Note the thread's use; True when nobody has to leave for it."""
@@ -105,28 +116,22 @@ class Appender:
             and len(residents) <= policy.max_threads
         )
 
-    def make_room(self, thread_id: str) -> list[tuple[str, Reason]]:
+    def make_room(self, thread_id: str) -> list[Leaver]:
         """Note the thread's use; take out of residency whoever must leave for it."""
         if self.is_settled(thread_id):
             return []
         now, policy = time.monotonic(), self._policy
-        is_here = thread_id in self._residents
-        idle_before = None if policy.idle_seconds is None else now - policy.idle_seconds
-        room_for = 0 if is_here else 1
-        return self._residents.leaving(room_for, policy.max_threads, idle_before, keep=thread_id)
+        return self._residents.leaving(policy.max_threads, now, policy.idle_seconds, keep=thread_id)
 
-    def overdue(self) -> list[tuple[str, Reason]]:
+    def overdue(self) -> list[Leaver]:
         """Take out of residency whoever is over a limit by now."""
         policy = self._policy
-        idle_before = None
-        if policy.idle_seconds is not None:
-            idle_before = time.monotonic() - policy.idle_seconds
-        return self._residents.leaving(0, policy.max_threads, idle_before)
+        return self._residents.leaving(policy.max_threads, time.monotonic(), policy.idle_seconds)
 
-    def farewell(self, leaving: list[tuple[str, Reason]]) -> list[Operation]:
+    def farewell(self, leaving: Sequence[Leaver]) -> list[Operation]:
         """What a batch must do for those who leave."""
         operations: list[Operation] = []
-        for thread_id, reason in leaving:
+        for thread_id, reason, _ in leaving:
             if self.deletes:
                 log = THREADS + thread_id
                 operations += [Prune(None, log=log), Drop(log)]
@@ -140,48 +145,89 @@ class Appender:
         Raises:
             PagefileError: the error itself, in the words of threads.
         """
-        self._residents.take_back(draft.leaving, 0.0)
-        may_help = isinstance(error, NotFound) and draft.leaving
+        stay = self.stay(draft.thread_id if draft.is_new else "", draft.leaving)
+        may_help = isinstance(error, NotFound) and stay < len(draft.leaving)
         if not may_help or draft.attempts >= _MOST_ATTEMPTS:
             raise in_words_of_threads(draft.thread_id, error) from error
-        self.drop_the_gone(draft.leaving)
         expected = next((c.length for c in draft.batch.when if isinstance(c, LengthIs)), None)
         again = self.draft(draft.thread_id, draft.slots, "", expected)
         again.attempts = draft.attempts + 1
         return again
 
-    def drop_the_gone(self, leaving: list[tuple[str, Reason]]) -> None:
-        """Somebody else ended threads that were to leave."""
-        for thread_id, _ in leaving:
-            if not self._store.has_log(THREADS + thread_id):
-                self._residents.remove(thread_id)
+    def stay(self, newcomer: str, leaving: Sequence[Leaver]) -> int:
+        """The commit did not happen: who was to leave stays, save those whom others ended.
+
+        How many stay.
+        """
+        if newcomer:
+            self._residents.remove(newcomer)
+        living = leaving
+        if self.deletes:
+            living = [one for one in leaving if self._store.has_log(THREADS + one.thread_id)]
+        self._residents.take_back(living)
+        return len(living)
 
     def done(self, draft: Draft, entries: list[Entry]) -> list[BufferSlot]:
         """The slots that were made, as they are stored."""
         thread_id, log = draft.thread_id, THREADS + draft.thread_id
-        if draft.leaving or thread_id not in self._residents:
-            self.admitted(thread_id, draft.leaving)
-        made = zip((e for e in entries if e.log == log), draft.slots, strict=True)
-        return [BufferSlot(entry, thread_id, slot.usage_instructions) for entry, slot in made]
+        self.tell(draft.leaving)
+        made = [entry for entry in entries if entry.log == log]
+        if draft.batch.key[:1] != "~":
+            _require_there(draft, made)
+        return [
+            BufferSlot(entry, thread_id, slot.usage_instructions)
+            for entry, slot in zip(made, draft.slots, strict=True)
+        ]
 
-    def admitted(self, thread_id: str, leaving: list[tuple[str, Reason]]) -> list[Eviction]:
-        """The commit is through: note who came, tell who left."""
-        if thread_id:
-            self._residents.admit(thread_id, time.monotonic())
-        gone = [Eviction(name, reason, self.deletes) for name, reason in leaving]
+    def tell(self, leaving: Sequence[Leaver]) -> list[Eviction]:
+        """The commit is through: say who left."""
+        gone = [Eviction(one.thread_id, one.reason, self.deletes) for one in leaving]
         self._policy.announce(gone)
         return gone
+
+
+def messages(slots: Iterable[NewSlot]) -> tuple[NewSlot, ...]:
+    """The messages, if that is what they are."""
+    try:
+        found = tuple(slots)
+    except TypeError:
+        raise Invalid("slots", f"{shown(slots)} is no list", "give a list of NewSlot(…)") from None
+    if not found:
+        raise Invalid("slots", "there are none", "give at least one message")
+    for at, slot in enumerate(found):
+        if not isinstance(slot, NewSlot):
+            raise Invalid(f"slots[{at}]", f"{shown(slot)} is no message", "give a NewSlot(…)")
+    return found
+
+
+def _require_there(draft: Draft, made: list[Entry]) -> None:
+    """A key that was used before leads to its slots, which may be gone by now."""
+    bodies = [codec.encode(slot.payload)[1] for slot in draft.slots]
+    found = [
+        body if entry.erased else entry.body for entry, body in zip(made, bodies, strict=False)
+    ]
+    if found != bodies:
+        raise NotFound(
+            f"key {draft.batch.key!r} was used in a thread {draft.thread_id!r} that is gone",
+            "append with another key",
+        )
 
 
 def slot_append(log: str, slot: NewSlot, usage: str, limit: int) -> Append:
     """The operation that makes a slot."""
     notes = _NO_NOTES
-    if slot.own_name is not None or slot.is_self_call or usage or slot.todo_nudge:
+    if (
+        slot.own_name is not None
+        or slot.is_self_call is not False
+        or slot.usage_instructions != ""
+        or slot.todo_nudge != ""
+    ):
         notes = _notes(slot, usage)
     payload, from_id, to_id = slot.payload, slot.from_id, slot.to_id
-    if type(from_id) is not str or type(to_id) is not str:
-        _text("from_id", from_id)
-        _text("to_id", to_id)
+    require_name("from_id", from_id)
+    require_name("to_id", to_id)
+    if slot.user_id is not None:
+        require_name("user_id", slot.user_id)
     payload_type = _PLAIN_TYPES.get(type(payload)) or payload_type_of(payload)
     keys = {LANE: (payload_type, from_id, to_id)}
     return Append(log, payload, slot.user_id, "slot", from_id, (), keys, limit, notes)
@@ -190,20 +236,18 @@ def slot_append(log: str, slot: NewSlot, usage: str, limit: int) -> Append:
 def _notes(slot: NewSlot, usage: str) -> dict[str, Any]:
     notes: dict[str, Any] = {}
     if slot.own_name is not None:
-        notes["own_name"] = _text("own_name", slot.own_name)
+        require_name("own_name", slot.own_name)
+        notes["own_name"] = slot.own_name
+    require_flag("is_self_call", slot.is_self_call)
     if slot.is_self_call:
         notes["is_self_call"] = True
+    require_text("usage_instructions", slot.usage_instructions)
     if usage:
         notes["usage"] = usage
+    require_text("todo_nudge", slot.todo_nudge)
     if slot.todo_nudge:
-        notes["todo_nudge"] = _text("todo_nudge", slot.todo_nudge)
+        notes["todo_nudge"] = slot.todo_nudge
     return notes
-
-
-def _text(field: str, value: object) -> str:
-    if type(value) is not str:
-        raise Invalid(field, f"{shown(value)} is no text", "give a str")
-    return value
 
 
 def in_words_of_threads(thread_id: str, error: PagefileError) -> PagefileError:
@@ -236,3 +280,21 @@ def _other_length(thread_id: str, error: Conflict) -> Conflict:
         expected=error.expected,
         current=error.current,
     )
+
+
+def refused_fork(thread_id: str, child: str, at: int | None, error: PagefileError) -> PagefileError:
+    """The store's refusal of a fork as the caller of a thread understands it."""
+    if isinstance(error, NotFound):
+        return NotFound(f"there is no thread {thread_id!r} to fork", "append to it first")
+    if isinstance(error, Conflict) and error.target == THREADS + child:
+        return Conflict(
+            f"thread {child!r} exists with {error.current} slots",
+            "choose another id for the fork",
+            target=child,
+            expected=error.expected,
+            current=error.current,
+        )
+    if isinstance(error, Invalid) and error.field == "fork.at":
+        fact = f"{at} is beyond the end of thread {thread_id!r}"
+        return Invalid("at", fact, "fork within its length, or leave it out for all")
+    return error

@@ -9,14 +9,22 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from pagefile.batch import Batch, Drop, Fork, Prune, Selector
-from pagefile.context.appender import Appender, NewSlot, in_words_of_threads, slot_append
+from pagefile.bounds import require_count
+from pagefile.context.appender import (
+    Appender,
+    NewSlot,
+    in_words_of_threads,
+    messages,
+    refused_fork,
+    slot_append,
+)
 from pagefile.context.backend import Backend, store_behind
 from pagefile.context.following import AsyncSlotFollower, SlotFollower
 from pagefile.context.names import THREADS, log_of
 from pagefile.context.policy import Policy
 from pagefile.context.reader import reader_of
-from pagefile.context.residency import Eviction, Residency
-from pagefile.context.slot import BufferSlot
+from pagefile.context.residency import Eviction, Leaver, Residency
+from pagefile.context.slot import BufferSlot, without_position
 from pagefile.context.thread import ThreadContext, Writer
 from pagefile.context.usage import UsageShelf
 from pagefile.errors import NotFound, PagefileError
@@ -128,7 +136,7 @@ class ContextBuffer:
             todo_nudge,
             user_id,
         )
-        if usage_instructions or key or expected_len is not None:
+        if usage_instructions != "" or key != "" or expected_len is not None:
             return self.append_many(thread_id, (slot,), key=key, expected_len=expected_len)[0]
         # The usual message to a thread that is at hand: no draft is needed.
         appender, log = self._appender, log_of(thread_id)
@@ -160,9 +168,10 @@ class ContextBuffer:
         """`append` for a running event loop, which it never blocks."""
         handed = (own_name, is_self_call, usage_instructions, todo_nudge, user_id)
         slot = NewSlot(payload, from_id, to_id, *handed)
-        usual = not (usage_instructions or key or expected_len is not None or self._deletes)
-        if usual and self._appender.is_settled(thread_id):
-            operation = slot_append(log_of(thread_id), slot, "", self.max_slots_per_thread)
+        log = log_of(thread_id)
+        usual = usage_instructions == "" and key == "" and expected_len is None
+        if usual and not self._deletes and self._appender.is_settled(thread_id):
+            operation = slot_append(log, slot, "", self.max_slots_per_thread)
             try:
                 entry = await self._store.append_async(operation)
             except PagefileError as error:
@@ -190,8 +199,8 @@ class ContextBuffer:
                     break
                 except PagefileError as error:
                     draft = appender.after(draft, error)
-            if draft.later is not None:
-                self._store.commit(draft.later)
+            if draft.leaves_later:
+                draft.leaving = self._send_off(draft.leaving)
             return appender.done(draft, entries)
 
     async def append_many_async(
@@ -209,7 +218,7 @@ class ContextBuffer:
         import asyncio
 
         appender = self._appender
-        slots = tuple(slots)
+        slots = messages(slots)
         if all(self._shelf.knows(slot.usage_instructions) for slot in slots):
             draft = appender.draft(thread_id, slots, key, expected_len)
         else:
@@ -220,8 +229,8 @@ class ContextBuffer:
                 break
             except PagefileError as error:
                 draft = await asyncio.to_thread(appender.after, draft, error)
-        if draft.later is not None:
-            await self._store.commit_async(draft.later)
+        if draft.leaves_later:
+            draft.leaving = await asyncio.to_thread(self._send_off, draft.leaving)
         return appender.done(draft, entries)
 
     def fork(self, thread_id: str, at: int | None = None, *, new_id: str | None = None) -> str:
@@ -235,15 +244,22 @@ class ContextBuffer:
             Invalid: `at` is beyond its end.
         """
         child = self._new_id() if new_id is None else new_id
+        operation = Fork(log_of(child), log_of(thread_id), at)
+        if at is not None:
+            require_count(at, "at")
+        appender = self._appender
         with self._guard:
-            leaving = self._appender.make_room(child)
-            operations = [Fork(log_of(child), log_of(thread_id), at)]
-            try:
-                self._store.commit(Batch([*operations, *self._appender.farewell(leaving)]))
-            except PagefileError:
-                self._residents.take_back(leaving, 0.0)
-                raise
-            self._appender.admitted(child, leaving)
+            is_new = child not in self._residents
+            while True:
+                leaving = appender.make_room(child)
+                try:
+                    self._store.commit(Batch([operation, *appender.farewell(leaving)]))
+                    break
+                except PagefileError as error:
+                    stay = appender.stay(child if is_new else "", leaving)
+                    if not isinstance(error, NotFound) or stay == len(leaving):
+                        raise refused_fork(thread_id, child, at, error) from error
+            appender.tell(leaving)
         return child
 
     # Reading
@@ -257,8 +273,9 @@ class ContextBuffer:
 
     def get_or_create_thread(self, thread_id: str) -> ThreadContext:
         """A live, read-only view of a thread, which comes into being with its first slot."""
+        reader = reader_of(self._store, self._shelf, thread_id)
         self._residents.touch(thread_id, time.monotonic())
-        return ThreadContext(thread_id, reader=reader_of(self._store, self._shelf, thread_id))
+        return ThreadContext(thread_id, reader=reader)
 
     def get_thread_slots(self, thread_id: str) -> list[BufferSlot]:
         """All slots of a thread; none when there is no such thread."""
@@ -276,7 +293,7 @@ class ContextBuffer:
 
     def _writer(self, thread_id: str) -> Writer:
         def shown(slot: BufferSlot) -> BufferSlot:
-            return BufferSlot(slot.entry, thread_id, slot.usage_text, shows_position=False)
+            return BufferSlot(without_position(slot.entry), thread_id, slot.usage_text)
 
         def write(*slot: Any) -> BufferSlot:
             return shown(self.append(thread_id, *slot))
@@ -320,6 +337,7 @@ class ContextBuffer:
 
     def unpin(self, thread_id: str) -> None:
         """The thread may leave again, when its turn comes."""
+        log_of(thread_id)
         self._residents.unpin(thread_id, time.monotonic())
 
     def sweep(self) -> list[Eviction]:
@@ -327,13 +345,21 @@ class ContextBuffer:
         told: list[Eviction] = []
         with self._guard:
             while leaving := self._appender.overdue():
-                try:
-                    self._store.commit(Batch(self._appender.farewell(leaving)))
-                except NotFound:
-                    self._appender.drop_the_gone(leaving)
-                    continue
-                told += self._appender.admitted("", leaving)
+                told += self._appender.tell(self._send_off(leaving))
         return told
+
+    def _send_off(self, leaving: list[Leaver]) -> list[Leaver]:
+        """Let them leave in a commit of their own; those who did, others may have been faster."""
+        while leaving:
+            try:
+                self._store.commit(Batch(self._appender.farewell(leaving)))
+                return leaving
+            except PagefileError as error:
+                if not isinstance(error, NotFound):
+                    self._residents.take_back(leaving)
+                    raise
+                leaving = [one for one in leaving if self.thread_exists(one.thread_id)]
+        return leaving
 
     def delete_thread(self, thread_id: str) -> bool:
         """End a thread; True if there was one. What forks share of it stays theirs."""
@@ -348,9 +374,10 @@ class ContextBuffer:
 
     def erase_thread(self, thread_id: str) -> Receipt:
         """Remove the content of all its slots for good, in forks too, and end it."""
+        log = log_of(thread_id)
         with self._guard:
             self._residents.remove(thread_id)
-            return self._store.erase(Selector(log=log_of(thread_id)))
+            return self._store.erase(Selector(log=log))
 
     def clear(self) -> None:
         """Delete every thread of this tenant, for all processes; limits stay."""

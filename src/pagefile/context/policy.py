@@ -8,6 +8,9 @@ from collections.abc import Callable
 from pagefile.context.residency import Eviction
 from pagefile.errors import Invalid, shown
 
+#: How many entries a log takes.
+_MOST = 2**32 - 2
+
 
 class Policy:
     """The limits of one buffer, checked whenever they are set."""
@@ -47,8 +50,10 @@ class Policy:
 
 
 def _count(field: str, value: object) -> int:
-    if type(value) is not int or not 0 < value < 2**32 - 1:
-        raise Invalid(field, f"{shown(value)} is no limit", "give a whole number from 1 up")
+    if type(value) is not int or not 0 < value <= _MOST:
+        raise Invalid(
+            field, f"{shown(value)} is no limit", f"give a whole number from 1 to {_MOST}"
+        )
     return value
 
 

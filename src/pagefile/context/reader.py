@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pagefile.context.following import AsyncSlotFollower, SlotFollower
 from pagefile.context.names import log_of
-from pagefile.context.slot import LANE, BufferSlot, Lane
+from pagefile.context.slot import LANE, BufferSlot, Lane, without_position
 from pagefile.context.usage import UsageShelf
 from pagefile.feed import feed_of
 from pagefile.query import Query
@@ -44,11 +44,12 @@ def reader_of(
     log = log_of(thread_id)
 
     def slot(entry: Entry) -> BufferSlot:
+        if not shows_position:
+            entry = without_position(entry)
         content = entry.content
         if content is None or b'"usage"' not in content.notes:
-            return BufferSlot(entry, thread_id, "", shows_position)
-        text = shelf.text(str(entry.notes.get("usage", "")))
-        return BufferSlot(entry, thread_id, text, shows_position)
+            return BufferSlot(entry, thread_id)
+        return BufferSlot(entry, thread_id, shelf.text(str(entry.notes.get("usage", ""))))
 
     def slots(start: int, stop: int) -> Iterator[BufferSlot]:
         while start < stop:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -27,6 +27,14 @@ class Eviction(msgspec.Struct, frozen=True):
     thread_id: str
     reason: Reason
     deleted: bool
+
+
+class Leaver(NamedTuple):
+    """A thread on its way out, and when it was last used, should it have to stay."""
+
+    thread_id: str
+    reason: Reason
+    used: float
 
 
 class Residency:
@@ -68,12 +76,13 @@ class Residency:
             self._used.pop(thread_id, None)
             self._pinned.discard(thread_id)
 
-    def take_back(self, leaving: Iterable[tuple[str, Reason]], now: float) -> None:
-        """They could not leave after all: first in line for the next time."""
+    def take_back(self, leaving: Sequence[Leaver]) -> None:
+        """They could not leave after all: first in line for the next time, in their order."""
         with self.lock:
-            for thread_id, _ in leaving:
-                self._used.setdefault(thread_id, now)
-                self._used.move_to_end(thread_id, last=False)
+            for leaver in reversed(leaving):
+                if leaver.thread_id not in self:
+                    self._used[leaver.thread_id] = leaver.used
+                    self._used.move_to_end(leaver.thread_id, last=False)
 
     def pin(self, thread_id: str) -> None:
         with self.lock:
@@ -87,35 +96,38 @@ class Residency:
                 self._used[thread_id] = now
 
     def leaving(
-        self, room_for: int, most: int, idle_before: float | None, *, keep: str = ""
-    ) -> list[tuple[str, Reason]]:
-        """Take out whoever must leave so that `room_for` more fit, and the idle.
+        self, most: int, now: float, idle_seconds: float | None, *, keep: str = ""
+    ) -> list[Leaver]:
+        """Take out the idle, and whoever must leave so that `keep`, if any, has a place.
+
+        It has it from now on: two who come at once need two.
 
         Raises:
             LimitExceeded: everybody who could leave is pinned.
         """
-        gone: list[tuple[str, Reason]] = []
+        gone: list[Leaver] = []
+        idle_before = None if idle_seconds is None else now - idle_seconds
         with self.lock:
+            room_for = 1 if keep and keep not in self else 0
             while len(gone) < _MOST_AT_ONCE and self._used:
-                oldest = next(iter(self._used))
+                oldest, used = next(iter(self._used.items()))
                 if oldest == keep:
-                    if len(self._used) == 1:
-                        break
-                    self._used.move_to_end(oldest)
-                    continue
-                if idle_before is not None and self._used[oldest] < idle_before:
-                    gone.append((oldest, "idle"))
+                    break
+                if idle_before is not None and used < idle_before:
+                    gone.append(Leaver(oldest, "idle", used))
                 elif len(self) + room_for > most:
-                    gone.append((oldest, "max_threads"))
+                    gone.append(Leaver(oldest, "max_threads", used))
                 else:
                     break
                 del self._used[oldest]
             if len(self) + room_for > most and not self._used and room_for:
-                self.take_back(gone, 0.0)
+                self.take_back(gone)
                 raise LimitExceeded(
                     "the number of threads",
                     limit=most,
                     wanted=len(self) + room_for,
                     next_step="unpin or delete some, or raise max_threads",
                 )
+            if room_for:
+                self._used[keep] = now
         return gone

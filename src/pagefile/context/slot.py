@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 import msgspec
 
 from pagefile import codec
+from pagefile.errors import NotFound
 from pagefile.records import Entry
 
 #: The secondary key every slot has: what it is, from whom, to whom.
@@ -53,7 +54,8 @@ class HandlerMetadata:
     todo_nudge: str = ""
 
 
-class BufferSlot(msgspec.Struct, frozen=True, eq=False, weakref=True):
+# Not `frozen=True`: msgspec would then refuse in its own words, not in those of a dataclass.
+class BufferSlot(msgspec.Struct, eq=False, weakref=True):
     """One message of a thread, as it is stored. Nothing done to it changes the past.
 
     `payload` is decoded from the stored bytes: afresh each time, unless its
@@ -65,7 +67,6 @@ class BufferSlot(msgspec.Struct, frozen=True, eq=False, weakref=True):
     thread_id: str
     #: The text behind `usage`, when there is one.
     usage_text: str = ""
-    shows_position: bool = True
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise FrozenInstanceError(f"cannot assign to {name!r}: a slot never changes")
@@ -75,6 +76,11 @@ class BufferSlot(msgspec.Struct, frozen=True, eq=False, weakref=True):
 
     @property
     def payload(self) -> Any:
+        if self.entry.erased:
+            raise NotFound(
+                f"the content of slot {self.index} of thread {self.thread_id!r} was erased",
+                "look at `erased` before reading the payload",
+            )
         return self.entry.value
 
     @property
@@ -117,7 +123,7 @@ class BufferSlot(msgspec.Struct, frozen=True, eq=False, weakref=True):
 
     @property
     def position(self) -> int | None:
-        return self.entry.position if self.shows_position else None
+        return self.entry.position or None
 
     @property
     def _lane(self) -> Lane:
@@ -149,6 +155,11 @@ class BufferSlot(msgspec.Struct, frozen=True, eq=False, weakref=True):
             f"<BufferSlot {self.thread_id!r}[{self.index}] "
             f"{lane.from_id} → {lane.to_id}: {lane.payload_type}>"
         )
+
+
+def without_position(entry: Entry) -> Entry:
+    """The entry for those who must not see how many commits there were of others."""
+    return msgspec.structs.replace(entry, position=0)
 
 
 def payload_type_of(payload: object) -> str:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, NoReturn, overload
 
 from pagefile import codec
 from pagefile.context.following import AsyncSlotFollower, SlotFollower
+from pagefile.context.names import require_text
 from pagefile.context.reader import Reader
 from pagefile.context.slot import BufferSlot, Lane
 from pagefile.errors import Forbidden, Invalid
@@ -174,10 +175,12 @@ class ThreadContext:
 
     def get_from(self, from_id: str) -> list[BufferSlot]:
         """Slots from this sender."""
+        require_text("from_id", from_id)
         return self._of_lanes([lane for lane in self._reader.lanes() if lane.from_id == from_id])
 
     def get_to(self, to_id: str) -> list[BufferSlot]:
         """Slots to this recipient."""
+        require_text("to_id", to_id)
         return self._of_lanes([lane for lane in self._reader.lanes() if lane.to_id == to_id])
 
     def between(
@@ -212,7 +215,7 @@ class ThreadContext:
     def _sliced(self, wanted: slice) -> list[BufferSlot]:
         try:
             first, last, step = wanted.indices(self._reader.length())
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise Invalid("slice", str(error), "give whole numbers") from error
         if step == 1:
             return list(self._reader.slots(first, last))
@@ -261,7 +264,7 @@ def _bare_name(payload_type: str) -> str:
 
 
 def _microseconds(field: str, moment: object) -> int:
-    if not isinstance(moment, datetime) or moment.tzinfo is None:
+    if not isinstance(moment, datetime) or moment.utcoffset() is None:
         raise Invalid(field, f"{moment!r:.60} is no aware datetime", "give one with a time zone")
     return (moment - _EPOCH) // timedelta(microseconds=1)
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 from hashlib import sha256
 
 from pagefile.batch import Absent, Batch, Put
-from pagefile.context.names import USAGE
-from pagefile.errors import Conflict, Invalid, shown
+from pagefile.context.names import USAGE, require_text
+from pagefile.errors import Conflict
 from pagefile.store import Store
 
 _TEXTS_KEPT = 1_024
@@ -26,24 +26,24 @@ class UsageShelf:
         self._texts: OrderedDict[str, str] = OrderedDict()
         self._digests: dict[str, str] = {}
 
-    def put(self, text: object) -> str:
-        """Make sure that the store has the text; return its digest.
+    def digest(self, text: str) -> str:
+        """What slots note in place of the text."""
+        require_text("usage_instructions", text)
+        return self._digests.get(text) or sha256(text.encode()).hexdigest()
+
+    def put(self, text: str) -> None:
+        """Make sure that the store has the text.
 
         In a commit of its own: a repeated append must not differ from its first
         attempt in whether the text was new.
         """
-        if type(text) is not str:
-            raise Invalid("usage_instructions", f"{shown(text)} is no text", "give a str")
-        digest = self._digests.get(text)
-        if digest is None:
-            digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-            name = USAGE + digest
-            if self._store.get(name) is None:
-                # Whoever loses the race finds the same text there.
-                with suppress(Conflict):
-                    self._store.commit(Batch([Put(name, text, kind="usage")], [Absent(name)]))
-            self._keep(digest, text)
-        return digest
+        digest = self.digest(text)
+        name = USAGE + digest
+        if self._store.get(name) is None:
+            # Whoever loses the race finds the same text there.
+            with suppress(Conflict):
+                self._store.commit(Batch([Put(name, text, kind="usage")], [Absent(name)]))
+        self._keep(digest, text)
 
     def knows(self, text: str) -> bool:
         """Whether `put` needs no look into the store."""

@@ -19,7 +19,7 @@ from pagefile.store import Store
 
 TARGET = Path(__file__).parent.parent / "_aio_types.pyi"
 _HEADER = """# Made by `python -m pagefile.testing.aio_types` from the sync classes; do not edit.
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -66,6 +66,8 @@ def stub() -> str:
         for method, value in inspect.getmembers(sync, lambda member: isinstance(member, property)):
             if not method.startswith("_") and method not in SHOWN_AS_THEY_ARE:
                 lines.append(f"    async def {method}{inspect.signature(value.fget)}: ...")
+        if sync is ThreadContext:
+            lines.append("    def __aiter__(self) -> AsyncIterator[BufferSlot]: ...")
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
 

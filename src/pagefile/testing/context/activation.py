@@ -11,7 +11,7 @@ from pagefile.context.path import MOST_NAMES
 from pagefile.context.registry import ThreadRegistry
 from pagefile.errors import LimitExceeded, NotFound
 from pagefile.store import Store
-from pagefile.testing.context.ground import Interrupted, RegistryFixtures, rooted
+from pagefile.testing.context.registry_ground import Interrupted, RegistryFixtures, rooted
 from pagefile.testing.contract.ground import append
 
 

@@ -1,62 +1,106 @@
-"""What every suite over a registry starts from, and how a story is told to one."""
+"""What every suite over the context starts from: a buffer, a few payloads, a few verbs."""
 
 from __future__ import annotations
 
+import dataclasses
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from types import FrameType
 from typing import Any
 
 import pytest
 
-from pagefile.context.registry import ThreadRegistry
-from pagefile.store import Store
-from pagefile.testing.contract.ground import ContractFixtures
+from pagefile.context.buffer import ContextBuffer
+from pagefile.context.slot import BufferSlot
+from pagefile.handle import Pagefile
+from pagefile.testing.backend import Backend
+from pagefile.testing.contract import ContractFixtures
 
 
-class RegistryFixtures(ContractFixtures):
-    """A registry on the engine's store, with a root."""
+@dataclasses.dataclass
+class Note:
+    """A payload that can be changed, down to the list inside."""
+
+    text: str
+    tags: list[str]
+
+
+class Inner:
+    """A place for another class of the same name."""
+
+    @dataclasses.dataclass
+    class Note:
+        text: str
+
+
+class ContextFixtures(ContractFixtures):
+    """One place, and the threads of one tenant in it."""
 
     @pytest.fixture
-    def registry(self, store: Store) -> ThreadRegistry:
-        return rooted(store)
+    def handle(self, backend: Backend) -> Pagefile:
+        return backend.open()
+
+    @pytest.fixture
+    def buffer(self, handle: Pagefile) -> ContextBuffer:
+        return handle.context
 
 
-def rooted(store: Store, **options: Any) -> ThreadRegistry:
-    """A registry whose root is `system.org`."""
-    registry = ThreadRegistry(store, **options)
-    registry.initialize_root("org")
-    return registry
+def say(buffer: ContextBuffer, thread_id: str, *payloads: Any) -> list[BufferSlot]:
+    """One append for each payload."""
+    return [buffer.append(thread_id, payload, "ann", "bob") for payload in payloads]
 
 
-class Interrupted(Store):
-    """A store in which somebody else acts just before the first commit that comes."""
-
-    def __init__(self, store: Store, action: Callable[[], Any]) -> None:
-        vars(self).update(vars(store))
-        self._action: Callable[[], Any] | None = action
-
-    def commit(self, batch: Any) -> Any:
-        action, self._action = self._action, None
-        if action is not None:
-            action()
-        return super().commit(batch)
+def payloads(slots: Iterable[BufferSlot]) -> list[Any]:
+    return [slot.payload for slot in slots]
 
 
-def at_once(count: int, act: Callable[[int], Any]) -> list[Any]:
-    """What `act` returned for 0 … count-1, each in a thread of its own, all let go together."""
+def indexes(slots: Iterable[BufferSlot]) -> list[int]:
+    return [slot.index for slot in slots]
+
+
+def at_once(work: Callable[[int], Any], count: int = 8) -> list[Any]:
+    """What `work(0)`, `work(1)`, … return or raise when they run at the same time.
+
+    Threads take turns a thousand times as often as usual, so that a gap between
+    two steps is met.
+    """
     results: list[Any] = [None] * count
-    gate = threading.Barrier(count)
+    ready = threading.Barrier(count)
 
-    def run(n: int) -> None:
-        gate.wait()
+    def run(number: int) -> None:
+        ready.wait()
         try:
-            results[n] = act(n)
-        except Exception as error:  # noqa: BLE001 - shown by the assertion that follows
-            results[n] = error
+            results[number] = work(number)
+        except Exception as error:
+            results[number] = error
+            raise
 
-    threads = [threading.Thread(target=run, args=(n,)) for n in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    workers = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(5e-6)
+    try:
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    finally:
+        sys.setswitchinterval(usual)
     return results
+
+
+def steps_of(work: Callable[[], Any]) -> int:
+    """How many calls the work makes, into C too: a cost that no other process can change."""
+    count = 0
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal count
+        if event in ("call", "c_call"):
+            count += 1
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count

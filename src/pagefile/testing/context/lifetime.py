@@ -15,7 +15,7 @@ from pagefile.errors import Conflict, Invalid, NotFound
 from pagefile.handle import Options
 from pagefile.store import Store
 from pagefile.testing.backend import Backend
-from pagefile.testing.context.ground import Interrupted, RegistryFixtures, at_once, rooted
+from pagefile.testing.context.registry_ground import Interrupted, RegistryFixtures, at_once, rooted
 from pagefile.testing.contract.ground import append
 
 _YEAR_US = 365 * 86_400 * 1_000_000
