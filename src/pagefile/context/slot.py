@@ -129,7 +129,11 @@ class BufferSlot(msgspec.Struct, eq=False, weakref=True):
     def _lane(self) -> Lane:
         if self.entry.erased:
             return Lane(_ERASED, "", "")
-        return Lane(*self.entry.keys[LANE])  # type: ignore[misc]
+        lane = self.entry.keys.get(LANE)
+        if not isinstance(lane, tuple):
+            # Not put there by a buffer: the store alone knows who wrote it.
+            return Lane(self.entry.type_name, self.entry.actor, "")
+        return Lane(*lane)  # type: ignore[arg-type]
 
     @property
     def _notes(self) -> Mapping[str, Any]:

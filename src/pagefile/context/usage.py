@@ -6,6 +6,7 @@ as the message. A slot notes its digest; the text is a document of its own.
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from contextlib import suppress
 from hashlib import sha256
@@ -16,6 +17,8 @@ from pagefile.errors import Conflict
 from pagefile.store import Store
 
 _TEXTS_KEPT = 1_024
+#: A text may have been erased: after so many seconds the store is asked again.
+_TRUSTED_SECONDS = 1.0
 
 
 class UsageShelf:
@@ -23,7 +26,7 @@ class UsageShelf:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._texts: OrderedDict[str, str] = OrderedDict()
+        self._texts: OrderedDict[str, tuple[str, float]] = OrderedDict()
         self._digests: dict[str, str] = {}
 
     def digest(self, text: str) -> str:
@@ -47,20 +50,35 @@ class UsageShelf:
 
     def knows(self, text: str) -> bool:
         """Whether `put` needs no look into the store."""
-        return not text or text in self._digests
+        digest = self._digests.get(text)
+        return not text or (digest is not None and self._trusted(digest) is not None)
 
     def text(self, digest: str) -> str:
         """The text behind a digest; empty when it was erased."""
-        if digest not in self._texts:
-            found = self._store.get(USAGE + digest)
-            if found is None or found.erased:
-                return ""
-            self._keep(digest, str(found.value))
-        return self._texts[digest]
+        trusted = self._trusted(digest)
+        if trusted is not None:
+            return trusted
+        found = self._store.get(USAGE + digest)
+        if found is None or found.erased:
+            self._forget(digest)
+            return ""
+        text = str(found.value)
+        self._keep(digest, text)
+        return text
+
+    def _trusted(self, digest: str) -> str | None:
+        known = self._texts.get(digest)
+        if known is None or time.monotonic() - known[1] > _TRUSTED_SECONDS:
+            return None
+        return known[0]
 
     def _keep(self, digest: str, text: str) -> None:
-        self._texts[digest] = text
+        self._texts[digest] = (text, time.monotonic())
         self._digests[text] = digest
         if len(self._texts) > _TEXTS_KEPT:
-            _, oldest = self._texts.popitem(last=False)
-            self._digests.pop(oldest, None)
+            self._forget(next(iter(self._texts)))
+
+    def _forget(self, digest: str) -> None:
+        known = self._texts.pop(digest, None)
+        if known is not None:
+            self._digests.pop(known[0], None)

@@ -332,3 +332,15 @@ class SlotContract(ContextFixtures):
         assert len({one, two, other[0], seen(buffer, "t")[0]}) == 3
         assert one in seen(buffer, "t")
         assert other[0] not in seen(buffer, "t")
+
+    @promise("S6")
+    def test_entries_that_no_buffer_made_are_shown_with_what_the_store_knows(
+        self, backend: Backend
+    ) -> None:
+        handle = backend.open()
+        handle.store.commit(Batch([Append("thread/raw", {"n": 1}, actor="importer")]))
+        view = handle.context.get_or_create_thread("raw")
+
+        assert [(slot.from_id, slot.to_id, slot.payload) for slot in view] == [
+            ("importer", "", {"n": 1})
+        ]
