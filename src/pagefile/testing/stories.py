@@ -38,7 +38,7 @@ USERS: tuple[str | None, ...] = (None, "alice", "bob")
 
 
 def shown_by_store(store: Store, names: set[str], at: int | None = None) -> dict[str, Any]:
-    """The same, read through the store."""
+    """What a reader sees of the store, in the words of `shown_by_model`."""
     logs = {}
     for name in LOGS:
         entries = [(e.index, ERASED if e.erased else e.value) for e in store.read(name, at=at)]
