@@ -165,7 +165,7 @@ class Store(Reading):
 
         `change` gets the current value (None when there is none) and returns the
         next. It may run several times, so it must not do anything else. User,
-        kind and keys stay as they were.
+        kind, actor, sources, keys and notes stay as they were.
         """
         self._naming.check_text("document", document)
         require_callable("change", change)
@@ -304,4 +304,5 @@ def _successor(document: str, value: Any, current: Document | None) -> Put:
         current.sources,
         current.keys,
         current.tenant_keys,
+        notes=current.notes,
     )
