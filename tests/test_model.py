@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, settings
 
 from pagefile.testing.backend import Backend, FileBackend, SharedBackend
-from pagefile.testing.model import StoreMachine
+from pagefile.testing.stories import StoreMachine
 
 _SOAK = os.environ.get("PAGEFILE_SOAK") == "1"
 _STORIES = settings(

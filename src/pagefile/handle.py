@@ -14,7 +14,6 @@ import msgspec
 
 from pagefile.bounds import require_count, require_seconds
 from pagefile.committer import Committer
-from pagefile.context import backend
 from pagefile.context.buffer import ContextBuffer
 from pagefile.context.registry import ThreadRegistry
 from pagefile.engine import Engine, Limits
@@ -298,6 +297,3 @@ def _check(options: Options) -> None:
 
 def _is_name(text: object) -> bool:
     return isinstance(text, str) and 0 < len(text) <= _MOST_NAME and text.isprintable()
-
-
-backend.open_with(open)

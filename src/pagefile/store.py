@@ -13,45 +13,15 @@ from typing import Any
 
 from pagefile.audit import verify
 from pagefile.batch import Append, Batch, Put, Selector, VersionIs
-from pagefile.bounds import (
-    MOST_PER_READ,
-    bounded,
-    require_count,
-    require_index,
-    require_position,
-    require_seconds,
-)
+from pagefile.bounds import require_count, require_seconds
 from pagefile.committer import Committer
-from pagefile.content import Action, unpack
-from pagefile.engine import (
-    DOCUMENT,
-    LOG,
-    Engine,
-    Hit,
-    Instant,
-    Prepared,
-    Row,
-    Sealed,
-    Stream,
-)
-from pagefile.errors import Conflict, Invalid, NotFound, Unavailable, shown
-from pagefile.history import actions_of, length_at
+from pagefile.content import Action
+from pagefile.engine import DOCUMENT, Engine, Instant, Prepared, Sealed
+from pagefile.errors import Conflict, Invalid, Unavailable, shown
 from pagefile.naming import require_callable, require_flag, require_type
 from pagefile.preparation import Preparer
-from pagefile.query import Finder, Query, cursor_text, place_of
-from pagefile.records import (
-    Change,
-    Commit,
-    Document,
-    Durability,
-    Entry,
-    Head,
-    Page,
-    Receipt,
-    Report,
-    Stats,
-    StreamKind,
-)
+from pagefile.reading import Reading
+from pagefile.records import Commit, Document, Entry, Head, Receipt, Report, Stats
 from pagefile.repeats import require_same_content
 from pagefile.selection import Rehearsed, receipt_of
 
@@ -60,7 +30,7 @@ _DRY_RUN = "nothing was erased: this was a dry run"
 _SCRUB_LATER = "old pages are not overwritten yet, as asked: the next erase with scrub does it"
 
 
-class Store:
+class Store(Reading):
     """Logs and documents of one tenant.
 
     Every engine keeps these promises, or declares by name which it does not;
@@ -99,16 +69,13 @@ class Store:
     def __init__(
         self, engine: Engine, committer: Committer, preparer: Preparer, tenant: str
     ) -> None:
-        self._engine = engine
+        super().__init__(engine, preparer, tenant)
         self._committer = committer
         self._preparer = preparer
-        self._naming = preparer.naming
-        self._tenant = tenant
         self._instant: Instant | None = None
         if engine.instant:
             assert isinstance(engine, Instant)
             self._instant = engine
-        self._finder = Finder(engine, preparer, tenant)
         #: A position this tenant is known to have reached; made keys carry it.
         self._reached = engine.head(tenant).position
 
@@ -198,7 +165,7 @@ class Store:
 
         `change` gets the current value (None when there is none) and returns the
         next. It may run several times, so it must not do anything else. User,
-        kind and keys stay as they were.
+        kind, actor, sources, keys and notes stay as they were.
         """
         self._naming.check_text("document", document)
         require_callable("change", change)
@@ -215,150 +182,6 @@ class Store:
                 attempts -= 1
                 if not attempts:
                     raise
-
-    # Reading
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether other processes can open the same store."""
-        return self._engine.shared
-
-    @property
-    def is_instant(self) -> bool:
-        """Whether a commit takes microseconds, so that nobody needs to wait for it."""
-        return self._engine.instant
-
-    @property
-    def durability(self) -> Durability:
-        """What an acknowledged commit survives here."""
-        return self._engine.durability
-
-    def head(self) -> Head:
-        """The last position and the digest of everything up to it."""
-        head = self._engine.head(self._tenant)
-        return Head(head.position, head.digest)
-
-    def length(self, log: str, *, at: int | None = None) -> int:
-        """How many entries the log has had, pruned and erased ones included; 0 if unknown."""
-        self._naming.check_text("log", log)
-        stream = self._engine.stream(self._tenant, LOG, log, require_position(at))
-        if stream is None:
-            return 0
-        return stream.length if at is None else self._length_at(stream, at)
-
-    def has_log(self, log: str) -> bool:
-        """Whether the log lives; one that was forked at 0 does without having entries."""
-        self._naming.check_text("log", log)
-        return self._engine.stream(self._tenant, LOG, log) is not None
-
-    def read(
-        self,
-        log: str,
-        start: int = 0,
-        stop: int | None = None,
-        *,
-        limit: int = MOST_PER_READ,
-        at: int | None = None,
-    ) -> list[Entry]:
-        """Entries start … stop-1; negative numbers count from the end, as in a slice.
-
-        At most `limit` of them, counted from `start`. Pruned entries are left
-        out; erased ones show as such. An unknown log has no entries.
-        """
-        self._naming.check_text("log", log)
-        require_index(start, "start")
-        require_index(stop, "stop")
-        limit = bounded(limit)
-        stream = self._engine.stream(self._tenant, LOG, log, require_position(at))
-        if stream is None:
-            return []
-        length = stream.length if at is None else self._length_at(stream, at)
-        first, end, _ = slice(start, stop).indices(length)
-        return self._entries(log, stream, first, end, limit)
-
-    def get(
-        self, document: str, *, version: int | None = None, at: int | None = None
-    ) -> Document | None:
-        """The document now, at a version, or at a position; None when it is not there."""
-        self._naming.check_text("document", document)
-        if version is not None and (type(version) is not int or not 0 <= version < 2**32):
-            raise Invalid(
-                "version", f"{shown(version)} is no version", "give a whole number from 1 up"
-            )
-        at = require_position(at)
-        while True:
-            stream = self._engine.stream(self._tenant, DOCUMENT, document, at)
-            if stream is None:
-                return None
-            number = stream.length if version is None else version
-            if at is not None:
-                number = min(number, self._length_at(stream, at))
-            rows = self._engine.rows(self._tenant, stream, number, number, 1)
-            # A living document always has its last version: if it is not there,
-            # a newer one was put and this one pruned between the two reads.
-            if rows or version is not None or at is not None:
-                break
-        if not rows or rows[0].action == Action.DELETE:
-            return None
-        return _document(document, rows[0])
-
-    def history(self, document: str, *, after: int = 0, limit: int = 100) -> list[Document]:
-        """Versions after `after`, oldest first; pruned ones are left out."""
-        self._naming.check_text("document", document)
-        require_count(after, "after")
-        limit = bounded(limit)
-        stream = self._engine.stream(self._tenant, DOCUMENT, document)
-        if stream is None:
-            return []
-        rows = self._engine.rows(self._tenant, stream, after + 1, stream.length, limit)
-        return [_document(document, row) for row in rows]
-
-    def find(self, query: Query, *, limit: int = 100, at: int | None = None) -> Page:
-        """Records under a secondary key, in the order of value, then of commit."""
-        require_type("query", query, Query)
-        limit = bounded(limit)
-        at = require_position(at)
-        hits: list[Hit] = []
-        for span in self._finder.spans(query, at):
-            hits += self._engine.find(self._tenant, span, limit + 1, at)
-        if query.log is not None:
-            hits.sort(key=place_of, reverse=query.reverse)
-        owners: dict[int, Stream] = {}
-        items = tuple(self._found(query, hit, owners) for hit in hits[:limit])
-        more = len(hits) > limit and limit > 0
-        return Page(items, cursor_text(hits[limit - 1]) if more else None)
-
-    def names(
-        self, kind: StreamKind, *, prefix: str = "", after: str = "", limit: int = 100
-    ) -> list[str]:
-        """Names of living logs or documents, in order."""
-        if kind not in (LOG, DOCUMENT):
-            raise Invalid("kind", f"{shown(kind)} is no kind of stream", "use 'log' or 'document'")
-        self._naming.check_text("prefix", prefix, may_be_empty=True)
-        self._naming.check_text("after", after, may_be_empty=True)
-        return self._engine.names(self._tenant, kind, prefix, after, bounded(limit))
-
-    def changes(self, since: int = 0, *, limit: int = 1_000) -> list[Change]:
-        """What happened after position `since`, commit by commit, erasures included."""
-        require_count(since, "since")
-        require_position(since, "since")
-        names: dict[int, Stream | None] = {}
-        found = []
-        for commit in self._engine.commits(self._tenant, since, bounded(limit)):
-            touched = []
-            for entry in unpack(commit.manifest):
-                oid = int(entry[1])
-                if oid not in names:
-                    names[oid] = self._engine.stream_number(self._tenant, oid)
-                touched.append(actions_of(entry, names[oid]))
-            found.append(Change(commit.position, commit.time_us, tuple(touched)))
-        return found
-
-    def wait(self, position: int, timeout: float) -> bool:
-        """Block until the tenant reaches `position`, or the seconds are over."""
-        require_count(position, "position")
-        require_seconds(timeout)
-        return self._engine.wait(self._tenant, position, timeout)
 
     # Keeping
 
@@ -468,57 +291,6 @@ class Store:
         stream = self._engine.stream(self._tenant, DOCUMENT, document)
         return 0 if stream is None else stream.length
 
-    def _length_at(self, stream: Stream, at: int) -> int:
-        return length_at(self._engine, self._tenant, stream, at)
-
-    def _tail(
-        self, log: str, oid: int | None, start: int, limit: int
-    ) -> tuple[Stream | None, list[Entry]]:
-        """What a follower reads: the living log, or the one numbered `oid` even once dropped."""
-        if oid is None:
-            stream = self._engine.stream(self._tenant, LOG, log)
-        else:
-            stream = self._engine.stream_number(self._tenant, oid)
-        if stream is None:
-            return None, []
-        return stream, self._entries(log, stream, start, stream.length, limit)
-
-    def _entries(self, log: str, stream: Stream, first: int, end: int, limit: int) -> list[Entry]:
-        first = max(first, stream.pruned)
-        if first >= end:
-            return []
-        found: list[Entry] = []
-        for owner, low, high in self._segments(stream, first, end - 1):
-            rows = self._engine.rows(self._tenant, owner, low, high, limit - len(found))
-            found += [_entry(log, owner.name, row) for row in rows]
-            if len(found) == limit:
-                break
-        return found
-
-    def _segments(self, stream: Stream, first: int, last: int) -> list[tuple[Stream, int, int]]:
-        """Which streams own the entries first … last of a fork, oldest first."""
-        segments: list[tuple[Stream, int, int]] = []
-        owner: Stream | None = stream
-        while owner is not None and last >= first:
-            low = max(first, owner.base_at)
-            if low <= last:
-                segments.append((owner, low, last))
-            last = min(last, owner.base_at - 1)
-            owner = self._engine.stream_number(self._tenant, owner.base) if owner.base else None
-        segments.reverse()
-        return segments
-
-    def _found(self, query: Query, hit: Hit, owners: dict[int, Stream]) -> Entry | Document:
-        owner = owners.get(hit.oid)
-        if owner is None:
-            owner = self._engine.stream_number(self._tenant, hit.oid)
-            if owner is None:
-                raise NotFound(f"stream {hit.oid} is gone", "search again")
-            owners[hit.oid] = owner
-        if owner.kind == DOCUMENT:
-            return _document(owner.name, hit.row)
-        return _entry(query.log or owner.name, owner.name, hit.row)
-
 
 def _successor(document: str, value: Any, current: Document | None) -> Put:
     if current is None or current.erased:
@@ -532,12 +304,5 @@ def _successor(document: str, value: Any, current: Document | None) -> Put:
         current.sources,
         current.keys,
         current.tenant_keys,
+        notes=current.notes,
     )
-
-
-def _entry(log: str, origin: str, row: Row) -> Entry:
-    return Entry(row.position, row.time_us, row.content, log, row.number, origin)
-
-
-def _document(name: str, row: Row) -> Document:
-    return Document(row.position, row.time_us, row.content, name, row.number)

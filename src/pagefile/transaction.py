@@ -13,16 +13,14 @@ from functools import partial
 
 import msgspec
 
-from pagefile.conditions import log_is_full, require
-from pagefile.content import Action, chain, name_digest, pack
+from pagefile.conditions import require
+from pagefile.content import Action, name_digest
 from pagefile.engine import (
     DOCUMENT,
     LOG,
     IndexKey,
     Limits,
-    Lone,
     Prepared,
-    RawCommit,
     Row,
     Sealed,
     Stream,
@@ -43,8 +41,7 @@ from pagefile.selection import (
     runs_of,
     shares_nothing,
 )
-
-ManifestEntry = tuple[int | bytes, ...]
+from pagefile.single import ManifestEntry, append_alone, numbered, require_room, seal
 
 
 class _Draft(msgspec.Struct, gc=False):
@@ -84,7 +81,7 @@ def apply(tx: Transaction, batch: Prepared, now_us: int) -> Sealed:
     position = head.position + 1
     # The store's clock never runs backwards, whatever the machine's does.
     time_us = now_us if now_us > head.time_us else head.time_us
-    if len(batch.writes) == 1 and (sealed := _append_alone(tx, batch, position, time_us)):
+    if len(batch.writes) == 1 and (sealed := append_alone(tx, batch, position, time_us)):
         return sealed
     draft = _Draft(tx, position, time_us, batch.limits)
     try:
@@ -102,104 +99,8 @@ def apply(tx: Transaction, batch: Prepared, now_us: int) -> Sealed:
         # Last in the manifest: a repeat of the batch is compared with what it asked for.
         draft.manifest.append((Action.PRUNE, stream.oid, stream.pruned))
         _prune(draft, stream, stream.pruned)
-    commit = _seal(tx, batch.key, position, time_us, draft.manifest)
+    commit = seal(tx, batch.key, position, time_us, draft.manifest)
     return Sealed(commit, tuple(draft.indexes), tuple(draft.versions), False, draft.erased)
-
-
-def append_one(tx: Transaction, one: Lone, key: str, now_us: int) -> tuple[int, int, int]:
-    """Commit a single append, for engines where every step of `apply` is felt.
-
-    The same rules with less around them: nothing is conditional, and the key was
-    made for this very call, so nobody can have used it. Returns position, time
-    and index.
-    """
-    stream = tx.stream(LOG, one.log)
-    head = tx.head
-    if stream is None or type(now_us) is not int or not 0 <= now_us < 2**62:
-        return _append_first(tx, one, key, now_us)
-    position = head.position + 1
-    time_us = now_us if now_us > head.time_us else head.time_us
-    index = stream.length
-    if index >= one.most:
-        raise log_is_full(one.log, one.most, index + 1)
-    stream.length = index + 1
-    row = Row(index, position, 0, time_us, Action.APPEND, one.content)
-    tx.add(stream, (row,), (one.keys,) if one.keys else ())
-    _seal(tx, key, position, time_us, [(Action.APPEND, stream.oid, index, one.digest)])
-    return position, time_us, index
-
-
-def _append_first(tx: Transaction, one: Lone, key: str, now_us: int) -> tuple[int, int, int]:
-    keys = (one.keys,) if one.keys else ()
-    write = Write(Action.APPEND, LOG, one.log, (one.content,), (one.digest,), keys, one.most)
-    sealed = apply(tx, Prepared(key, (write,), (), one.limits, tx.head.position), now_us)
-    return sealed.commit.position, sealed.commit.time_us, sealed.indexes[0]
-
-
-def _append_alone(tx: Transaction, batch: Prepared, position: int, time_us: int) -> Sealed | None:
-    """Appends to one log that exists: most commits there are, and nothing to take back.
-
-    The same steps as for any batch, without the draft; None when it is another.
-    """
-    write = batch.writes[0]
-    if write.action != Action.APPEND:
-        return None
-    stream = tx.stream(LOG, write.name)
-    if stream is None or stream.dropped:
-        return None
-    first, end = stream.length, stream.length + len(write.contents)
-    if end > batch.limits.log_entries or (write.limit is not None and end > write.limit):
-        _require_room(write, batch.limits, end)
-    stream.length = end
-    if end - first > 1:
-        rows, entries = _numbered(write, stream.oid, first, 0, position, time_us)
-        tx.add(stream, rows, write.keys)
-        commit = _seal(tx, batch.key, position, time_us, entries)
-        return Sealed(commit, tuple(range(first, end)), ())
-    row = Row(first, position, 0, time_us, Action.APPEND, write.contents[0])
-    tx.add(stream, (row,), write.keys)
-    entry = (Action.APPEND, stream.oid, first, write.digests[0])
-    return Sealed(_seal(tx, batch.key, position, time_us, [entry]), (first,), ())
-
-
-def _require_room(write: Write, limits: Limits, end: int) -> None:
-    limit = limits.log_entries
-    if write.limit is not None and write.limit < limit:
-        limit = write.limit
-    if end > limit:
-        raise log_is_full(write.name, limit, end)
-
-
-def _numbered(
-    write: Write, oid: int, first: int, ordinal: int, position: int, time_us: int
-) -> tuple[list[Row], list[ManifestEntry]]:
-    """The rows of a run of appends and what the manifest says of them."""
-    action, contents, digests = write.action, write.contents, write.digests
-    if len(contents) == 1:
-        rows = [Row(first, position, ordinal, time_us, action, contents[0])]
-        return rows, [(action, oid, first, digests[0])]
-    shift = ordinal - first
-    numbers = range(first, first + len(contents))
-    rows = [
-        Row(number, position, number + shift, time_us, action, content)
-        for number, content in zip(numbers, contents, strict=True)
-    ]
-    return rows, [
-        (action, oid, number, digest) for number, digest in zip(numbers, digests, strict=True)
-    ]
-
-
-def _seal(
-    tx: Transaction, key: str, position: int, time_us: int, entries: list[ManifestEntry]
-) -> RawCommit:
-    head = tx.head
-    manifest = pack(entries)
-    head.digest = digest = chain(head.digest, position, time_us, key, manifest)
-    head.position = position
-    head.time_us = time_us
-    commit = RawCommit(position, time_us, key, manifest, digest)
-    tx.seal(commit)
-    return commit
 
 
 def _living(draft: _Draft, kind: StreamKind, name: str) -> Stream | None:
@@ -243,12 +144,12 @@ def _create(
 def _plan_append(draft: _Draft, write: Write) -> None:
     stream = _living(draft, LOG, write.name) or _create(draft, write, draft.limits.logs)
     first, end = stream.length, stream.length + len(write.contents)
-    _require_room(write, draft.limits, end)
+    require_room(write, draft.limits, end)
     stream.length = end
     draft.undo.append(partial(setattr, stream, "length", first))
     # Each operation has its own place in the commit: its number in the manifest.
     ordinal = len(draft.manifest)
-    rows, entries = _numbered(write, stream.oid, first, ordinal, draft.position, draft.time_us)
+    rows, entries = numbered(write, stream.oid, first, ordinal, draft.position, draft.time_us)
     draft.additions.append((stream, rows, write.keys))
     draft.manifest += entries
     draft.indexes += range(first, end)

@@ -17,21 +17,7 @@ class HasStore(Protocol):
     def store(self) -> Store: ...
 
 
-class Handle(HasStore, Protocol):
-    """A handle that was opened here, and has to be closed here."""
-
-    def close(self) -> None: ...
-
-
 Backend = Store | HasStore | str | os.PathLike[str]
-
-#: `pagefile.open`, put here by its own module: handles stand above this room.
-_opener: list[Callable[[str | os.PathLike[str]], Handle]] = []
-
-
-def open_with(opener: Callable[[str | os.PathLike[str]], Handle]) -> None:
-    """Say how a URL is opened."""
-    _opener[:] = [opener]
 
 
 def store_behind(backend: Backend | None) -> tuple[Store, Callable[[], None]]:
@@ -39,7 +25,9 @@ def store_behind(backend: Backend | None) -> tuple[Store, Callable[[], None]]:
     if isinstance(backend, Store):
         return backend, _nothing
     if backend is None or isinstance(backend, (str, os.PathLike)):
-        handle = _opener[0]("memory:" if backend is None else backend)
+        import pagefile  # Here, and only when it is needed: handles stand above this room.
+
+        handle = pagefile.open("memory:" if backend is None else backend)
         return handle.store, handle.close
     store = getattr(backend, "store", None)
     if not isinstance(store, Store):

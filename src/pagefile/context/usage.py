@@ -50,8 +50,10 @@ class UsageShelf:
 
     def knows(self, text: str) -> bool:
         """Whether `put` needs no look into the store."""
+        if not text:
+            return True
         digest = self._digests.get(text)
-        return not text or (digest is not None and self._trusted(digest) is not None)
+        return digest is not None and self._trusted(digest) is not None
 
     def text(self, digest: str) -> str:
         """The text behind a digest; empty when it was erased."""

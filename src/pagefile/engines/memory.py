@@ -31,7 +31,8 @@ from pagefile.engine import (
 from pagefile.engines.memory_index import KeyIndex
 from pagefile.errors import Forbidden, PagefileError
 from pagefile.records import Durability, Problem, StreamKind
-from pagefile.transaction import append_one, apply
+from pagefile.single import append_one, batch_of
+from pagefile.transaction import apply
 
 #: How often, in commits, expired idempotency keys are swept out.
 _SWEEP_EVERY = 256
@@ -235,7 +236,11 @@ class MemoryEngine:
             held = self._tenants.get(tenant)
             if held is None:
                 held = self._tenants[tenant] = _Tenant(tenant, self._key_lifetime_us)
-            placed = append_one(held, one, key, self._clock())
+            now_us = self._clock()
+            placed = append_one(held, one, key, now_us)
+            if placed is None:
+                sealed = apply(held, batch_of(one, key, held.head.position), now_us)
+                placed = sealed.commit.position, sealed.commit.time_us, sealed.indexes[0]
             if self._waiting:
                 self._changed.notify_all()
         return placed

@@ -19,8 +19,8 @@ from pagefile.engine import (
     Row,
     Stream,
     TenantHead,
-    index_keys,
 )
+from pagefile.engines.sqlite_index import KeyIndex
 from pagefile.engines.sqlite_rows import (
     MOST_RECORDS,
     POSITION_BITS,
@@ -28,9 +28,6 @@ from pagefile.engines.sqlite_rows import (
     fetch,
     further_ids,
     row_from,
-    space_of_log,
-    space_of_tenant,
-    space_of_user,
     stream_from,
 )
 from pagefile.engines.sqlite_users import Users
@@ -60,11 +57,10 @@ class SqliteTransaction:
         self._keys_from = 1
         self._streams: dict[tuple[StreamKind, str], Stream] = {}
         self._users = Users(writer, sql)
+        self._index = KeyIndex(writer, sql, self._users)
         self._drafts: list[Stream] = []
         #: Rows of the commit under way; the first will carry the commit itself.
         self._open: list[list[Any]] = []
-        #: Documents' versions among them: stream id to row, partition and record id.
-        self._open_versions: dict[int, tuple[Row, int, int]] = {}
         self._last_further = 0
         self._records: list[list[Any]] = []
         self._keys: list[tuple[Any, ...]] = []
@@ -179,23 +175,11 @@ class SqliteTransaction:
 
     def count(self, key: IndexKey, user: str | None, most: int) -> int:
         self._write_out()
-        space = self._space(key, user)
-        if space is None:
-            return 0
-        return int(self._all("count_key", space, key.field, key.value, most)[0][0])
+        return self._index.count(key, user, most)
 
     def last_change(self, key: IndexKey, user: str | None) -> int:
         self._write_out()
-        space = self._space(key, user)
-        if space is None:
-            return 0
-        return int(self._all("last_key_change", space, key.field, key.value)[0][0])
-
-    def _space(self, key: IndexKey, user: str | None) -> int | None:
-        if key.scope == "tenant":
-            return space_of_tenant(self._number)
-        partition = self._users.find(user)
-        return None if partition is None else space_of_user(partition)
+        return self._index.last_change(key, user)
 
     # What a commit does
 
@@ -203,7 +187,8 @@ class SqliteTransaction:
         if not stream.id:
             self._write_streams()
         if stream.kind == DOCUMENT and rows[0].number > 1:
-            self._retire_keys(stream, rows[0].number - 1, rows[0].position)
+            self._write_out()
+            self._index.retire(stream, rows[0].number - 1, rows[0].position)
         # No call per row: this is where most of an append's own time goes.
         stream_id, opened, users = stream.id, self._open, self._users
         for at, row in enumerate(rows):
@@ -243,10 +228,10 @@ class SqliteTransaction:
                 users.hold(partition, stream_id)
             if keys:
                 for key in keys[at]:
-                    place = (self._space_for(key, stream, partition), key.field, key.value)
+                    place = (self._index.space_for(key, stream, partition), key.field, key.value)
                     self._keys.append((*place, row.position, row.ordinal, record))
         if stream.kind == DOCUMENT:
-            self._open_versions[stream_id] = (row, partition, record)
+            self._index.open_versions[stream_id] = (row, partition, record)
 
     def _further_id(self) -> int:
         """The id of a record that does not begin its commit."""
@@ -255,28 +240,6 @@ class SqliteTransaction:
             self._last_further = self._all("last_further_id", low, high)[0][0] or low
         self._last_further += 1
         return self._last_further
-
-    def _space_for(self, key: IndexKey, stream: Stream, partition: int) -> int:
-        if key.scope == "log":
-            return space_of_log(stream.id)
-        return space_of_user(partition) if key.scope == "user" else space_of_tenant(self._number)
-
-    def _retire_keys(self, stream: Stream, version: int, until: int) -> None:
-        """The keys of the version that `until` replaces lead to it only in the past."""
-        self._write_out()
-        if stream.id in self._open_versions:
-            row, partition, record = self._open_versions[stream.id]
-        else:
-            found = self._all("rows", stream.id, version, version, 1)
-            if not found:
-                return
-            row, partition, record = self._row(found[0]), found[0][5], found[0][15]
-        if row.content is None:
-            return
-        for key in index_keys(stream.kind, row.content):
-            place = (self._space_for(key, stream, partition), key.field, key.value)
-            self._all("remove_key", *place, row.position, row.ordinal)
-            self._all("add_past_key", *place, until, row.position, row.ordinal, record)
 
     def drop(self, stream: Stream, *, forget_name: bool = False) -> None:
         self._write_streams()
@@ -294,31 +257,17 @@ class SqliteTransaction:
         doomed = [
             self._row(columns) for columns in self._all("rows", stream.id, shared, before - 1, -1)
         ]
-        self._remove_keys(stream, doomed)
+        self._index.remove(stream, doomed)
         for query in ("remove_records", "empty_commits"):
             self._all(query, stream.id, shared, before)
         self._users.release(stream.id, {row.content.user for row in doomed if row.content})
 
     def wipe(self, stream: Stream, rows: Sequence[Row]) -> None:
-        self._remove_keys(stream, rows)
+        self._index.remove(stream, rows)
         self._writer.executemany(
             self._sql["wipe_record"], ((stream.id, row.number) for row in rows)
         ).fetchall()
         self._users.release(stream.id, {row.content.user for row in rows if row.content})
-
-    def _remove_keys(self, stream: Stream, rows: Sequence[Row]) -> None:
-        for row in rows:
-            if row.content is None or not (row.content.keys or row.content.tenant_keys):
-                continue
-            partition = self._users.number(row.content.user)
-            until = 0
-            if stream.kind == DOCUMENT and row.number < stream.length:
-                until = self._all("next_position", stream.id, row.number + 1)[0][0]
-            for key in index_keys(stream.kind, row.content):
-                place = (self._space_for(key, stream, partition), key.field, key.value)
-                self._all("remove_key", *place, row.position, row.ordinal)
-                if until:
-                    self._all("remove_past_key", *place, until, row.position, row.ordinal)
 
     def seal(self, commit: RawCommit) -> None:
         if self._drafts:
@@ -332,7 +281,7 @@ class SqliteTransaction:
         else:
             self._records = rows
         self._open = []
-        self._open_versions.clear()
+        self._index.open_versions.clear()
         if commit.key[:1] != "~":
             self._used.append((self._number, commit.key, commit.position))
         else:

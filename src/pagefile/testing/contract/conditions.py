@@ -102,6 +102,25 @@ class ConditionContract(ContractFixtures):
         assert (seen, value_of(store, "n")) == ([None, 100], 101)
 
     @promise("S3")
+    def test_update_keeps_everything_but_the_value(self, store: Store) -> None:
+        kept: dict[str, Any] = {
+            "user": "alice",
+            "kind": "count",
+            "actor": "robot",
+            "sources": ("log:0",),
+            "keys": {"k": "x"},
+            "tenant_keys": {"t": "y"},
+            "notes": {"why": ["asked", 1]},
+        }
+        store.commit(Batch([Put("n", 1, **kept)]))
+        store.update("n", lambda n: n + 1)
+
+        found = store.get("n")
+        assert found is not None
+        assert (found.version, found.value) == (2, 2)
+        assert {field: getattr(found, field) for field in kept} == kept
+
+    @promise("S3")
     def test_a_conflict_names_the_target_and_both_numbers(self, store: Store) -> None:
         put(store, "d", 1)
         put(store, "d", 2)

@@ -1,0 +1,123 @@
+"""The commonest commit: appends to one log that exists.
+
+The rules are those of `transaction.py`, with fewer steps around them: there is
+nothing to take back, because everything that can refuse the batch comes first.
+"""
+
+from __future__ import annotations
+
+from pagefile.conditions import log_is_full
+from pagefile.content import Action, chain, pack
+from pagefile.engine import (
+    LOG,
+    Limits,
+    Lone,
+    Prepared,
+    RawCommit,
+    Row,
+    Sealed,
+    Transaction,
+    Write,
+)
+
+#: What a commit says of one thing that it did.
+ManifestEntry = tuple[int | bytes, ...]
+
+
+def append_one(tx: Transaction, one: Lone, key: str, now_us: int) -> tuple[int, int, int] | None:
+    """Commit a single append, for engines where every step of `transaction.apply` is felt.
+
+    The same rules with less around them: nothing is conditional, and the key was
+    made for this very call, so nobody can have used it. Returns position, time
+    and index; or None, with nothing done, when the log is not there or the clock
+    is wrong: those are for `transaction.apply`, with `batch_of` the append.
+    """
+    stream = tx.stream(LOG, one.log)
+    head = tx.head
+    if stream is None or type(now_us) is not int or not 0 <= now_us < 2**62:
+        return None
+    position = head.position + 1
+    time_us = now_us if now_us > head.time_us else head.time_us
+    index = stream.length
+    if index >= one.most:
+        raise log_is_full(one.log, one.most, index + 1)
+    stream.length = index + 1
+    row = Row(index, position, 0, time_us, Action.APPEND, one.content)
+    tx.add(stream, (row,), (one.keys,) if one.keys else ())
+    seal(tx, key, position, time_us, [(Action.APPEND, stream.oid, index, one.digest)])
+    return position, time_us, index
+
+
+def batch_of(one: Lone, key: str, after: int) -> Prepared:
+    """The same append for `transaction.apply`; `after` is the last position there is."""
+    keys = (one.keys,) if one.keys else ()
+    write = Write(Action.APPEND, LOG, one.log, (one.content,), (one.digest,), keys, one.most)
+    return Prepared(key, (write,), (), one.limits, after)
+
+
+def append_alone(tx: Transaction, batch: Prepared, position: int, time_us: int) -> Sealed | None:
+    """Appends to one log that exists: most commits there are, and nothing to take back.
+
+    The same steps as for any batch, without the draft; None when it is another.
+    """
+    write = batch.writes[0]
+    if write.action != Action.APPEND:
+        return None
+    stream = tx.stream(LOG, write.name)
+    if stream is None or stream.dropped:
+        return None
+    first, end = stream.length, stream.length + len(write.contents)
+    if end > batch.limits.log_entries or (write.limit is not None and end > write.limit):
+        require_room(write, batch.limits, end)
+    stream.length = end
+    if end - first > 1:
+        rows, entries = numbered(write, stream.oid, first, 0, position, time_us)
+        tx.add(stream, rows, write.keys)
+        commit = seal(tx, batch.key, position, time_us, entries)
+        return Sealed(commit, tuple(range(first, end)), ())
+    row = Row(first, position, 0, time_us, Action.APPEND, write.contents[0])
+    tx.add(stream, (row,), write.keys)
+    entry = (Action.APPEND, stream.oid, first, write.digests[0])
+    return Sealed(seal(tx, batch.key, position, time_us, [entry]), (first,), ())
+
+
+def require_room(write: Write, limits: Limits, end: int) -> None:
+    """Refuse appends that would make the log longer than it may be."""
+    limit = limits.log_entries
+    if write.limit is not None and write.limit < limit:
+        limit = write.limit
+    if end > limit:
+        raise log_is_full(write.name, limit, end)
+
+
+def numbered(
+    write: Write, oid: int, first: int, ordinal: int, position: int, time_us: int
+) -> tuple[list[Row], list[ManifestEntry]]:
+    """The rows of a run of appends and what the manifest says of them."""
+    action, contents, digests = write.action, write.contents, write.digests
+    if len(contents) == 1:
+        rows = [Row(first, position, ordinal, time_us, action, contents[0])]
+        return rows, [(action, oid, first, digests[0])]
+    shift = ordinal - first
+    numbers = range(first, first + len(contents))
+    rows = [
+        Row(number, position, number + shift, time_us, action, content)
+        for number, content in zip(numbers, contents, strict=True)
+    ]
+    return rows, [
+        (action, oid, number, digest) for number, digest in zip(numbers, digests, strict=True)
+    ]
+
+
+def seal(
+    tx: Transaction, key: str, position: int, time_us: int, entries: list[ManifestEntry]
+) -> RawCommit:
+    """Give the commit its place in the hash chain, and hand it to the engine."""
+    head = tx.head
+    manifest = pack(entries)
+    head.digest = digest = chain(head.digest, position, time_us, key, manifest)
+    head.position = position
+    head.time_us = time_us
+    commit = RawCommit(position, time_us, key, manifest, digest)
+    tx.seal(commit)
+    return commit
