@@ -1,0 +1,188 @@
+"""Milestones of a run: what it had become, what happened on the way, where to go on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from pagefile import codec
+from pagefile.batch import Condition, LengthIs, Operation, Put, VersionIs
+from pagefile.errors import Conflict, Corrupt, NotFound
+from pagefile.records import Document
+from pagefile.runs import artifacts
+from pagefile.runs.names import EPISODES, RUNS, episode_name, made_id, require_id
+from pagefile.runs.patch import diff
+from pagefile.runs.run import Run
+from pagefile.store import Store
+
+_ATTEMPTS = 100
+_LAST_EVENTS = 5
+_MOST_SUMMARY = 1_200
+
+
+class Plan(Protocol):
+    """A memory commit that is to happen together with a milestone."""
+
+    @property
+    def operations(self) -> Sequence[Operation]: ...
+    @property
+    def conditions(self) -> Sequence[Condition]: ...
+    @property
+    def memory_ids(self) -> Sequence[str]: ...
+
+
+class Memory(Protocol):
+    """The part of long-term memory that a milestone needs."""
+
+    def plan_commit(self, batch_id: str, *, run_id: str, milestone: str) -> Plan: ...
+
+
+class Milestone(msgspec.Struct, frozen=True):
+    """What a milestone made."""
+
+    episode_id: str
+    committed_memory_ids: tuple[str, ...]
+    first_sequence_id: int
+    last_sequence_id: int
+
+
+class Episodes:
+    """The milestones of one run; none is ever changed."""
+
+    def __init__(self, store: Store, run: Run, memory: Memory | None = None) -> None:
+        self._store = store
+        self._run = run
+        self._memory = memory
+
+    def create(
+        self,
+        reason: str = "manual",
+        *,
+        memory_batch_id: str | None = None,
+        next_entry_point: str = "",
+        writer_id: str = "api",
+    ) -> Milestone:
+        """Record a milestone, and commit a memory batch with it: both or neither.
+
+        Raises:
+            NotFound, Conflict, Invalid: the memory batch cannot be committed; nothing was stored.
+        """
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._create(reason, memory_batch_id, next_entry_point, writer_id)
+            except Conflict as error:
+                # Somebody patched or logged in between: the milestone has to tell of that too.
+                if error.target not in (self._run.ledger.log, RUNS + self._run.run_id):
+                    raise
+        raise Conflict(
+            f"{self._run!r} changed all the time",
+            "try again when it is quieter",
+            target=self._run.run_id,
+            expected=0,
+            current=len(self._run.ledger),
+        )
+
+    def _create(
+        self, reason: str, memory_batch_id: str | None, next_entry_point: str, writer_id: str
+    ) -> Milestone:
+        run, ledger = self._run, self._run.ledger
+        length, after = len(ledger), run.load()
+        last = ledger.last_of_type("MILESTONE")
+        start = 0 if last is None else last.index + 1
+        before = run.at(0) if last is None else self._after(last.value["payload"]["episode_id"])
+        kinds = [(entry.kind, entry.time) for entry in ledger.entries(start, length)]
+        episode_id = made_id("ep")
+        operations: list[Operation] = []
+        conditions: list[Condition] = [LengthIs(ledger.log, length)]
+        conditions.append(VersionIs(RUNS + run.run_id, after["_update_seq"] + 1))
+        ids: tuple[str, ...] = ()
+        if memory_batch_id is not None:
+            if self._memory is None:
+                raise NotFound("this run has no long-term memory", "open it through a handle")
+            plan = self._memory.plan_commit(
+                memory_batch_id, run_id=run.run_id, milestone=episode_id
+            )
+            ids = tuple(plan.memory_ids)
+            committed = {"batch_id": memory_batch_id, "memory_ids": list(ids)}
+            operations += plan.operations
+            operations.append(ledger.event("MEMORY_COMMIT", committed, writer_id))
+            conditions += plan.conditions
+        body = {
+            "_schema_version": artifacts.SCHEMA_VERSION,
+            "episode_id": episode_id,
+            "summary": summary_of(kinds),
+            "ws_before": before,
+            "ws_after": after,
+            "memory_commits": list(ids),
+            "next_entry_point": next_entry_point,
+        }
+        artifacts.check("episode", body | {"created_at": "1970-01-01T00:00:00Z"})
+        notes = {"first": start + 1, "last": length, "digest": digest_of(body)}
+        name = episode_name(run.run_id, episode_id)
+        operations.append(Put(name, body, run.user_id, "episode", writer_id, notes=notes))
+        told = {"reason": reason, "episode_id": episode_id}
+        operations.append(ledger.event("MILESTONE", told, writer_id))
+        run.commit(operations, conditions)
+        return Milestone(episode_id, ids, start + 1, length)
+
+    def _after(self, episode_id: str) -> dict[str, Any]:
+        after: dict[str, Any] = self.get(episode_id)["ws_after"]
+        return after
+
+    def get(self, episode_id: str) -> dict[str, Any]:
+        """One milestone, as schema 2.1 describes it.
+
+        Raises:
+            NotFound: there is none of that id. Corrupt: it is not what was stored.
+        """
+        document = self._document(episode_id)
+        body: dict[str, Any] = document.value
+        if digest_of(body) != document.notes["digest"]:
+            raise Corrupt(f"episode {episode_id!r} fails its digest", "restore a copy")
+        return body | {"created_at": document.time.strftime("%Y-%m-%dT%H:%M:%SZ")}
+
+    def events(self, episode_id: str) -> list[dict[str, Any]]:
+        """The events between the milestone before and this one, exactly."""
+        notes = self._document(episode_id).notes
+        entries = self._run.ledger.entries(int(notes["first"]) - 1, int(notes["last"]))
+        return [self._run.ledger.whole(entry) for entry in entries]
+
+    def list(self) -> list[str]:
+        """The ids of all milestones, oldest first."""
+        ledger, found = self._run.ledger, []
+        after = 0
+        while events := ledger.read(after, event_type="MILESTONE", limit=500):
+            found += [event["payload"]["episode_id"] for event in events]
+            after = events[-1]["sequence_id"]
+        return found
+
+    def diff(self, a: str, b: str) -> dict[str, Any]:
+        """What changed in the working set from one milestone to another."""
+        return diff(self._after(a), self._after(b))
+
+    def _document(self, episode_id: str) -> Document:
+        name = episode_name(self._run.run_id, require_id("episode_id", episode_id))
+        found = self._store.get(name)
+        if found is None or found.erased:
+            raise NotFound(
+                f"{self._run!r} has no episode {episode_id!r}", f"list what is under {EPISODES}"
+            )
+        return found
+
+
+def digest_of(body: Mapping[str, Any]) -> str:
+    """SHA-256 of the canonical bytes."""
+    return hashlib.sha256(codec.encode(dict(body))[1]).hexdigest()
+
+
+def summary_of(kinds: Sequence[tuple[str, Any]]) -> str:
+    """What happened, counted; then the last few events. The same events give the same text."""
+    lines = ["Event counts"]
+    counts = Counter(kind for kind, _ in kinds)
+    lines += [f"- {kind}: {counts[kind]}" for kind in sorted(counts)]
+    lines += [f"{kind} @ {time.strftime('%Y-%m-%dT%H:%M:%SZ')}" for kind, time in kinds[-_LAST_EVENTS:]]
+    return "\n".join(lines)[:_MOST_SUMMARY]

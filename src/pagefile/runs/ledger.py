@@ -1,0 +1,181 @@
+"""The ledger of a run: what happened, in order, and nothing ever changed.
+
+An event is stored without what the store knows anyway: its number is its place
+in the log, its time the store's, its run the log's name. Reading puts all of
+that back, so that an event reads as schema 2.1 describes it.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from typing import IO, Any
+
+import msgspec
+
+from pagefile.batch import Append
+from pagefile.errors import Invalid
+from pagefile.query import Query
+from pagefile.records import Entry
+from pagefile.runs import artifacts
+from pagefile.runs.names import LEDGERS
+from pagefile.store import Store
+
+_TYPE = "type"
+_PAGE = 500
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What all events of a run have in common."""
+
+    run_id: str
+    task_id: str
+    thread_id: str
+    user_id: str | None = None
+
+
+class Ledger:
+    """The events of one run."""
+
+    def __init__(self, store: Store, identity: Identity) -> None:
+        self._store = store
+        self._identity = identity
+        self.log = LEDGERS + identity.run_id
+
+    def __len__(self) -> int:
+        return self._store.length(self.log)
+
+    def event(
+        self,
+        event_type: str,
+        payload: Mapping[str, Any],
+        writer_id: str = "api",
+        parent_event_id: str | None = None,
+    ) -> Append:
+        """The operation that records an event, for the batch of what it describes.
+
+        Raises:
+            Invalid: the type is unknown, or the payload not of its shape.
+        """
+        body = {
+            "event_id": str(uuid.uuid4()),
+            "parent_event_id": parent_event_id,
+            "payload": dict(payload),
+        }
+        whole = self._whole(body, event_type, writer_id, None, "1970-01-01T00:00:00Z")
+        artifacts.check("ledger_event", whole)
+        return Append(
+            self.log,
+            body,
+            self._identity.user_id,
+            event_type,
+            writer_id,
+            (),
+            {_TYPE: event_type},
+        )
+
+    def read(
+        self, after: int = 0, *, limit: int = 1_000, event_type: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Events with a `sequence_id` above `after`, oldest first."""
+        if event_type is None:
+            found: Iterable[Any] = self._store.read(self.log, after, limit=limit)
+        else:
+            found = self._of_type(event_type, after, limit)
+        return [self.whole(entry) for entry in found]
+
+    def _of_type(self, event_type: str, after: int, limit: int) -> Iterator[Entry]:
+        cursor: str | None = None
+        while limit > 0:
+            query = Query(_TYPE, value=event_type, log=self.log, cursor=cursor)
+            page = self._store.find(query, limit=_PAGE)
+            for entry in page.items:
+                if isinstance(entry, Entry) and entry.index >= after and limit > 0:
+                    limit -= 1
+                    yield entry
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+    def tail(self, count: int) -> list[dict[str, Any]]:
+        """The last events, oldest first."""
+        if type(count) is not int or count < 0:
+            raise Invalid("count", f"{count!r:.60} is no count", "give 0 or more")
+        return [self.whole(entry) for entry in self._store.read(self.log, -count)] if count else []
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """All events there are now, read page by page."""
+        for entry in self.entries(0, len(self)):
+            yield self.whole(entry)
+
+    def entries(self, start: int, stop: int) -> Iterator[Entry]:
+        """The log's own entries, for whoever folds them."""
+        while start < stop:
+            found = self._store.read(self.log, start, stop, limit=_PAGE)
+            if not found:
+                return
+            yield from found
+            start = found[-1].index + 1
+
+    def last_of_type(self, event_type: str) -> Entry | None:
+        """The newest event of a type; the cost does not depend on the ledger's length."""
+        query = Query(_TYPE, value=event_type, log=self.log, reverse=True)
+        found = self._store.find(query, limit=1).items
+        return found[0] if found and isinstance(found[0], Entry) else None
+
+    def export_jsonl(self, file: IO[str]) -> int:
+        """Write every event as one line of JSON; return how many."""
+        count = 0
+        for event in self:
+            file.write(json.dumps(event, ensure_ascii=False, sort_keys=True) + "\n")
+            count += 1
+        return count
+
+    def whole(self, entry: Entry) -> dict[str, Any]:
+        """An event as schema 2.1 describes it. Of an erased one only its place is left."""
+        moment = entry.time.strftime("%Y-%m-%dT%H:%M:%SZ")
+        if entry.erased:
+            body: dict[str, Any] = {"event_id": "erased", "parent_event_id": None}
+            body["payload"] = {"error_type": "erased", "message": "the content was erased"}
+            return self._whole(body, "ERROR", "erased", entry.index + 1, moment)
+        return self._whole(entry.value, entry.kind, entry.actor, entry.index + 1, moment)
+
+    def _whole(
+        self,
+        body: Mapping[str, Any],
+        event_type: str,
+        writer_id: str,
+        sequence_id: int | None,
+        timestamp: str,
+    ) -> dict[str, Any]:
+        return {
+            "_schema_version": artifacts.SCHEMA_VERSION,
+            "event_id": body["event_id"],
+            "parent_event_id": body["parent_event_id"],
+            "sequence_id": sequence_id,
+            "event_type": event_type,
+            "timestamp": timestamp,
+            "writer_id": writer_id,
+            "task_id": self._identity.task_id,
+            "thread_id": self._identity.thread_id,
+            "run_id": self._identity.run_id,
+            "payload": body["payload"],
+        }
+
+
+def require_lines(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Events from JSON lines, each checked.
+
+    Raises:
+        Invalid: a line is no event; says which.
+    """
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            event = json.loads(line)
+        except ValueError as error:
+            raise Invalid(f"line {number}", f"is no JSON ({error})", "export it again") from error
+        artifacts.check("ledger_event", event)
+        yield event

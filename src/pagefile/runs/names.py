@@ -1,0 +1,40 @@
+"""Where runs keep their things in a store, and what may name a run."""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+from pagefile.errors import Invalid, shown
+
+#: Documents: the working set of each run.
+RUNS = "run/"
+#: Logs: the events of each run.
+LEDGERS = "ledger/"
+#: Logs: what left a working set to respect its budget.
+EVICTED = "evicted/"
+#: Documents: the milestones of each run.
+EPISODES = "episode/"
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def require_id(field: str, value: object) -> str:
+    """An id that is safe in any name, path or address."""
+    if type(value) is not str or _ID.fullmatch(value) is None:
+        raise Invalid(
+            field,
+            f"{shown(value)} is no id",
+            "use 1 to 64 letters, digits, '_' and '-'",
+        )
+    return value
+
+
+def made_id(prefix: str) -> str:
+    """A new id: the prefix and 32 hexadecimal digits."""
+    return f"{prefix}_{uuid.uuid4().hex}"
+
+
+def episode_name(run_id: str, episode_id: str) -> str:
+    """The document of one milestone."""
+    return f"{EPISODES}{run_id}/{episode_id}"

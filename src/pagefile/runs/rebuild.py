@@ -1,0 +1,59 @@
+"""The working set as the fold of its ledger: proof that the two agree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from pagefile.errors import Corrupt
+from pagefile.runs.patch import apply_patch, diff
+from pagefile.runs.run import Run, WorkingSet, events_of
+
+
+class Rebuilt(msgspec.Struct, frozen=True):
+    """What the ledger says the working set is; true when the stored one is the same."""
+
+    ws: WorkingSet
+    difference: dict[str, Any]
+
+    def __bool__(self) -> bool:
+        return not self.difference
+
+
+def rebuild(run: Run) -> Rebuilt:
+    """Fold the ledger from its first event and hold the result against what is stored.
+
+    Raises:
+        Corrupt: the ledger does not begin with the run's start.
+    """
+    wanted = {
+        payload["to_seq"] for kind, payload in events_of(run.ledger) if kind == "WS_ROLLBACK"
+    }
+    kept: dict[int, WorkingSet] = {}
+    ws: WorkingSet | None = None
+    for kind, payload in events_of(run.ledger):
+        if kind == "RUN_START" and "working_set" in payload:
+            ws = payload["working_set"]
+        elif kind in ("WS_UPDATE_APPLIED", "WS_ROLLBACK"):
+            if ws is None:
+                break
+            ws = _applied(ws, payload) if kind == "WS_UPDATE_APPLIED" else kept[payload["to_seq"]]
+            ws = ws | {"_update_seq": payload["new_seq"]}
+        if ws is not None and ws["_update_seq"] in wanted:
+            kept[ws["_update_seq"]] = ws
+    if ws is None:
+        raise Corrupt(
+            f"the ledger of {run!r} does not begin with its start",
+            "what came before was erased; the stored working set is all there is",
+        )
+    return Rebuilt(ws, diff(ws, run.load()))
+
+
+def _applied(ws: WorkingSet, payload: Mapping[str, Any]) -> WorkingSet:
+    after = apply_patch(ws, payload["patch"])
+    gone = set(payload.get("evicted", ()))
+    if gone:
+        after["sliding_context"] = [i for i in after["sliding_context"] if i["id"] not in gone]
+    return after

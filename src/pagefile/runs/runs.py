@@ -1,0 +1,207 @@
+"""All runs of a tenant: boot, open, list, fork, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pagefile.batch import Batch, Delete, Drop, Operation, Prune, Put, VersionIs
+from pagefile.errors import Conflict, Invalid, NotFound
+from pagefile.runs import artifacts
+from pagefile.runs.config import RunConfig, config_from
+from pagefile.runs.eviction import fit
+from pagefile.runs.ledger import Identity, Ledger
+from pagefile.runs.names import EPISODES, EVICTED, LEDGERS, RUNS, made_id, require_id
+from pagefile.runs.redaction import redact
+from pagefile.runs.run import Run, WorkingSet
+from pagefile.store import Store
+
+_PAGE = 1_000
+
+
+class Runs:
+    """The runs of one store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def boot(
+        self,
+        objective: str,
+        acceptance_criteria: Sequence[str] = (),
+        constraints: Sequence[str] = (),
+        *,
+        task_id: str | None = None,
+        thread_id: str | None = None,
+        run_id: str | None = None,
+        user_id: str | None = None,
+        current_stage: str = "BOOT",
+        config: RunConfig | None = None,
+        settings: Mapping[str, Any] | None = None,
+        writer_id: str = "api",
+    ) -> Run:
+        """Start a run: its working set at sequence 0, and its first event, in one commit.
+
+        `settings` are recorded with the start, secrets redacted.
+
+        Raises:
+            Conflict: the run id is taken. Invalid, LimitExceeded: nothing was stored.
+        """
+        chosen = config or RunConfig()
+        identity = Identity(
+            require_id("run_id", made_id("run") if run_id is None else run_id),
+            require_id("task_id", made_id("task") if task_id is None else task_id),
+            require_id("thread_id", made_id("thread") if thread_id is None else thread_id),
+            user_id,
+        )
+        ws = _initial(identity, objective, acceptance_criteria, constraints, current_stage)
+        artifacts.check("working_set", ws)
+        fit(ws, chosen.budget, chosen.counter())
+        recorded = redact(dict(settings or {})) | chosen.to_json()
+        return self._start(identity, chosen, ws, {"config": recorded}, writer_id)
+
+    def _start(
+        self,
+        identity: Identity,
+        config: RunConfig,
+        ws: WorkingSet,
+        payload: Mapping[str, Any],
+        writer_id: str,
+        more: Sequence[tuple[str, Mapping[str, Any]]] = (),
+    ) -> Run:
+        run = Run(self._store, identity, config)
+        started = run.ledger.event("RUN_START", {**payload, "working_set": ws}, writer_id)
+        operations: list[Operation] = [
+            Put(RUNS + identity.run_id, ws, identity.user_id, "working_set"),
+            started,
+            *(run.ledger.event(kind, what, writer_id) for kind, what in more),
+        ]
+        try:
+            # Never written, not merely absent: sequence numbers and versions go together.
+            self._store.commit(Batch(operations, [VersionIs(RUNS + identity.run_id, 0)]))
+        except Conflict as error:
+            raise Conflict(
+                f"run {identity.run_id!r} exists",
+                "open it, or choose another id",
+                target=identity.run_id,
+                expected=0,
+                current=error.current,
+            ) from error
+        return run
+
+    def open(self, run_id: str) -> Run:
+        """A run that was booted before, in whatever process.
+
+        Raises:
+            NotFound: there is no such run.
+        """
+        name = RUNS + require_id("run_id", run_id)
+        found = self._store.get(name)
+        first = self._store.read(LEDGERS + run_id, limit=1)
+        if found is None or found.erased or not first:
+            raise NotFound(f"there is no run {run_id!r}", "boot it, or list the runs")
+        ws = found.value
+        identity = Identity(run_id, ws["task_id"], ws["thread_id"], found.user)
+        recorded = {} if first[0].erased else first[0].value["payload"].get("config", {})
+        return Run(self._store, identity, config_from(recorded))
+
+    def list(self, *, after: str = "", limit: int = 100) -> list[str]:
+        """Ids of runs, in order."""
+        names = self._store.names(
+            "document", prefix=RUNS, after=RUNS + after if after else "", limit=limit
+        )
+        return [name.removeprefix(RUNS) for name in names]
+
+    def exists(self, run_id: str) -> bool:
+        return self._store.get(RUNS + require_id("run_id", run_id)) is not None
+
+    def fork(
+        self,
+        run_id: str,
+        at: int | None = None,
+        *,
+        new_run_id: str | None = None,
+        writer_id: str = "api",
+    ) -> Run:
+        """A new run that begins where another stands, or stood at sequence `at`."""
+        parent = self.open(run_id)
+        ws = parent.load() if at is None else parent.at(at)
+        seq = ws["_update_seq"]
+        made = made_id("run") if new_run_id is None else new_run_id
+        identity = Identity(
+            require_id("new_run_id", made), ws["task_id"], ws["thread_id"], parent.user_id
+        )
+        ws = ws | {"run_id": identity.run_id, "_update_seq": 0}
+        origin = {"parent_run_id": run_id, "at_seq": seq}
+        return self._start(
+            identity,
+            parent.config,
+            ws,
+            {"config": parent.config.to_json(), "parent": origin},
+            writer_id,
+            [("RUN_FORKED", origin)],
+        )
+
+    def delete(self, run_id: str) -> bool:
+        """End a run: working set, ledger, episodes and what was evicted; True if there was one.
+
+        Its id is not free again. To remove the content for good, erase its user or logs.
+        """
+        name = RUNS + require_id("run_id", run_id)
+        if self._store.get(name) is None:
+            return False
+        operations: list[Operation] = [Delete(name)]
+        for log in (LEDGERS + run_id, EVICTED + run_id):
+            if self._store.has_log(log):
+                operations += [Prune(None, log=log), Drop(log)]
+        operations += [Delete(episode) for episode in self._episodes(run_id)]
+        try:
+            self._store.commit(Batch(operations))
+        except NotFound:
+            return False
+        return True
+
+    def _episodes(self, run_id: str) -> Iterator[str]:
+        prefix, after = f"{EPISODES}{run_id}/", ""
+        while True:
+            names = self._store.names("document", prefix=prefix, after=after, limit=_PAGE)
+            yield from names
+            if len(names) < _PAGE:
+                return
+            after = names[-1]
+
+
+def _initial(
+    identity: Identity,
+    objective: str,
+    acceptance_criteria: Sequence[str],
+    constraints: Sequence[str],
+    current_stage: str,
+) -> WorkingSet:
+    for field, value in (
+        ("acceptance_criteria", acceptance_criteria),
+        ("constraints", constraints),
+    ):
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            raise Invalid(field, "is no list", "give a list of texts")
+    return {
+        "_schema_version": artifacts.SCHEMA_VERSION,
+        "_update_seq": 0,
+        "task_id": identity.task_id,
+        "thread_id": identity.thread_id,
+        "run_id": identity.run_id,
+        "status": "BOOT",
+        "objective": objective,
+        "acceptance_criteria": list(acceptance_criteria),
+        "current_stage": current_stage,
+        "next_action": "",
+        "constraints": list(constraints),
+        "artifact_refs": [],
+        "blockers": [],
+        "last_action_summary": "",
+        "pinned_context": [],
+        "sliding_context": [],
+    }
+
+
+__all__ = ["Ledger", "Runs"]

@@ -1,0 +1,475 @@
+"""Runs: one working set for many writers, and a ledger that tells all of it."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import pagefile
+from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound
+from pagefile.runs.config import RunConfig
+from pagefile.runs.ledger import require_lines
+from pagefile.runs.rebuild import rebuild
+from pagefile.runs.redaction import Secret
+from pagefile.runs.run import Run
+from pagefile.runs.runs import Runs
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return "memory:" if request.param == "memory" else str(tmp_path / "runs.db")
+
+
+@pytest.fixture
+def pf(url: str) -> Iterator[pagefile.Pagefile]:
+    with pagefile.open(url, durability=None) as handle:
+        yield handle
+        assert handle.verify().problems + handle.check().problems == ()
+
+
+@pytest.fixture
+def runs(pf: pagefile.Pagefile) -> Runs:
+    return Runs(pf.store)
+
+
+@pytest.fixture
+def run(runs: Runs) -> Run:
+    return runs.boot("Ship it", ["tests pass"], ["no new dependency"], run_id="r1")
+
+
+def patch(seq: int, **fields: Any) -> dict[str, Any]:
+    return {"_schema_version": "2.1", "expected_seq": seq, "set": fields}
+
+
+def slide(n: int, priority: int = 5, size: int = 10) -> dict[str, Any]:
+    return {
+        "id": f"s{n}",
+        "content": f"{n} " + "x" * size,
+        "timestamp": f"2026-01-01T00:{n // 60 % 60:02}:{n % 60:02}Z",
+        "priority": priority,
+    }
+
+
+def kinds(run: Run) -> list[str]:
+    return [event["event_type"] for event in run.ledger]
+
+
+# The working set
+
+
+def test_a_booted_run_has_all_fields_and_its_first_event(run: Run) -> None:
+    ws = run.load()
+    (event,) = list(run.ledger)
+
+    assert (ws["_update_seq"], ws["status"], ws["objective"]) == (0, "BOOT", "Ship it")
+    assert len(ws) == 16
+    assert (event["event_type"], event["sequence_id"]) == ("RUN_START", 1)
+    assert event["payload"]["config"]["ws_max_tokens"] == 2_000
+
+
+def test_runs_W07_an_existing_run_is_never_reset(runs: Runs, run: Run) -> None:
+    run.apply_patch(patch(0, status="BUSY"))
+    with pytest.raises(Conflict, match="exists"):
+        runs.boot("Something else", run_id="r1")
+
+    assert run.load()["status"] == "BUSY"
+
+
+def test_a_patch_is_applied_and_recorded_in_one_commit(pf: pagefile.Pagefile, run: Run) -> None:
+    before = pf.store.head().position
+    result = run.apply_patch(patch(0, next_action="build", status="BUSY"))
+
+    assert result.ok
+    assert result.new_ws == run.load()
+    assert (run.load()["next_action"], run.load()["_update_seq"]) == ("build", 1)
+    assert pf.store.head().position == before + 1
+    assert kinds(run) == ["RUN_START", "WS_UPDATE_APPLIED"]
+
+
+def test_a_stale_patch_is_refused_with_both_numbers_and_recorded(run: Run) -> None:
+    run.apply_patch(patch(0, status="BUSY"))
+    result = run.apply_patch(patch(0, status="DONE"))
+    refusal = run.ledger.tail(1)[0]
+
+    assert (result.ok, result.code) == (False, "conflict")
+    assert result.error == "LOCK_ERROR expected_seq=0 current_seq=1"
+    assert refusal["event_type"] == "WS_UPDATE_REJECTED"
+    assert refusal["payload"]["current_seq"] == 1
+    assert run.load()["status"] == "BUSY"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"set": {}},
+        patch(0, status="NAPPING"),
+        patch(0, run_id="other"),
+        patch(0, sliding_context=[slide(1) | {"timestamp": "not-a-date"}]),
+        patch(0, sliding_context=[slide(1), slide(1)]),
+        patch(0, sliding_context=[slide(1) | {"priority": 10}]),
+        patch(-1),
+        patch(0) | {"extra": 1},
+        "patch",
+        None,
+    ],
+)
+def test_a_wrong_patch_is_refused_recorded_and_changes_nothing(run: Run, wrong: Any) -> None:
+    before = run.load()
+    result = run.apply_patch(wrong)
+
+    assert (result.ok, result.code) == (False, "invalid")
+    assert result.error is not None
+    assert result.error.startswith("patch schema: ")
+    assert run.load() == before
+    assert kinds(run)[-1] == "WS_UPDATE_REJECTED"
+
+
+def test_list_operations_change_one_item_without_resending_all(run: Run) -> None:
+    ops = {"_schema_version": "2.1", "expected_seq": 0}
+    run.apply_patch(
+        ops | {"ops": [{"op": "append", "field": "sliding_context", "items": [slide(1), slide(2)]}]}
+    )
+    changed = slide(2) | {"content": "new"}
+    run.apply_patch(
+        ops
+        | {"expected_seq": 1}
+        | {"ops": [{"op": "upsert", "field": "sliding_context", "items": [changed, slide(3)]}]}
+    )
+    result = run.apply_patch(
+        ops
+        | {"expected_seq": 2}
+        | {"ops": [{"op": "remove", "field": "sliding_context", "ids": ["s1"]}]}
+    )
+
+    assert result.ok
+    assert [item["id"] for item in run.load()["sliding_context"]] == ["s2", "s3"]
+    assert run.load()["sliding_context"][0]["content"] == "new"
+
+
+def test_what_a_caller_holds_is_not_what_is_stored(run: Run) -> None:
+    result = run.apply_patch(patch(0, blockers=["a"]))
+    assert result.new_ws is not None
+    result.new_ws["blockers"].append("forged")
+    run.load()["blockers"].append("forged")
+    after = run.apply_patch(patch(1, status="BUSY"))
+
+    assert after.new_ws is not None
+    assert after.new_ws["blockers"] == run.load()["blockers"] == ["a"]
+
+
+# Eviction
+
+
+def test_runs_W04_an_overfull_patch_succeeds_and_tells_what_left(runs: Runs) -> None:
+    run = runs.boot("Fit", config=RunConfig(ws_max_tokens=300))
+    items = [slide(n, priority=n % 10, size=60) for n in range(40)]
+    result = run.apply_patch(patch(0, sliding_context=items, last_action_summary="y" * 200))
+    kept = {item["id"] for item in run.load()["sliding_context"]}
+    gone = {item["id"] for item in result.evicted}
+
+    assert result.ok
+    assert kept
+    assert gone
+    assert kept | gone == {item["id"] for item in items}
+    assert set(run.ledger.tail(1)[0]["payload"]["evicted"]) == gone
+    assert {item["id"] for item in run.evicted()} == gone
+
+
+def test_runs_W06_what_left_is_found_and_brought_back(runs: Runs) -> None:
+    run = runs.boot("Fit", config=RunConfig(ws_max_tokens=200))
+    rare = slide(0, priority=0) | {"content": "the password policy of Oslo"}
+    run.apply_patch(patch(0, sliding_context=[rare, *(slide(n, 9, 150) for n in range(1, 8))]))
+    found = run.find_evicted("oslo policy")
+    run.update(lambda ws: {"sliding_context": []})
+    back = run.page_in("s0")
+
+    assert [item["id"] for item in found] == ["s0"]
+    assert back.ok
+    assert [item["content"] for item in run.load()["sliding_context"]] == [rare["content"]]
+    with pytest.raises(NotFound):
+        run.page_in("never")
+
+
+def test_a_fixed_part_that_cannot_fit_is_refused_with_the_numbers(run: Run) -> None:
+    result = run.apply_patch(patch(0, next_action="z" * 20_000))
+
+    assert (result.ok, result.code) == (False, "limit_exceeded")
+    assert result.error is not None
+    assert result.error.startswith("WS_SIZE_ERROR: ")
+    assert kinds(run)[-1] == "WS_UPDATE_REJECTED"
+
+
+def test_a_run_that_cannot_fit_is_not_booted(runs: Runs) -> None:
+    with pytest.raises(LimitExceeded):
+        runs.boot("z" * 20_000, run_id="big")
+
+    assert not runs.exists("big")
+
+
+# Ledger
+
+
+def test_events_of_the_agent_are_checked_numbered_and_filtered(run: Run) -> None:
+    first = run.log("TOOL_CALL", {"tool_name": "search", "arguments": {"q": "x"}})
+    run.log("TOOL_RESULT", {"tool_name": "search", "ok": True})
+    with pytest.raises(Invalid):
+        run.log("TOOL_RESULT", {"tool_name": "search"})
+    with pytest.raises(Invalid):
+        run.log("DANCE", {})
+
+    assert first == 2
+    assert [e["sequence_id"] for e in run.ledger] == [1, 2, 3]
+    assert [e["payload"] for e in run.ledger.read(event_type="TOOL_RESULT")] == [
+        {"tool_name": "search", "ok": True}
+    ]
+    assert [e["event_type"] for e in run.ledger.read(after=1, limit=1)] == ["TOOL_CALL"]
+
+
+def test_a_ledger_is_exported_as_lines_that_are_events(run: Run) -> None:
+    run.apply_patch(patch(0, status="BUSY"))
+    file = io.StringIO()
+    count = run.ledger.export_jsonl(file)
+    events = list(require_lines(file.getvalue().splitlines()))
+
+    assert count == 2
+    assert events == list(run.ledger)
+    with pytest.raises(Invalid, match="line 1"):
+        list(require_lines(["{"]))
+
+
+def test_runs_L10_secrets_are_in_no_byte_of_the_store(tmp_path: Path) -> None:
+    path, secret = tmp_path / "s.db", "hunter2-very-secret"
+    with pagefile.open(path) as handle:
+        run = Runs(handle.store).boot(
+            "Keep it", settings={"api_key": secret, "llm": {"token": secret, "model": "m"}}
+        )
+        run.apply_patch(patch(0, next_action=Secret(secret)))
+        run.log("MODEL_ACTION", {"action": {"password": secret, "do": "x"}})
+        run.log("TOOL_CALL", {"tool_name": "t", "arguments": {"x": Secret(secret)}})
+        assert run.load()["next_action"] == "[redacted]"
+        assert rebuild(run)
+    raw = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+
+    assert raw.count(secret.encode()) == 0
+    assert b'"model":"m"' in raw
+
+
+# History
+
+
+def test_every_state_can_be_read_compared_and_made_current_again(run: Run) -> None:
+    run.apply_patch(patch(0, status="BUSY", blockers=["one"]))
+    run.apply_patch(patch(1, status="DONE", blockers=[]))
+    result = run.rollback(1)
+
+    assert run.at(1)["status"] == "BUSY"
+    assert run.diff(0, 1) != {}
+    assert run.diff(1, 1) == {}
+    assert result.ok
+    assert (run.load()["status"], run.load()["_update_seq"]) == ("BUSY", 3)
+    assert run.at(2)["status"] == "DONE"
+    assert rebuild(run)
+    for seq in (9, -1):
+        with pytest.raises((NotFound, Invalid)):
+            run.at(seq)
+
+
+def test_a_fork_begins_where_its_parent_stood_and_goes_its_own_way(runs: Runs, run: Run) -> None:
+    run.apply_patch(patch(0, status="BUSY"))
+    run.apply_patch(patch(1, status="DONE"))
+    child = runs.fork("r1", at=1, new_run_id="r2")
+    child.apply_patch(patch(0, status="FAILED"))
+
+    assert (child.at(0)["status"], child.at(0)["run_id"]) == ("BUSY", "r2")
+    assert run.load()["status"] == "DONE"
+    assert runs.open("r2").load()["status"] == "FAILED"
+    assert [e["payload"] for e in child.ledger.read(event_type="RUN_FORKED")] == [
+        {"parent_run_id": "r1", "at_seq": 1}
+    ]
+    assert rebuild(child)
+
+
+def test_runs_are_listed_opened_and_deleted(runs: Runs, run: Run) -> None:
+    runs.boot("Other", run_id="r0")
+    run.apply_patch(patch(0, status="BUSY"))
+
+    assert runs.list() == ["r0", "r1"]
+    assert runs.list(after="r0") == ["r1"]
+    assert runs.open("r1").load() == run.load()
+    assert (runs.delete("r1"), runs.delete("r1")) == (True, False)
+    assert runs.list() == ["r0"]
+    with pytest.raises(NotFound):
+        runs.open("r1")
+    with pytest.raises(NotFound):
+        run.load()
+
+
+@pytest.mark.parametrize("run_id", ["", "../x", "a/b", "x" * 65, "a b", 5, "é"])
+def test_runs_R03_an_id_is_safe_everywhere_or_refused(runs: Runs, run_id: Any) -> None:
+    with pytest.raises(Invalid):
+        runs.boot("x", run_id=run_id)
+    with pytest.raises(Invalid):
+        runs.open(run_id)
+
+    assert runs.list() == []
+
+
+def test_transitions_are_checked_where_a_run_asks_for_it(runs: Runs) -> None:
+    run = runs.boot("Strict", config=RunConfig(check_transitions=True))
+    run.apply_patch(patch(0, status="BUSY"))
+    run.apply_patch(patch(1, status="DONE"))
+    result = run.apply_patch(patch(2, status="BOOT"))
+
+    assert not result.ok
+    assert "DONE cannot become BOOT" in (result.error or "")
+
+
+# Many writers
+
+
+def test_a_thread_that_loses_the_race_tries_again(run: Run, runs: Runs) -> None:
+    def add(name: str) -> None:
+        mine = runs.open("r1")
+        for n in range(25):
+            result = mine.update(lambda ws, n=n: {"blockers": [*ws["blockers"], f"{name}{n}"]})
+            assert result.ok
+
+    threads = [threading.Thread(target=add, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ws = run.load()
+
+    assert (ws["_update_seq"], len(set(ws["blockers"]))) == (100, 100)
+    assert rebuild(run)
+
+
+WRITER = """
+import sys, pagefile
+from pagefile.runs.runs import Runs
+with pagefile.open(sys.argv[1]) as pf:
+    run = Runs(pf.store).open("r1")
+    for n in range(int(sys.argv[2])):
+        seen = []
+        def change(ws):
+            seen.append(ws["_update_seq"])
+            return {"last_action_summary": f"{sys.argv[3]} {n}"}
+        result = run.update(change)
+        assert result.ok, result
+        print(result.new_ws["_update_seq"], flush=True)
+"""
+
+
+@pytest.mark.parametrize("writers", [2, 4, 8])
+def test_runs_W01_processes_lose_no_acknowledged_patch(tmp_path: Path, writers: int) -> None:
+    path, each = tmp_path / "w.db", 20
+    with pagefile.open(path) as handle:
+        run = Runs(handle.store).boot("Share", run_id="r1")
+        started = [
+            subprocess.Popen(
+                [sys.executable, "-c", WRITER, str(path), str(each), str(n)],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for n in range(writers)
+        ]
+        told = [int(line) for one in started for line in one.communicate()[0].split()]
+
+        assert sorted(told) == list(range(1, writers * each + 1))
+        assert run.load()["_update_seq"] == writers * each
+        assert rebuild(run)
+        assert handle.verify().problems == ()
+
+
+def test_runs_W03_killed_writers_leave_a_run_that_agrees_with_its_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "k.db"
+    with pagefile.open(path) as handle:
+        Runs(handle.store).boot("Survive", run_id="r1")
+    for round_number in range(6):
+        started = [
+            subprocess.Popen(
+                [sys.executable, "-c", WRITER, str(path), "400", f"{round_number}-{n}"],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for n in range(3)
+        ]
+        told: list[int] = []
+        for one in started:
+            assert one.stdout is not None
+            told += [int(one.stdout.readline()) for _ in range(3)]
+            one.kill()
+            told += [int(line) for line in one.stdout.read().split("\n")[:-1]]
+            one.wait()
+        with pagefile.open(path) as handle:
+            run = Runs(handle.store).open("r1")
+
+            assert len(told) == len(set(told))
+            assert run.load()["_update_seq"] >= max(told)
+            assert rebuild(run)
+            assert handle.verify().problems + handle.check().problems == ()
+
+
+# The fold
+
+_TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), max_size=30)
+_ITEMS = st.lists(st.builds(slide, st.integers(0, 30), st.integers(0, 9), st.integers(0, 200)))
+_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("set"), st.fixed_dictionaries({"next_action": _TEXTS})),
+        st.tuples(st.just("slide"), _ITEMS),
+        st.tuples(st.just("upsert"), _ITEMS),
+        st.tuples(st.just("stale"), st.none()),
+        st.tuples(st.just("rollback"), st.integers(0, 20)),
+        st.tuples(st.just("wrong"), st.none()),
+    ),
+    max_size=30,
+)
+
+
+@settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+)
+@given(steps=_STEPS)
+def test_the_ledger_folds_to_the_working_set_whatever_happens(steps: list[Any]) -> None:
+    with pagefile.open("memory:") as handle:
+        run = Runs(handle.store).boot("Fold", config=RunConfig(ws_max_tokens=250))
+        events = 1
+        for kind, what in steps:
+            seq = run.load()["_update_seq"]
+            if kind == "rollback":
+                if what <= seq:
+                    run.rollback(what)
+                    events += 1
+                continue
+            if kind == "set":
+                run.apply_patch(patch(seq, **what))
+            elif kind == "stale":
+                run.apply_patch(patch(seq + 1))
+            elif kind == "wrong":
+                run.apply_patch({"nonsense": True})
+            elif kind == "slide":
+                run.apply_patch(patch(seq, sliding_context=what))
+            else:
+                ops = [{"op": "upsert", "field": "sliding_context", "items": what}]
+                run.apply_patch({"_schema_version": "2.1", "expected_seq": seq, "ops": ops})
+            events += 1
+
+        assert len(run.ledger) == events
+        assert rebuild(run).difference == {}
+        assert json.dumps(run.load())
