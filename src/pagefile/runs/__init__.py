@@ -1,0 +1,1 @@
+"""What an agent is doing: working sets, ledgers, episodes, packs."""
