@@ -19,7 +19,6 @@ import pagefile
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound
 from pagefile.runs.config import RunConfig
 from pagefile.runs.ledger import require_lines
-from pagefile.runs.rebuild import rebuild
 from pagefile.runs.redaction import Secret
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
@@ -257,7 +256,7 @@ def test_runs_L10_secrets_are_in_no_byte_of_the_store(tmp_path: Path) -> None:
         run.log("MODEL_ACTION", {"action": {"password": secret, "do": "x"}})
         run.log("TOOL_CALL", {"tool_name": "t", "arguments": {"x": Secret(secret)}})
         assert run.load()["next_action"] == "[redacted]"
-        assert rebuild(run)
+        assert run.rebuild()
     raw = b"".join(file.read_bytes() for file in tmp_path.iterdir())
 
     assert raw.count(secret.encode()) == 0
@@ -278,7 +277,7 @@ def test_every_state_can_be_read_compared_and_made_current_again(run: Run) -> No
     assert result.ok
     assert (run.load()["status"], run.load()["_update_seq"]) == ("BUSY", 3)
     assert run.at(2)["status"] == "DONE"
-    assert rebuild(run)
+    assert run.rebuild()
     for seq in (9, -1):
         with pytest.raises((NotFound, Invalid)):
             run.at(seq)
@@ -296,7 +295,7 @@ def test_a_fork_begins_where_its_parent_stood_and_goes_its_own_way(runs: Runs, r
     assert [e["payload"] for e in child.ledger.read(event_type="RUN_FORKED")] == [
         {"parent_run_id": "r1", "at_seq": 1}
     ]
-    assert rebuild(child)
+    assert child.rebuild()
 
 
 def test_runs_are_listed_opened_and_deleted(runs: Runs, run: Run) -> None:
@@ -352,7 +351,7 @@ def test_a_thread_that_loses_the_race_tries_again(run: Run, runs: Runs) -> None:
     ws = run.load()
 
     assert (ws["_update_seq"], len(set(ws["blockers"]))) == (100, 100)
-    assert rebuild(run)
+    assert run.rebuild()
 
 
 WRITER = """
@@ -388,7 +387,7 @@ def test_runs_W01_processes_lose_no_acknowledged_patch(tmp_path: Path, writers: 
 
         assert sorted(told) == list(range(1, writers * each + 1))
         assert run.load()["_update_seq"] == writers * each
-        assert rebuild(run)
+        assert run.rebuild()
         assert handle.verify().problems == ()
 
 
@@ -417,7 +416,7 @@ def test_runs_W03_killed_writers_leave_a_run_that_agrees_with_its_ledger(tmp_pat
 
             assert len(told) == len(set(told))
             assert run.load()["_update_seq"] >= max(told)
-            assert rebuild(run)
+            assert run.rebuild()
             assert handle.verify().problems + handle.check().problems == ()
 
 
@@ -471,5 +470,5 @@ def test_the_ledger_folds_to_the_working_set_whatever_happens(steps: list[Any]) 
             events += 1
 
         assert len(run.ledger) == events
-        assert rebuild(run).difference == {}
+        assert run.rebuild().difference == {}
         assert json.dumps(run.load())

@@ -16,7 +16,7 @@ from pagefile.records import Document
 from pagefile.runs import artifacts
 from pagefile.runs.names import EPISODES, RUNS, episode_name, made_id, require_id
 from pagefile.runs.patch import diff
-from pagefile.runs.run import Run
+from pagefile.runs.working import WorkingRun
 from pagefile.store import Store
 
 _ATTEMPTS = 100
@@ -53,7 +53,7 @@ class Milestone(msgspec.Struct, frozen=True):
 class Episodes:
     """The milestones of one run; none is ever changed."""
 
-    def __init__(self, store: Store, run: Run, memory: Memory | None = None) -> None:
+    def __init__(self, store: Store, run: WorkingRun, memory: Memory | None = None) -> None:
         self._store = store
         self._run = run
         self._memory = memory
