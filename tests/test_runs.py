@@ -409,8 +409,7 @@ def test_runs_W03_killed_writers_leave_a_run_that_agrees_with_its_ledger(tmp_pat
             assert one.stdout is not None
             told += [int(one.stdout.readline()) for _ in range(3)]
             one.kill()
-            told += [int(line) for line in one.stdout.read().split("\n")[:-1]]
-            one.wait()
+            told += [int(line) for line in one.communicate()[0].split("\n")[:-1]]
         with pagefile.open(path) as handle:
             run = Runs(handle.store).open("r1")
 

@@ -184,5 +184,7 @@ def summary_of(kinds: Sequence[tuple[str, Any]]) -> str:
     lines = ["Event counts"]
     counts = Counter(kind for kind, _ in kinds)
     lines += [f"- {kind}: {counts[kind]}" for kind in sorted(counts)]
-    lines += [f"{kind} @ {time.strftime('%Y-%m-%dT%H:%M:%SZ')}" for kind, time in kinds[-_LAST_EVENTS:]]
+    lines += [
+        f"{kind} @ {time.strftime('%Y-%m-%dT%H:%M:%SZ')}" for kind, time in kinds[-_LAST_EVENTS:]
+    ]
     return "\n".join(lines)[:_MOST_SUMMARY]

@@ -28,9 +28,7 @@ def rebuild(run: WorkingRun) -> Rebuilt:
     Raises:
         Corrupt: the ledger does not begin with the run's start.
     """
-    wanted = {
-        payload["to_seq"] for kind, payload in events_of(run.ledger) if kind == "WS_ROLLBACK"
-    }
+    wanted = {payload["to_seq"] for kind, payload in events_of(run.ledger) if kind == "WS_ROLLBACK"}
     kept: dict[int, WorkingSet] = {}
     ws: WorkingSet | None = None
     for kind, payload in events_of(run.ledger):

@@ -9,8 +9,8 @@ from pagefile.batch import Batch, Delete, Drop, Operation, Prune, Put, VersionIs
 from pagefile.errors import Conflict, Invalid, NotFound
 from pagefile.runs import artifacts
 from pagefile.runs.config import RunConfig, config_from
-from pagefile.runs.eviction import fit
 from pagefile.runs.episodes import Memory
+from pagefile.runs.eviction import fit
 from pagefile.runs.ledger import Identity
 from pagefile.runs.names import EPISODES, EVICTED, LEDGERS, RUNS, made_id, require_id
 from pagefile.runs.redaction import redact
@@ -205,4 +205,3 @@ def _initial(
         "pinned_context": [],
         "sliding_context": [],
     }
-

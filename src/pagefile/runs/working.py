@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,14 +24,37 @@ _UPDATE_ATTEMPTS = 1_000
 WorkingSet = dict[str, Any]
 
 
-class PatchResult(msgspec.Struct, frozen=True):
+class PatchResult:
     """What became of a patch. `code` is the error's, the same on every surface."""
 
-    ok: bool
-    new_ws: WorkingSet | None = None
-    evicted: tuple[dict[str, Any], ...] = ()
-    error: str | None = None
-    code: str | None = None
+    __slots__ = ("_made", "_ws", "code", "error", "evicted", "ok")
+
+    def __init__(
+        self,
+        ok: bool,
+        ws: WorkingSet | None = None,
+        evicted: Sequence[dict[str, Any]] = (),
+        error: str | None = None,
+        code: str | None = None,
+    ) -> None:
+        self.ok = ok
+        self.evicted = tuple(_copy(item) for item in evicted)
+        self.error = error
+        self.code = code
+        self._made = ws
+        self._ws: WorkingSet | None = None
+
+    @property
+    def new_ws(self) -> WorkingSet | None:
+        """The working set that resulted: a copy of your own, made when you ask for it."""
+        if self._ws is None and self._made is not None:
+            self._ws = _copy(self._made)
+        return self._ws
+
+    def __repr__(self) -> str:
+        if self.ok:
+            return f"<PatchResult ok, {len(self.evicted)} evicted>"
+        return f"<PatchResult refused, {self.code}: {self.error}>"
 
 
 class WorkingRun:
@@ -67,7 +89,7 @@ class WorkingRun:
 
     def load(self) -> WorkingSet:
         """The working set as it is now: a copy of your own."""
-        return copy.deepcopy(self._load())
+        return _copy(self._load())
 
     def apply_patch(self, patch: Mapping[str, Any], *, writer_id: str = "api") -> PatchResult:
         """Change the working set if it is still at the patch's `expected_seq`.
@@ -94,7 +116,7 @@ class WorkingRun:
             return self._refused(error, f"WS_SIZE_ERROR: {error}", given, writer_id)
         except Invalid as error:
             return self._refused(error, f"patch schema: {error}", given, writer_id)
-        return PatchResult(True, copy.deepcopy(after), tuple(copy.deepcopy(evicted)))
+        return PatchResult(True, after, evicted)
 
     def update(
         self,
@@ -190,7 +212,7 @@ class WorkingRun:
             except Conflict:
                 self._seen = None
                 continue
-            return PatchResult(True, copy.deepcopy(after))
+            return PatchResult(True, after)
         raise Conflict(
             f"{self!r} changed all the time",
             "try again when it is quieter",
@@ -295,6 +317,11 @@ def events_of(ledger: Ledger) -> Iterator[tuple[str, dict[str, Any]]]:
     for entry in ledger.entries(0, len(ledger)):
         if not entry.erased:
             yield entry.kind, entry.value["payload"]
+
+
+def _copy(value: Any) -> Any:
+    """Of plain JSON values; much faster than copying object by object."""
+    return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def _seq(ws: Mapping[str, Any]) -> int:
