@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import subprocess
@@ -16,7 +17,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import pagefile
-from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound
+import pagefile.aio
+from pagefile import Batch, Put
+from pagefile.errors import Conflict, Corrupt, Invalid, LimitExceeded, NotFound
 from pagefile.runs.config import RunConfig
 from pagefile.runs.ledger import require_lines
 from pagefile.runs.redaction import Secret
@@ -471,3 +474,68 @@ def test_the_ledger_folds_to_the_working_set_whatever_happens(steps: list[Any]) 
         assert len(run.ledger) == events
         assert run.rebuild().difference == {}
         assert json.dumps(run.load())
+
+
+def test_a_run_can_be_awaited(url: str) -> None:
+    async def story() -> tuple[Any, list[str], str]:
+        async with pagefile.aio.open(url) as pf:
+            run = await pf.runs.boot("Await", run_id="r")
+            await run.apply_patch(patch(0, status="BUSY"))
+            again = await pf.runs.open("r")
+            await again.update(lambda ws: {"status": "DONE"})
+            kinds = [event["event_type"] async for event in run.ledger]
+            return (await run.load())["_update_seq"], kinds, (await again.milestone()).episode_id
+
+    seq, kinds, episode = asyncio.run(story())
+
+    assert (seq, kinds) == (2, ["RUN_START", "WS_UPDATE_APPLIED", "WS_UPDATE_APPLIED"])
+    assert episode.startswith("ep_")
+
+
+# Episodes
+
+
+def test_a_milestone_tells_exactly_what_happened_since_the_last(run: Run) -> None:
+    run.apply_patch(patch(0, status="BUSY"))
+    first = run.milestone("halfway", next_entry_point="go on")
+    run.apply_patch(patch(1, status="DONE"))
+    run.log("TOOL_CALL", {"tool_name": "t"})
+    second = run.milestone("done")
+    told = run.episodes.get(second.episode_id)
+
+    assert run.episodes.list() == [first.episode_id, second.episode_id]
+    assert [e["event_type"] for e in run.episodes.events(first.episode_id)] == [
+        "RUN_START",
+        "WS_UPDATE_APPLIED",
+    ]
+    assert [e["event_type"] for e in run.episodes.events(second.episode_id)] == [
+        "WS_UPDATE_APPLIED",
+        "TOOL_CALL",
+    ]
+    assert told["ws_before"]["status"] == "BUSY"
+    assert told["ws_after"]["status"] == "DONE"
+    assert "- TOOL_CALL: 1" in told["summary"]
+    assert run.episodes.diff(first.episode_id, second.episode_id) == run.diff(1, 2)
+    with pytest.raises(NotFound):
+        run.episodes.get("ep_none")
+
+
+def test_runs_M10_a_milestone_whose_memory_cannot_be_committed_leaves_nothing(run: Run) -> None:
+    before = len(run.ledger)
+    with pytest.raises(NotFound):
+        run.milestone(memory_batch_id="batch_unknown")
+
+    assert (len(run.ledger), run.episodes.list()) == (before, [])
+
+
+def test_an_episode_that_was_changed_behind_our_back_is_not_believed(tmp_path: Path) -> None:
+    path = tmp_path / "e.db"
+    with pagefile.open(path) as handle:
+        run = handle.runs.boot("Prove", run_id="r")
+        episode = run.milestone().episode_id
+        forged = run.episodes._document(episode)
+        body = forged.value | {"summary": "nothing happened"}
+        handle.store.commit(Batch([Put(forged.name, body, notes=forged.notes)]))
+
+        with pytest.raises(Corrupt):
+            run.episodes.get(episode)
