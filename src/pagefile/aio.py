@@ -50,9 +50,7 @@ _TWIN = "_async"
 #: Methods that give something to iterate over instead of something to await.
 STEPPED = frozenset({"follow"})
 #: Properties that read nothing from a store; the async classes have them as attributes.
-SHOWN_AS_THEY_ARE = frozenset(
-    {"can_write", "context", "registry", "run_id", "runs", "user_id"}
-)
+SHOWN_AS_THEY_ARE = frozenset({"can_write", "context", "registry", "run_id", "runs", "user_id"})
 
 
 def derive(sync: type, name: str) -> type:
@@ -103,9 +101,9 @@ def _lifted(result: Any) -> Any:
 
 if TYPE_CHECKING:
     from pagefile._aio_types import AsyncContextBuffer as _DerivedBuffer
-    from pagefile._aio_types import AsyncPagefile as _DerivedPagefile
     from pagefile._aio_types import AsyncEpisodes, AsyncRuns, AsyncStore, AsyncThreadRegistry
     from pagefile._aio_types import AsyncLedger as _DerivedLedger
+    from pagefile._aio_types import AsyncPagefile as _DerivedPagefile
     from pagefile._aio_types import AsyncRun as _DerivedRun
     from pagefile._aio_types import AsyncThreadContext as _DerivedThread
 else:
