@@ -314,7 +314,8 @@ class LongTermItems(ItemReader):
         for _ in range(_ATTEMPTS):
             read = self._read(batch_id)
             if read.batch.status == status:
-                return Committed(batch_id, read.batch.memory_ids, read.position)
+                told = read.batch.touched if status == "undone" else read.batch.memory_ids
+                return Committed(batch_id, told, read.position)
             if (planned := self._planned(read, plan)) is None:
                 continue
             try:
