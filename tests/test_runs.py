@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import pagefile
 import pagefile.aio
 from pagefile import Batch, Put
-from pagefile.errors import Conflict, Corrupt, Invalid, LimitExceeded, NotFound
+from pagefile.errors import Conflict, Corrupt, Forbidden, Invalid, LimitExceeded, NotFound
 from pagefile.runs.config import RunConfig
 from pagefile.runs.ledger import require_lines
 from pagefile.runs.redaction import Secret
@@ -543,3 +543,70 @@ def test_an_episode_that_was_changed_behind_our_back_is_not_believed(tmp_path: P
 
         with pytest.raises(Corrupt):
             run.episodes.get(episode)
+
+
+# What it proposes to remember
+
+
+def wish(op: str, content: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "_schema_version": "2.1",
+        "op": op,
+        "type": "fact",
+        "scope": "global",
+        "content": content,
+        "confidence": 0.9,
+        "rationale": "seen",
+        "source_refs": [],
+        **fields,
+    }
+
+
+def test_a_milestone_commits_memory_with_its_episode(pf: pagefile.Pagefile) -> None:
+    run = pf.runs.boot("Learn", run_id="r1")
+    batch = run.memory.propose([wish("add", "Oslo has trams", memory_id="trams")])
+    before = pf.store.head().position
+    made = run.milestone("learned", memory_batch_id=batch.batch_id)
+
+    assert pf.store.head().position == before + 1
+    assert made.committed_memory_ids == ("trams",)
+    assert run.episodes.get(made.episode_id)["memory_commits"] == ["trams"]
+    assert [hit.item.memory_id for hit in pf.items.search("trams")] == ["trams"]
+    assert kinds(run) == ["RUN_START", "MEMORY_PROPOSE", "MEMORY_COMMIT", "MILESTONE"]
+
+
+def test_every_step_of_memory_leaves_its_event(pf: pagefile.Pagefile) -> None:
+    run = pf.runs.boot("Learn", run_id="r1")
+    kept = run.memory.propose([wish("add", "kept")]).batch_id
+    dropped = run.memory.propose([wish("add", "dropped")]).batch_id
+    run.memory.commit(kept, token=run.memory.issue_token())
+    run.memory.abort(dropped)
+    run.memory.undo(kept, reviewer="carl")
+
+    assert kinds(run)[1:] == [
+        "MEMORY_PROPOSE",
+        "MEMORY_PROPOSE",
+        "MEMORY_COMMIT",
+        "MEMORY_ABORT",
+        "MEMORY_UNDO",
+    ]
+    assert {b.batch_id: b.status for b in run.memory.list_batches()} == {
+        kept: "undone",
+        dropped: "aborted",
+    }
+
+
+def test_runs_M03_a_batch_belongs_to_the_run_that_proposed_it(pf: pagefile.Pagefile) -> None:
+    mine, other = pf.runs.boot("a", run_id="a"), pf.runs.boot("b", run_id="b")
+    batch = mine.memory.propose([wish("add", "x")]).batch_id
+    for refused in (
+        lambda: other.memory.commit(batch, reviewer="eve"),
+        lambda: other.memory.abort(batch),
+        lambda: other.milestone(memory_batch_id=batch),
+        lambda: mine.memory.commit(batch),
+    ):
+        with pytest.raises(Forbidden):
+            refused()
+
+    assert kinds(other) == ["RUN_START"]
+    assert pf.items.search("x") == []

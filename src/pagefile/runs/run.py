@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pagefile.memory.items import LongTermItems
 from pagefile.runs.brief import render_context_brief
 from pagefile.runs.config import RunConfig
-from pagefile.runs.episodes import Episodes, Memory, Milestone
+from pagefile.runs.episodes import Episodes, Milestone
+from pagefile.runs.knowledge import Knowledge
 from pagefile.runs.ledger import Identity
 from pagefile.runs.rebuild import Rebuilt, rebuild
 from pagefile.runs.working import PatchResult, WorkingRun, WorkingSet
@@ -20,10 +22,11 @@ class Run(WorkingRun):
     """One task of an agent, from boot to resume pack."""
 
     def __init__(
-        self, store: Store, identity: Identity, config: RunConfig, memory: Memory | None = None
+        self, store: Store, identity: Identity, config: RunConfig, items: LongTermItems
     ) -> None:
         super().__init__(store, identity, config)
-        self.episodes = Episodes(store, self, memory)
+        self.episodes = Episodes(store, self, items)
+        self.memory = Knowledge(self, items)
 
     def milestone(
         self,
