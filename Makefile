@@ -39,6 +39,7 @@ bench: setup  ## what the store and the context cost, next to peers
 	$(BIN)/python benchmarks/store.py
 	$(BIN)/python benchmarks/context.py
 	$(BIN)/python benchmarks/follow.py
+	$(BIN)/python benchmarks/working_set.py
 
 soak: setup  ## the long forms of the crash, power, model and race suites
 	PAGEFILE_SOAK=1 $(BIN)/pytest -n $(JOBS) --dist loadgroup $(SOAK_SUITES)
