@@ -202,6 +202,19 @@ def test_runs_W06_what_left_is_found_and_brought_back(runs: Runs) -> None:
         run.page_in("never")
 
 
+def test_pinned_items_rotate_out_are_kept_and_folded(runs: Runs) -> None:
+    run = runs.boot("Pin", config=RunConfig(pinned_context_max_items=2))
+    pins = [{"id": f"p{n}", "content": f"pin {n}"} for n in range(3)]
+    result = run.apply_patch(patch(0, pinned_context=pins))
+
+    assert [item["id"] for item in result.evicted] == ["p0"]
+    assert [item["id"] for item in run.load()["pinned_context"]] == ["p1", "p2"]
+    assert run.rebuild().difference == {}
+    assert run.page_in("p0").ok
+    assert [item["id"] for item in run.load()["pinned_context"]] == ["p2", "p0"]
+    assert run.rebuild().difference == {}
+
+
 def test_a_fixed_part_that_cannot_fit_is_refused_with_the_numbers(run: Run) -> None:
     result = run.apply_patch(patch(0, next_action="z" * 20_000))
 

@@ -37,7 +37,10 @@ def rebuild(run: WorkingRun) -> Rebuilt:
         elif kind in ("WS_UPDATE_APPLIED", "WS_ROLLBACK"):
             if ws is None:
                 break
-            ws = _applied(ws, payload) if kind == "WS_UPDATE_APPLIED" else kept[payload["to_seq"]]
+            if kind == "WS_UPDATE_APPLIED":
+                ws = _applied(ws, payload, run.config.pinned_context_max_items)
+            else:
+                ws = kept[payload["to_seq"]]
             ws = ws | {"_update_seq": payload["new_seq"]}
         if ws is not None and ws["_update_seq"] in wanted:
             kept[ws["_update_seq"]] = ws
@@ -49,8 +52,12 @@ def rebuild(run: WorkingRun) -> Rebuilt:
     return Rebuilt(ws, diff(ws, run.load()))
 
 
-def _applied(ws: WorkingSet, payload: Mapping[str, Any]) -> WorkingSet:
+def _applied(ws: WorkingSet, payload: Mapping[str, Any], most_pinned: int) -> WorkingSet:
     after = apply_patch(ws, payload["patch"])
+    # More than a run pins rotate out, the first ones first.
+    over = len(after["pinned_context"]) - most_pinned
+    if over > 0:
+        after["pinned_context"] = after["pinned_context"][over:]
     gone = set(payload.get("evicted", ()))
     if gone:
         after["sliding_context"] = [i for i in after["sliding_context"] if i["id"] not in gone]

@@ -184,7 +184,8 @@ class WorkingRun:
         item = next((i for i in self.evicted(limit=10_000) if i["id"] == item_id), None)
         if item is None:
             raise NotFound(f"no item {item_id!r} has left {self!r}", "look at `evicted`")
-        back = [{"op": "upsert", "field": "sliding_context", "items": [item]}]
+        field = "sliding_context" if "priority" in item else "pinned_context"
+        back = [{"op": "upsert", "field": field, "items": [item]}]
         return self.update(lambda _: {"ops": back}, writer_id=writer_id)
 
     # History
@@ -254,7 +255,8 @@ class WorkingRun:
         if self.config.check_transitions:
             require_transition(before["status"], after["status"])
         fitted = fit(after, self.config.budget, self._counter)
-        return fitted.ws | {"_update_seq": _seq(before) + 1}, fitted.evicted, fitted.tokens
+        left = [*fitted.evicted, *fitted.unpinned]
+        return fitted.ws | {"_update_seq": _seq(before) + 1}, left, fitted.tokens
 
     def _applied(
         self,
@@ -266,7 +268,7 @@ class WorkingRun:
     ) -> list[Operation]:
         payload: dict[str, Any] = {"new_seq": _seq(after), "patch": patch, "tokens": tokens}
         if evicted:
-            payload["evicted"] = [item["id"] for item in evicted]
+            payload["evicted"] = [item["id"] for item in evicted if "priority" in item]
         operations: list[Operation] = [self.ledger.event("WS_UPDATE_APPLIED", payload, writer_id)]
         log = EVICTED + self.run_id
         operations += [
