@@ -243,7 +243,8 @@ def test_events_of_the_agent_are_checked_numbered_and_filtered(run: Run) -> None
         run.log("DANCE", {})
 
     assert first == 2
-    assert [e["sequence_id"] for e in run.ledger] == [1, 2, 3]
+    assert kinds(run) == ["RUN_START", "TOOL_CALL", "TOOL_RESULT", "ERROR", "ERROR"]
+    assert [e["sequence_id"] for e in run.ledger] == [1, 2, 3, 4, 5]
     assert [e["payload"] for e in run.ledger.read(event_type="TOOL_RESULT")] == [
         {"tool_name": "search", "ok": True}
     ]
@@ -327,6 +328,10 @@ def test_runs_are_listed_opened_and_deleted(runs: Runs, run: Run) -> None:
         runs.open("r1")
     with pytest.raises(NotFound):
         run.load()
+    with pytest.raises(NotFound):
+        run.rollback(0)
+    run.apply_patch("nonsense")  # type: ignore[arg-type]
+    assert len(run.ledger) == 0
 
 
 @pytest.mark.parametrize("run_id", ["", "../x", "a/b", "x" * 65, "a b", 5, "é"])
@@ -542,7 +547,8 @@ def test_runs_M10_a_milestone_whose_memory_cannot_be_committed_leaves_nothing(ru
     with pytest.raises(NotFound):
         run.milestone(memory_batch_id="batch_unknown")
 
-    assert (len(run.ledger), run.episodes.list()) == (before, [])
+    assert (len(run.ledger), run.episodes.list()) == (before + 1, [])
+    assert run.ledger.tail(1)[0]["payload"]["error_type"] == "not_found"
 
 
 def test_an_episode_that_was_changed_behind_our_back_is_not_believed(tmp_path: Path) -> None:
@@ -621,5 +627,10 @@ def test_runs_M03_a_batch_belongs_to_the_run_that_proposed_it(pf: pagefile.Pagef
         with pytest.raises(Forbidden):
             refused()
 
-    assert kinds(other) == ["RUN_START"]
+    assert kinds(other) == ["RUN_START", "ERROR", "ERROR", "ERROR"]
+    assert [e["payload"]["details"]["operation"] for e in other.ledger.tail(3)] == [
+        "commit",
+        "abort",
+        "milestone",
+    ]
     assert pf.items.search("x") == []

@@ -34,14 +34,15 @@ class Knowledge:
             payload = {"batch_id": batch_id, "count": len(mcrs)}
             return [self._run.ledger.event("MEMORY_PROPOSE", payload, writer_id)]
 
-        return self._items.propose(
-            mcrs,
-            scope_filters=scope_filters,
-            run_id=self._run.run_id,
-            user_id=self._run.user_id,
-            project_id=project_id,
-            beside=recorded,
-        )
+        with self._run.recording("propose", writer_id):
+            return self._items.propose(
+                mcrs,
+                scope_filters=scope_filters,
+                run_id=self._run.run_id,
+                user_id=self._run.user_id,
+                project_id=project_id,
+                beside=recorded,
+            )
 
     def preview(self, batch_id: str) -> Preview:
         """What committing would change; nothing does."""
@@ -67,33 +68,36 @@ class Knowledge:
         writer_id: str = "api",
     ) -> Committed:
         """Make a batch of this run true; see `LongTermItems.commit`."""
-        self._require_own(batch_id)
 
         def recorded(batch: str, memory_ids: Sequence[str]) -> list[Operation]:
             payload = {"batch_id": batch, "memory_ids": list(memory_ids)}
             return [self._run.ledger.event("MEMORY_COMMIT", payload, writer_id)]
 
-        return self._items.commit(batch_id, token=token, reviewer=reviewer, beside=recorded)
+        with self._run.recording("commit", writer_id):
+            self._require_own(batch_id)
+            return self._items.commit(batch_id, token=token, reviewer=reviewer, beside=recorded)
 
     def abort(self, batch_id: str, *, writer_id: str = "api") -> ItemBatch:
         """Withdraw a batch of this run."""
-        self._require_own(batch_id)
 
         def recorded(batch: str, _: Sequence[str]) -> list[Operation]:
             return [self._run.ledger.event("MEMORY_ABORT", {"batch_id": batch}, writer_id)]
 
-        return self._items.abort(batch_id, beside=recorded)
+        with self._run.recording("abort", writer_id):
+            self._require_own(batch_id)
+            return self._items.abort(batch_id, beside=recorded)
 
     def undo(
         self, batch_id: str, *, reviewer: str | None = None, writer_id: str = "api"
     ) -> Committed:
         """Restore what a batch of this run changed."""
-        self._require_own(batch_id)
 
         def recorded(batch: str, _: Sequence[str]) -> list[Operation]:
             return [self._run.ledger.event("MEMORY_UNDO", {"batch_id": batch}, writer_id)]
 
-        return self._items.undo(batch_id, reviewer=reviewer, beside=recorded)
+        with self._run.recording("undo", writer_id):
+            self._require_own(batch_id)
+            return self._items.undo(batch_id, reviewer=reviewer, beside=recorded)
 
     def _require_own(self, batch_id: str) -> None:
         batch = self._items.batch(batch_id)

@@ -37,12 +37,13 @@ class Run(WorkingRun):
         writer_id: str = "api",
     ) -> Milestone:
         """See `Episodes.create`."""
-        return self.episodes.create(
-            reason,
-            memory_batch_id=memory_batch_id,
-            next_entry_point=next_entry_point,
-            writer_id=writer_id,
-        )
+        with self.recording("milestone", writer_id):
+            return self.episodes.create(
+                reason,
+                memory_batch_id=memory_batch_id,
+                next_entry_point=next_entry_point,
+                writer_id=writer_id,
+            )
 
     def rebuild(self) -> Rebuilt:
         """Fold the ledger and compare: true when it gives the stored working set."""
