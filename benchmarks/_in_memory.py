@@ -18,6 +18,7 @@ _BATCH = 100
 _LIST = "list, lock and frozen slot (10 fields of metadata)"
 _BARE = "list, lock and bare slot (4 fields)"
 _SINGLE = "memory:, one append per commit"
+_BATCH_OF_ONE = "memory:, commit of a batch of one"
 _BATCHED = f"memory:, {_BATCH} appends per commit"
 
 
@@ -98,6 +99,11 @@ class _Fresh:
         return _APPENDS
 
     def append_singly(self) -> int:
+        for _ in range(_APPENDS):
+            self.store.append(Append(LOG, VALUE))
+        return _APPENDS
+
+    def append_in_batches_of_one(self) -> int:
         return append_many(self.store, _APPENDS)
 
     def append_in_batches(self) -> int:
@@ -116,6 +122,7 @@ def memory(place: Workplace) -> list[Row]:
             Subject(_LIST, fresh.append_slots, fresh.renew),
             Subject(_BARE, fresh.append_bare_slots, fresh.renew),
             Subject(_SINGLE, fresh.append_singly, fresh.renew),
+            Subject(_BATCH_OF_ONE, fresh.append_in_batches_of_one, fresh.renew),
             Subject(_BATCHED, fresh.append_in_batches, fresh.renew),
         ],
         rounds,
@@ -127,5 +134,12 @@ def memory(place: Workplace) -> list[Row]:
         Row("memory", _LIST, peer),
         Row("memory", _BARE, timings[_BARE], "× CPU of the list", cpu_ratio(timings[_BARE], peer)),
         Row("memory", _SINGLE, single, "× CPU of the list", cpu, Target(high=3)),
+        Row(
+            "memory",
+            _BATCH_OF_ONE,
+            timings[_BATCH_OF_ONE],
+            "× CPU of the list",
+            cpu_ratio(timings[_BATCH_OF_ONE], peer),
+        ),
         Row("memory", _BATCHED, batched, "× rate of the list", rate, Target(low=1)),
     ]

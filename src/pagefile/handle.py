@@ -14,8 +14,6 @@ import msgspec
 
 from pagefile.bounds import require_count, require_seconds
 from pagefile.committer import Committer
-from pagefile.context.buffer import ContextBuffer
-from pagefile.context.registry import ThreadRegistry
 from pagefile.engine import Engine, Limits
 from pagefile.errors import Forbidden, Invalid, Unavailable, Unsupported, shown
 from pagefile.feed import Feed, feed_of
@@ -26,6 +24,8 @@ from pagefile.settings import Settings
 from pagefile.store import Store
 
 if TYPE_CHECKING:
+    from pagefile.context.buffer import ContextBuffer
+    from pagefile.context.registry import ThreadRegistry
     from pagefile.memory.items import LongTermItems
     from pagefile.runs.runs import Runs
 
@@ -82,6 +82,9 @@ class Pagefile:
     @property
     def context(self) -> ContextBuffer:
         """The threads of this tenant."""
+        # Each room is imported when it is asked for: who does not enter does not pay.
+        from pagefile.context.buffer import ContextBuffer
+
         with self._making:
             # One for all threads: limits and residency are this buffer's.
             if self._context is None:
@@ -91,6 +94,8 @@ class Pagefile:
     @property
     def registry(self) -> ThreadRegistry:
         """Which call paths the threads of this tenant stand for."""
+        from pagefile.context.registry import ThreadRegistry
+
         with self._making:
             if self._registry is None:
                 self._registry = ThreadRegistry(self.store)
@@ -99,7 +104,6 @@ class Pagefile:
     @property
     def runs(self) -> Runs:
         """The runs of this tenant."""
-        # Imported when asked for: whoever only keeps logs does not pay for loading it.
         from pagefile.runs.runs import Runs
 
         items = self.items
