@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import subprocess
@@ -16,10 +17,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import pagefile
-from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound
+import pagefile.aio
+from pagefile import Batch, Put
+from pagefile.errors import Conflict, Corrupt, Invalid, LimitExceeded, NotFound
 from pagefile.runs.config import RunConfig
 from pagefile.runs.ledger import require_lines
-from pagefile.runs.rebuild import rebuild
 from pagefile.runs.redaction import Secret
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
@@ -257,7 +259,7 @@ def test_runs_L10_secrets_are_in_no_byte_of_the_store(tmp_path: Path) -> None:
         run.log("MODEL_ACTION", {"action": {"password": secret, "do": "x"}})
         run.log("TOOL_CALL", {"tool_name": "t", "arguments": {"x": Secret(secret)}})
         assert run.load()["next_action"] == "[redacted]"
-        assert rebuild(run)
+        assert run.rebuild()
     raw = b"".join(file.read_bytes() for file in tmp_path.iterdir())
 
     assert raw.count(secret.encode()) == 0
@@ -278,7 +280,7 @@ def test_every_state_can_be_read_compared_and_made_current_again(run: Run) -> No
     assert result.ok
     assert (run.load()["status"], run.load()["_update_seq"]) == ("BUSY", 3)
     assert run.at(2)["status"] == "DONE"
-    assert rebuild(run)
+    assert run.rebuild()
     for seq in (9, -1):
         with pytest.raises((NotFound, Invalid)):
             run.at(seq)
@@ -296,7 +298,7 @@ def test_a_fork_begins_where_its_parent_stood_and_goes_its_own_way(runs: Runs, r
     assert [e["payload"] for e in child.ledger.read(event_type="RUN_FORKED")] == [
         {"parent_run_id": "r1", "at_seq": 1}
     ]
-    assert rebuild(child)
+    assert child.rebuild()
 
 
 def test_runs_are_listed_opened_and_deleted(runs: Runs, run: Run) -> None:
@@ -352,7 +354,7 @@ def test_a_thread_that_loses_the_race_tries_again(run: Run, runs: Runs) -> None:
     ws = run.load()
 
     assert (ws["_update_seq"], len(set(ws["blockers"]))) == (100, 100)
-    assert rebuild(run)
+    assert run.rebuild()
 
 
 WRITER = """
@@ -388,7 +390,7 @@ def test_runs_W01_processes_lose_no_acknowledged_patch(tmp_path: Path, writers: 
 
         assert sorted(told) == list(range(1, writers * each + 1))
         assert run.load()["_update_seq"] == writers * each
-        assert rebuild(run)
+        assert run.rebuild()
         assert handle.verify().problems == ()
 
 
@@ -410,14 +412,13 @@ def test_runs_W03_killed_writers_leave_a_run_that_agrees_with_its_ledger(tmp_pat
             assert one.stdout is not None
             told += [int(one.stdout.readline()) for _ in range(3)]
             one.kill()
-            told += [int(line) for line in one.stdout.read().split("\n")[:-1]]
-            one.wait()
+            told += [int(line) for line in one.communicate()[0].split("\n")[:-1]]
         with pagefile.open(path) as handle:
             run = Runs(handle.store).open("r1")
 
             assert len(told) == len(set(told))
             assert run.load()["_update_seq"] >= max(told)
-            assert rebuild(run)
+            assert run.rebuild()
             assert handle.verify().problems + handle.check().problems == ()
 
 
@@ -471,5 +472,70 @@ def test_the_ledger_folds_to_the_working_set_whatever_happens(steps: list[Any]) 
             events += 1
 
         assert len(run.ledger) == events
-        assert rebuild(run).difference == {}
+        assert run.rebuild().difference == {}
         assert json.dumps(run.load())
+
+
+def test_a_run_can_be_awaited(url: str) -> None:
+    async def story() -> tuple[Any, list[str], str]:
+        async with pagefile.aio.open(url) as pf:
+            run = await pf.runs.boot("Await", run_id="r")
+            await run.apply_patch(patch(0, status="BUSY"))
+            again = await pf.runs.open("r")
+            await again.update(lambda ws: {"status": "DONE"})
+            kinds = [event["event_type"] async for event in run.ledger]
+            return (await run.load())["_update_seq"], kinds, (await again.milestone()).episode_id
+
+    seq, kinds, episode = asyncio.run(story())
+
+    assert (seq, kinds) == (2, ["RUN_START", "WS_UPDATE_APPLIED", "WS_UPDATE_APPLIED"])
+    assert episode.startswith("ep_")
+
+
+# Episodes
+
+
+def test_a_milestone_tells_exactly_what_happened_since_the_last(run: Run) -> None:
+    run.apply_patch(patch(0, status="BUSY"))
+    first = run.milestone("halfway", next_entry_point="go on")
+    run.apply_patch(patch(1, status="DONE"))
+    run.log("TOOL_CALL", {"tool_name": "t"})
+    second = run.milestone("done")
+    told = run.episodes.get(second.episode_id)
+
+    assert run.episodes.list() == [first.episode_id, second.episode_id]
+    assert [e["event_type"] for e in run.episodes.events(first.episode_id)] == [
+        "RUN_START",
+        "WS_UPDATE_APPLIED",
+    ]
+    assert [e["event_type"] for e in run.episodes.events(second.episode_id)] == [
+        "WS_UPDATE_APPLIED",
+        "TOOL_CALL",
+    ]
+    assert told["ws_before"]["status"] == "BUSY"
+    assert told["ws_after"]["status"] == "DONE"
+    assert "- TOOL_CALL: 1" in told["summary"]
+    assert run.episodes.diff(first.episode_id, second.episode_id) == run.diff(1, 2)
+    with pytest.raises(NotFound):
+        run.episodes.get("ep_none")
+
+
+def test_runs_M10_a_milestone_whose_memory_cannot_be_committed_leaves_nothing(run: Run) -> None:
+    before = len(run.ledger)
+    with pytest.raises(NotFound):
+        run.milestone(memory_batch_id="batch_unknown")
+
+    assert (len(run.ledger), run.episodes.list()) == (before, [])
+
+
+def test_an_episode_that_was_changed_behind_our_back_is_not_believed(tmp_path: Path) -> None:
+    path = tmp_path / "e.db"
+    with pagefile.open(path) as handle:
+        run = handle.runs.boot("Prove", run_id="r")
+        episode = run.milestone().episode_id
+        forged = run.episodes._document(episode)
+        body = forged.value | {"summary": "nothing happened"}
+        handle.store.commit(Batch([Put(forged.name, body, notes=forged.notes)]))
+
+        with pytest.raises(Corrupt):
+            run.episodes.get(episode)

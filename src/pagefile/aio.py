@@ -26,11 +26,19 @@ from pagefile.context.registry import ThreadRegistry
 from pagefile.context.slot import BufferSlot
 from pagefile.context.thread import ThreadContext
 from pagefile.records import Durability
+from pagefile.runs.episodes import Episodes
+from pagefile.runs.ledger import Ledger
+from pagefile.runs.run import Run
+from pagefile.runs.runs import Runs
 from pagefile.store import Store
 
 __all__ = [
     "AsyncContextBuffer",
+    "AsyncEpisodes",
+    "AsyncLedger",
     "AsyncPagefile",
+    "AsyncRun",
+    "AsyncRuns",
     "AsyncStore",
     "AsyncThreadContext",
     "AsyncThreadRegistry",
@@ -42,7 +50,9 @@ _TWIN = "_async"
 #: Methods that give something to iterate over instead of something to await.
 STEPPED = frozenset({"follow"})
 #: Properties that read nothing from a store; the async classes have them as attributes.
-SHOWN_AS_THEY_ARE = frozenset({"can_write", "context", "registry"})
+SHOWN_AS_THEY_ARE = frozenset(
+    {"can_write", "context", "registry", "run_id", "runs", "user_id"}
+)
 
 
 def derive(sync: type, name: str) -> type:
@@ -86,18 +96,26 @@ def _delegated(twin: Callable[..., Any], function: Callable[..., Any]) -> Callab
 
 def _lifted(result: Any) -> Any:
     """What reads when it is looked at must not be handed to a loop as it is."""
-    return AsyncThreadContext(result) if isinstance(result, ThreadContext) else result
+    if isinstance(result, ThreadContext):
+        return AsyncThreadContext(result)
+    return AsyncRun(result) if isinstance(result, Run) else result
 
 
 if TYPE_CHECKING:
     from pagefile._aio_types import AsyncContextBuffer as _DerivedBuffer
     from pagefile._aio_types import AsyncPagefile as _DerivedPagefile
-    from pagefile._aio_types import AsyncStore, AsyncThreadRegistry
+    from pagefile._aio_types import AsyncEpisodes, AsyncRuns, AsyncStore, AsyncThreadRegistry
+    from pagefile._aio_types import AsyncLedger as _DerivedLedger
+    from pagefile._aio_types import AsyncRun as _DerivedRun
     from pagefile._aio_types import AsyncThreadContext as _DerivedThread
 else:
     AsyncStore = derive(Store, "AsyncStore")
     _DerivedBuffer = derive(ContextBuffer, "_DerivedBuffer")
     AsyncThreadRegistry = derive(ThreadRegistry, "AsyncThreadRegistry")
+    AsyncRuns = derive(Runs, "AsyncRuns")
+    AsyncEpisodes = derive(Episodes, "AsyncEpisodes")
+    _DerivedLedger = derive(Ledger, "_DerivedLedger")
+    _DerivedRun = derive(Run, "_DerivedRun")
     _DerivedThread = derive(ThreadContext, "_DerivedThread")
     _DerivedPagefile = derive(handle.Pagefile, "_DerivedPagefile")
 
@@ -137,6 +155,33 @@ class AsyncThreadContext(_DerivedThread):
                 yield slot
 
 
+class AsyncLedger(_DerivedLedger):
+    """`Ledger`, awaited; `async for` walks over its events."""
+
+    def __init__(self, sync: Ledger) -> None:
+        super().__init__(sync)
+        self._ledger = sync
+
+    async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
+        after = 0
+        while events := await asyncio.to_thread(self._ledger.read, after, limit=PAGE):
+            for event in events:
+                yield event
+            after = events[-1]["sequence_id"]
+
+
+class AsyncRun(_DerivedRun):
+    """`Run`, awaited."""
+
+    def __init__(self, sync: Run) -> None:
+        super().__init__(sync)
+        self.run_id = sync.run_id
+        self.user_id = sync.user_id
+        self.config = sync.config
+        self.ledger = AsyncLedger(sync.ledger)
+        self.episodes = AsyncEpisodes(sync.episodes)
+
+
 class AsyncPagefile(_DerivedPagefile):
     """`Pagefile`, awaited; an async context manager."""
 
@@ -146,6 +191,7 @@ class AsyncPagefile(_DerivedPagefile):
         self.store = AsyncStore(sync.store)
         self.context = AsyncContextBuffer(sync.context)
         self.registry = AsyncThreadRegistry(sync.registry)
+        self.runs = AsyncRuns(sync.runs)
         self.feed = sync.feed
 
     async def __aenter__(self) -> Self:

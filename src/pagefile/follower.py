@@ -169,14 +169,17 @@ class Follower(_Following):
 
     def _step(self) -> Entry | None:
         cursor, deadline = self._cursor, self._deadline()
+        in_time = True
         while not self._ended:
             entry = cursor.pop()
             if entry is not None or cursor.is_over:
                 return entry
             if cursor.is_current:
-                left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                if not self._told.wait(left):
+                if not in_time:
                     return None
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                # Whoever tells may be late: at the end of the time one look decides.
+                in_time = self._told.wait(left)
             self._refresh()
         return None
 
@@ -263,13 +266,17 @@ class AsyncFollower(_Following):
 
     async def _step(self) -> Entry | None:
         cursor, deadline = self._cursor, self._deadline()
+        in_time = True
         while not self._ended:
             entry = cursor.pop()
             if entry is not None or cursor.is_over:
                 return entry
             self._join()
-            if cursor.is_current and not await self._wait(deadline):
-                return None
+            if cursor.is_current:
+                if not in_time:
+                    return None
+                # Whoever tells may be late: at the end of the time one look decides.
+                in_time = await self._wait(deadline)
             await self._refresh()
         return None
 

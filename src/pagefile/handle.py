@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
@@ -24,6 +24,9 @@ from pagefile.preparation import Clock, Entropy, Preparer
 from pagefile.records import Durability, Head, Report, Stats
 from pagefile.settings import Settings
 from pagefile.store import Store
+
+if TYPE_CHECKING:
+    from pagefile.runs.runs import Runs
 
 _DAY_SECONDS = 86_400
 #: A thousand years; what is longer does not fit the arithmetic of microseconds for ever.
@@ -70,6 +73,7 @@ class Pagefile:
         self._making = threading.Lock()
         self._context: ContextBuffer | None = None
         self._registry: ThreadRegistry | None = None
+        self._runs: Runs | None = None
         self.feed = feed_of(self.store)
         self._owned: Admin | None = None
 
@@ -89,6 +93,17 @@ class Pagefile:
             if self._registry is None:
                 self._registry = ThreadRegistry(self.store)
         return self._registry
+
+    @property
+    def runs(self) -> Runs:
+        """The runs of this tenant."""
+        # Imported when asked for: whoever only keeps logs does not pay for loading it.
+        from pagefile.runs.runs import Runs
+
+        with self._making:
+            if self._runs is None:
+                self._runs = Runs(self.store)
+        return self._runs
 
     def verify(self, *, head: Head | None = None) -> Report:
         """See `Store.verify`."""

@@ -16,7 +16,7 @@ from pagefile.records import Document
 from pagefile.runs import artifacts
 from pagefile.runs.names import EPISODES, RUNS, episode_name, made_id, require_id
 from pagefile.runs.patch import diff
-from pagefile.runs.run import Run
+from pagefile.runs.working import WorkingRun
 from pagefile.store import Store
 
 _ATTEMPTS = 100
@@ -53,7 +53,7 @@ class Milestone(msgspec.Struct, frozen=True):
 class Episodes:
     """The milestones of one run; none is ever changed."""
 
-    def __init__(self, store: Store, run: Run, memory: Memory | None = None) -> None:
+    def __init__(self, store: Store, run: WorkingRun, memory: Memory | None = None) -> None:
         self._store = store
         self._run = run
         self._memory = memory
@@ -184,5 +184,7 @@ def summary_of(kinds: Sequence[tuple[str, Any]]) -> str:
     lines = ["Event counts"]
     counts = Counter(kind for kind, _ in kinds)
     lines += [f"- {kind}: {counts[kind]}" for kind in sorted(counts)]
-    lines += [f"{kind} @ {time.strftime('%Y-%m-%dT%H:%M:%SZ')}" for kind, time in kinds[-_LAST_EVENTS:]]
+    lines += [
+        f"{kind} @ {time.strftime('%Y-%m-%dT%H:%M:%SZ')}" for kind, time in kinds[-_LAST_EVENTS:]
+    ]
     return "\n".join(lines)[:_MOST_SUMMARY]

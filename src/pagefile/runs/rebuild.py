@@ -9,7 +9,7 @@ import msgspec
 
 from pagefile.errors import Corrupt
 from pagefile.runs.patch import apply_patch, diff
-from pagefile.runs.run import Run, WorkingSet, events_of
+from pagefile.runs.working import WorkingRun, WorkingSet, events_of
 
 
 class Rebuilt(msgspec.Struct, frozen=True):
@@ -22,15 +22,13 @@ class Rebuilt(msgspec.Struct, frozen=True):
         return not self.difference
 
 
-def rebuild(run: Run) -> Rebuilt:
+def rebuild(run: WorkingRun) -> Rebuilt:
     """Fold the ledger from its first event and hold the result against what is stored.
 
     Raises:
         Corrupt: the ledger does not begin with the run's start.
     """
-    wanted = {
-        payload["to_seq"] for kind, payload in events_of(run.ledger) if kind == "WS_ROLLBACK"
-    }
+    wanted = {payload["to_seq"] for kind, payload in events_of(run.ledger) if kind == "WS_ROLLBACK"}
     kept: dict[int, WorkingSet] = {}
     ws: WorkingSet | None = None
     for kind, payload in events_of(run.ledger):

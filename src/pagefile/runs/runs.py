@@ -9,11 +9,13 @@ from pagefile.batch import Batch, Delete, Drop, Operation, Prune, Put, VersionIs
 from pagefile.errors import Conflict, Invalid, NotFound
 from pagefile.runs import artifacts
 from pagefile.runs.config import RunConfig, config_from
+from pagefile.runs.episodes import Memory
 from pagefile.runs.eviction import fit
-from pagefile.runs.ledger import Identity, Ledger
+from pagefile.runs.ledger import Identity
 from pagefile.runs.names import EPISODES, EVICTED, LEDGERS, RUNS, made_id, require_id
 from pagefile.runs.redaction import redact
-from pagefile.runs.run import Run, WorkingSet
+from pagefile.runs.run import Run
+from pagefile.runs.working import WorkingSet
 from pagefile.store import Store
 
 _PAGE = 1_000
@@ -22,8 +24,9 @@ _PAGE = 1_000
 class Runs:
     """The runs of one store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, memory: Memory | None = None) -> None:
         self._store = store
+        self._memory = memory
 
     def boot(
         self,
@@ -69,7 +72,7 @@ class Runs:
         writer_id: str,
         more: Sequence[tuple[str, Mapping[str, Any]]] = (),
     ) -> Run:
-        run = Run(self._store, identity, config)
+        run = Run(self._store, identity, config, self._memory)
         started = run.ledger.event("RUN_START", {**payload, "working_set": ws}, writer_id)
         operations: list[Operation] = [
             Put(RUNS + identity.run_id, ws, identity.user_id, "working_set"),
@@ -103,7 +106,7 @@ class Runs:
         ws = found.value
         identity = Identity(run_id, ws["task_id"], ws["thread_id"], found.user)
         recorded = {} if first[0].erased else first[0].value["payload"].get("config", {})
-        return Run(self._store, identity, config_from(recorded))
+        return Run(self._store, identity, config_from(recorded), self._memory)
 
     def list(self, *, after: str = "", limit: int = 100) -> list[str]:
         """Ids of runs, in order."""
@@ -202,6 +205,3 @@ def _initial(
         "pinned_context": [],
         "sliding_context": [],
     }
-
-
-__all__ = ["Ledger", "Runs"]

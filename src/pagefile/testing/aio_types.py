@@ -15,13 +15,28 @@ from pagefile.context.buffer import ContextBuffer
 from pagefile.context.registry import ThreadRegistry
 from pagefile.context.thread import ThreadContext
 from pagefile.handle import Pagefile
+from pagefile.runs.episodes import Episodes
+from pagefile.runs.ledger import Ledger
+from pagefile.runs.run import Run
+from pagefile.runs.runs import Runs
 from pagefile.store import Store
 
+_CLASSES = (
+    Store,
+    ContextBuffer,
+    ThreadContext,
+    ThreadRegistry,
+    Ledger,
+    Episodes,
+    Run,
+    Runs,
+    Pagefile,
+)
 TARGET = Path(__file__).parent.parent / "_aio_types.pyi"
 _HEADER = """# Made by `python -m pagefile.testing.aio_types` from the sync classes; do not edit.
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import IO, Any
 
 from pagefile.batch import Append, Batch, Selector
 from pagefile.context.appender import NewSlot
@@ -46,6 +61,13 @@ from pagefile.records import (
     StreamKind,
 )
 from pagefile.query import Query
+from pagefile.runs.config import RunConfig
+from pagefile.runs.episodes import Episodes, Milestone
+from pagefile.runs.ledger import Ledger
+from pagefile.runs.rebuild import Rebuilt
+from pagefile.runs.run import Run
+from pagefile.runs.runs import Runs
+from pagefile.runs.working import PatchResult, WorkingSet
 from pagefile.store import Store
 """
 
@@ -53,7 +75,7 @@ from pagefile.store import Store
 def stub() -> str:
     """The stub's text for the classes as they are now."""
     parts = [_HEADER]
-    for sync in (Store, ContextBuffer, ThreadContext, ThreadRegistry, Pagefile):
+    for sync in _CLASSES:
         name = f"Async{sync.__name__}"
         lines = [f"class {name}:", f"    def __init__(self, sync: {sync.__name__}) -> None: ..."]
         for method, function in inspect.getmembers(sync, inspect.isfunction):
@@ -62,6 +84,7 @@ def stub() -> str:
                 signature = str(inspect.signature(function))
                 # A view that reads when it is looked at is handed out awaited too.
                 given = signature.replace("-> 'ThreadContext", "-> 'AsyncThreadContext")
+                given = given.replace("-> 'Run'", "-> 'AsyncRun'")
                 lines.append(f"    async def {method}{given}: ...")
         for method, value in inspect.getmembers(sync, lambda member: isinstance(member, property)):
             if not method.startswith("_") and method not in SHOWN_AS_THEY_ARE:

@@ -1,0 +1,340 @@
+"""The working set of one run, shared by many writers, and the ledger that tells its story."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from pagefile.batch import Append, Batch, Condition, Operation, Put, VersionIs
+from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, PagefileError
+from pagefile.records import Document
+from pagefile.runs import artifacts
+from pagefile.runs.config import RunConfig, require_transition
+from pagefile.runs.eviction import fit
+from pagefile.runs.ledger import Identity, Ledger
+from pagefile.runs.names import EVICTED, RUNS
+from pagefile.runs.patch import apply_patch, diff
+from pagefile.runs.redaction import redact
+from pagefile.store import Store
+
+_ITEM = "item"
+_UPDATE_ATTEMPTS = 1_000
+WorkingSet = dict[str, Any]
+
+
+class PatchResult:
+    """What became of a patch. `code` is the error's, the same on every surface."""
+
+    __slots__ = ("_made", "_ws", "code", "error", "evicted", "ok")
+
+    def __init__(
+        self,
+        ok: bool,
+        ws: WorkingSet | None = None,
+        evicted: Sequence[dict[str, Any]] = (),
+        error: str | None = None,
+        code: str | None = None,
+    ) -> None:
+        self.ok = ok
+        self.evicted = tuple(_copy(item) for item in evicted)
+        self.error = error
+        self.code = code
+        self._made = ws
+        self._ws: WorkingSet | None = None
+
+    @property
+    def new_ws(self) -> WorkingSet | None:
+        """The working set that resulted: a copy of your own, made when you ask for it."""
+        if self._ws is None and self._made is not None:
+            self._ws = _copy(self._made)
+        return self._ws
+
+    def __repr__(self) -> str:
+        if self.ok:
+            return f"<PatchResult ok, {len(self.evicted)} evicted>"
+        return f"<PatchResult refused, {self.code}: {self.error}>"
+
+
+class WorkingRun:
+    """A run, as one of its writers sees it.
+
+    Every change is one commit: the next version of the working set, its event,
+    and what had to leave. A refused change leaves its event in a commit of its
+    own. What this object remembers is only the version it saw last.
+    """
+
+    def __init__(self, store: Store, identity: Identity, config: RunConfig) -> None:
+        self._store = store
+        self._identity = identity
+        self.config = config
+        self.ledger = Ledger(store, identity)
+        self._name = RUNS + identity.run_id
+        self._counter = config.counter()
+        self._seen: WorkingSet | None = None
+
+    def __repr__(self) -> str:
+        return f"<Run {self.run_id!r}>"
+
+    @property
+    def run_id(self) -> str:
+        return self._identity.run_id
+
+    @property
+    def user_id(self) -> str | None:
+        return self._identity.user_id
+
+    # The working set
+
+    def load(self) -> WorkingSet:
+        """The working set as it is now: a copy of your own."""
+        return _copy(self._load())
+
+    def apply_patch(self, patch: Mapping[str, Any], *, writer_id: str = "api") -> PatchResult:
+        """Change the working set if it is still at the patch's `expected_seq`.
+
+        Never raises for what is wrong with the patch: the result says it, and the
+        ledger keeps it. Items that no longer fit leave in a stated order and are
+        returned.
+        """
+        given: Any = redact(patch)
+        try:
+            artifacts.check("ws_patch", given)
+        except Invalid as error:
+            return self._refused(error, f"patch schema: {error}", given, writer_id)
+        expected = int(given["expected_seq"])
+        try:
+            before = self._at_expected(expected)
+            after, evicted, tokens = self._next(before, given)
+            self._commit(before, after, self._applied(after, given, evicted, tokens, writer_id))
+        except Conflict as error:
+            self._seen = None
+            text = f"LOCK_ERROR expected_seq={expected} current_seq={error.current}"
+            return self._refused(error, text, given, writer_id, error.current)
+        except LimitExceeded as error:
+            return self._refused(error, f"WS_SIZE_ERROR: {error}", given, writer_id)
+        except Invalid as error:
+            return self._refused(error, f"patch schema: {error}", given, writer_id)
+        return PatchResult(True, after, evicted)
+
+    def update(
+        self,
+        change: Callable[[WorkingSet], Mapping[str, Any]],
+        *,
+        attempts: int = _UPDATE_ATTEMPTS,
+        writer_id: str = "api",
+    ) -> PatchResult:
+        """Read, let `change` make the patch, apply it; again until nobody was faster.
+
+        `change` gets the working set and returns `set` fields, or a mapping with
+        `set` and `ops`. It may run several times, so it must not do anything else.
+        """
+        result = PatchResult(False, error="attempts: none were allowed", code="invalid")
+        for _ in range(attempts):
+            now = self.load()
+            made = dict(change(now))
+            if not made.keys() <= {"set", "ops"}:
+                made = {"set": made}
+            made |= {"_schema_version": artifacts.SCHEMA_VERSION, "expected_seq": _seq(now)}
+            made.setdefault("set", {})
+            result = self.apply_patch(made, writer_id=writer_id)
+            if result.code != Conflict.code:
+                return result
+        return result
+
+    def log(
+        self,
+        event_type: str,
+        payload: Mapping[str, Any],
+        *,
+        writer_id: str = "api",
+        parent_event_id: str | None = None,
+    ) -> int:
+        """Record an event of the agent's own; return its `sequence_id`."""
+        event = self.ledger.event(event_type, redact(payload), writer_id, parent_event_id)
+        return self._store.append(event).index + 1
+
+    # What left
+
+    def evicted(self, *, limit: int = 1_000) -> list[dict[str, Any]]:
+        """Items that left the working set, newest first."""
+        found = self._store.read(EVICTED + self.run_id, -limit) if limit else []
+        return [entry.value for entry in reversed(found) if not entry.erased]
+
+    def find_evicted(self, text: str, *, limit: int = 20) -> list[dict[str, Any]]:
+        """Evicted items that hold every word of the text, newest first."""
+        words = text.lower().split()
+        log, stop = EVICTED + self.run_id, self._store.length(EVICTED + self.run_id)
+        found: list[dict[str, Any]] = []
+        while stop > 0 and len(found) < limit:
+            start = max(0, stop - 500)
+            for entry in reversed(self._store.read(log, start, stop)):
+                if not entry.erased and all(w in entry.value["content"].lower() for w in words):
+                    found.append(entry.value)
+            stop = start
+        return found[:limit]
+
+    def page_in(self, item_id: str, *, writer_id: str = "api") -> PatchResult:
+        """Bring an evicted item back into the sliding context.
+
+        Raises:
+            NotFound: no such item has left.
+        """
+        item = next((i for i in self.evicted(limit=10_000) if i["id"] == item_id), None)
+        if item is None:
+            raise NotFound(f"no item {item_id!r} has left {self!r}", "look at `evicted`")
+        back = [{"op": "upsert", "field": "sliding_context", "items": [item]}]
+        return self.update(lambda _: {"ops": back}, writer_id=writer_id)
+
+    # History
+
+    def at(self, seq: int) -> WorkingSet:
+        """The working set as it was at a sequence number."""
+        found = self._store.get(self._name, version=_version(seq))
+        if found is None or found.erased:
+            raise NotFound(f"{self!r} has no state {seq}", "list the ledger, or choose a newer one")
+        return _value(found)
+
+    def diff(self, a: int, b: int) -> dict[str, Any]:
+        """What changed between two sequence numbers."""
+        return diff(self.at(a), self.at(b))
+
+    def rollback(self, seq: int, *, writer_id: str = "api") -> PatchResult:
+        """Make the state of an earlier sequence number the newest. Nothing is erased."""
+        target = self.at(seq)
+        for _ in range(_UPDATE_ATTEMPTS):
+            before = self._load()
+            after = target | {"_update_seq": _seq(before) + 1}
+            payload = {"to_seq": seq, "new_seq": _seq(after)}
+            try:
+                self._commit(before, after, [self.ledger.event("WS_ROLLBACK", payload, writer_id)])
+            except Conflict:
+                self._seen = None
+                continue
+            return PatchResult(True, after)
+        raise Conflict(
+            f"{self!r} changed all the time",
+            "try again when it is quieter",
+            target=self.run_id,
+            expected=seq,
+            current=_seq(self._load()),
+        )
+
+    # Inside
+
+    def _load(self) -> WorkingSet:
+        found = self._store.get(self._name)
+        if found is None or found.erased:
+            raise NotFound(f"there is no run {self.run_id!r}", "boot it, or list the runs")
+        self._seen = _value(found)
+        return self._seen
+
+    def _at_expected(self, expected: int) -> WorkingSet:
+        """The working set to change: the one seen last will do, as the commit tests it again."""
+        now = self._seen
+        if now is None or _seq(now) != expected:
+            now = self._load()
+        if _seq(now) != expected:
+            raise Conflict(
+                f"{self!r} is at {_seq(now)}, not {expected}",
+                "load it, then patch again",
+                target=self.run_id,
+                expected=expected,
+                current=_seq(now),
+            )
+        return now
+
+    def _next(
+        self, before: WorkingSet, patch: Mapping[str, Any]
+    ) -> tuple[WorkingSet, Sequence[dict[str, Any]], int]:
+        after = apply_patch(before, patch)
+        if patch.get("ops"):
+            artifacts.check_fields({op["field"]: after[op["field"]] for op in patch["ops"]})
+        if self.config.check_transitions:
+            require_transition(before["status"], after["status"])
+        fitted = fit(after, self.config.budget, self._counter)
+        return fitted.ws | {"_update_seq": _seq(before) + 1}, fitted.evicted, fitted.tokens
+
+    def _applied(
+        self,
+        after: WorkingSet,
+        patch: Mapping[str, Any],
+        evicted: Sequence[dict[str, Any]],
+        tokens: int,
+        writer_id: str,
+    ) -> list[Operation]:
+        payload: dict[str, Any] = {"new_seq": _seq(after), "patch": patch, "tokens": tokens}
+        if evicted:
+            payload["evicted"] = [item["id"] for item in evicted]
+        operations: list[Operation] = [self.ledger.event("WS_UPDATE_APPLIED", payload, writer_id)]
+        log = EVICTED + self.run_id
+        operations += [
+            Append(log, item, self.user_id, "evicted", writer_id, (), {_ITEM: item["id"]})
+            for item in evicted
+        ]
+        return operations
+
+    def _commit(
+        self, before: WorkingSet, after: WorkingSet, operations: Sequence[Operation]
+    ) -> None:
+        put = Put(self._name, after, self.user_id, "working_set")
+        self.commit([put, *operations], [VersionIs(self._name, _version(_seq(before)))])
+        self._seen = after
+
+    def commit(self, operations: Sequence[Operation], when: Sequence[Condition]) -> None:
+        """One commit of the run's; a conflict about its working set speaks of sequence numbers."""
+        try:
+            self._store.commit(Batch(list(operations), list(when)))
+        except Conflict as error:
+            if error.target == self._name:
+                error.expected, error.current = error.expected - 1, error.current - 1
+            raise
+
+    def _refused(
+        self,
+        error: PagefileError,
+        text: str,
+        patch: Any,
+        writer_id: str,
+        current: int | None = None,
+    ) -> PatchResult:
+        payload: dict[str, Any] = {"error": text[:2_000], "code": error.code}
+        expected = patch.get("expected_seq") if isinstance(patch, dict) else None
+        if type(expected) is int and 0 <= expected < 2**53:
+            payload["expected_seq"] = expected
+        if current is not None:
+            payload["current_seq"] = current
+        try:
+            self._store.append(self.ledger.event("WS_UPDATE_REJECTED", payload, writer_id))
+        except PagefileError as unlogged:
+            text = f"{text} (and the refusal could not be recorded: {unlogged})"
+        return PatchResult(False, error=text, code=error.code)
+
+
+def events_of(ledger: Ledger) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Type and payload of every event that is still readable, oldest first."""
+    for entry in ledger.entries(0, len(ledger)):
+        if not entry.erased:
+            yield entry.kind, entry.value["payload"]
+
+
+def _copy(value: Any) -> Any:
+    """Of plain JSON values; much faster than copying object by object."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def _seq(ws: Mapping[str, Any]) -> int:
+    return int(ws["_update_seq"])
+
+
+def _version(seq: int) -> int:
+    """Versions of a document count from 1, sequence numbers from 0."""
+    if type(seq) is not int or seq < 0:
+        raise Invalid("seq", f"{seq!r:.60} is no sequence number", "give 0 or more")
+    return seq + 1
+
+
+def _value(document: Document) -> WorkingSet:
+    value: WorkingSet = document.value
+    return value
