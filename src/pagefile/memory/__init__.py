@@ -1,0 +1,1 @@
+"""What an agent knows: long-term items, proposed, then committed."""
