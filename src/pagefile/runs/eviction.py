@@ -10,6 +10,7 @@ items that would still have fitted behind it leave too.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from heapq import heapify, heappop
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
@@ -87,13 +88,15 @@ def fit(ws: Mapping[str, Any], budget: Budget, counter: TokenCounter) -> Fitted:
     total = fixed + sum([price[0] for price in prices])
     evicted = []
     if total > budget.max_tokens:
+        # A heap and no sort: as a rule one item comes and one leaves.
+        ranks = [(price[1], place) for place, price in enumerate(prices)]
+        heapify(ranks)
         gone = set()
-        for place in sorted(range(len(items)), key=[price[1] for price in prices].__getitem__):
+        while total > budget.max_tokens:
+            place = heappop(ranks)[1]
             gone.add(place)
             evicted.append(items[place])
             total -= prices[place][0]
-            if total <= budget.max_tokens:
-                break
         result["sliding_context"] = [item for at, item in enumerate(items) if at not in gone]
     return Fitted(result, evicted, total, fixed, pinned[:surplus])
 

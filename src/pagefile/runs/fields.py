@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from operator import itemgetter
 from typing import Any, Final
 
 TEXTS: Final = frozenset({"status", "current_stage", "next_action", "last_action_summary"})
@@ -19,13 +20,20 @@ KEY_FIELDS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
+_KEY_OF: Final = {field: itemgetter(*names) for field, names in KEY_FIELDS.items()}
+
+
 def key_of(field: str, item: Any) -> Hashable:
     """What tells an item of a list from the others: its id, type and id, or itself."""
-    names = KEY_FIELDS.get(field)
-    key: Hashable = item
-    if names is not None:
-        key = item["id"] if len(names) == 1 else (item["type"], item["id"])
+    get = _KEY_OF.get(field)
+    key: Hashable = item if get is None else get(item)
     return key
+
+
+def keys_of(field: str, items: Iterable[Any]) -> list[Hashable]:
+    """The keys of all the items, in order."""
+    get = _KEY_OF.get(field)
+    return list(items) if get is None else list(map(get, items))
 
 
 def key_json(key: Hashable) -> Any:
@@ -45,4 +53,5 @@ def key_shown(key: Hashable) -> str:
 
 def by_key(field: str, items: Iterable[Any]) -> dict[Hashable, Any]:
     """The items by their keys, in order; of two with one key the later."""
-    return {key_of(field, item): item for item in items}
+    items = list(items)
+    return dict(zip(keys_of(field, items), items, strict=True))

@@ -16,7 +16,15 @@ from typing import Any, Final
 
 from pagefile.errors import Invalid, shown
 from pagefile.runs.difference import Merged, apply_diff, diff, merge
-from pagefile.runs.fields import KEY_FIELDS, LISTS, PATCHED, STRING_LISTS, key_of, key_shown
+from pagefile.runs.fields import (
+    KEY_FIELDS,
+    LISTS,
+    PATCHED,
+    STRING_LISTS,
+    by_key,
+    key_shown,
+    keys_of,
+)
 
 __all__ = ["Merged", "apply_diff", "apply_patch", "diff", "merge"]
 
@@ -85,10 +93,10 @@ def _append(now: list[Any], op: Mapping[str, Any], field: str, at: str) -> list[
 def _upsert(now: list[Any], op: Mapping[str, Any], field: str, at: str) -> list[Any]:
     """Items with a known key take the place of the old one; the others come last."""
     items = _items(field, op["items"], f"{at}.items")
-    new = {key_of(field, item): item for item in items}
+    new = by_key(field, items)
     if field not in STRING_LISTS and len(new) < len(items):
         _refuse_duplicates(field, items, f"{at}.items")
-    kept = [new.pop(key, item) if (key := key_of(field, item)) in new else item for item in now]
+    kept = [new.pop(key, item) for key, item in zip(keys_of(field, now), now, strict=True)]
     return [*kept, *new.values()]
 
 
@@ -97,13 +105,14 @@ def _remove(now: list[Any], op: Mapping[str, Any], field: str, at: str) -> list[
         _key(field, value, f"{at}.ids.{number}"): number
         for number, value in enumerate(_list(op["ids"], f"{at}.ids"))
     }
-    unknown = gone.keys() - {key_of(field, item) for item in now}
+    keys = keys_of(field, now)
+    unknown = gone.keys() - set(keys)
     if unknown:
         first = min(gone[key] for key in unknown)
         names = ", ".join(sorted(shown(key_shown(key)) for key in unknown))
         rule = "read the working set again and name only what is there"
         raise Invalid(f"{at}.ids.{first}", f"{field} has no {names}", rule)
-    return [item for item in now if key_of(field, item) not in gone]
+    return [item for key, item in zip(keys, now, strict=True) if key not in gone]
 
 
 _STEPS: Final[dict[str, _Step]] = {"append": _append, "upsert": _upsert, "remove": _remove}
@@ -151,9 +160,11 @@ def _items(field: str, value: Any, at: str) -> list[Any]:
 def _refuse_duplicates(field: str, items: list[Any], at: str) -> None:
     if field in STRING_LISTS:
         return
+    keys = keys_of(field, items)
+    if len(set(keys)) == len(keys):
+        return
     seen = set()
-    for item in items:
-        key = key_of(field, item)
+    for key in keys:
         if key in seen:
             fact = f"{field} would have {shown(key_shown(key))} twice"
             raise Invalid(at, fact, "use upsert to replace an item, or give it another id")
