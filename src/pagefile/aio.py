@@ -50,9 +50,7 @@ _TWIN = "_async"
 #: Methods that give something to iterate over instead of something to await.
 STEPPED = frozenset({"follow"})
 #: Properties that read nothing from a store; the async classes have them as attributes.
-SHOWN_AS_THEY_ARE = frozenset(
-    {"can_write", "context", "registry", "run_id", "runs", "user_id"}
-)
+SHOWN_AS_THEY_ARE = frozenset({"can_write", "context", "registry", "run_id", "runs", "user_id"})
 
 
 def derive(sync: type, name: str) -> type:

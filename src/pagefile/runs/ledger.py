@@ -23,6 +23,8 @@ from pagefile.runs.names import LEDGERS
 from pagefile.store import Store
 
 _TYPE = "type"
+#: The note of an event that came from elsewhere: when it happened there.
+_HAPPENED = "timestamp"
 _PAGE = 500
 
 
@@ -65,15 +67,19 @@ class Ledger:
         }
         whole = self._whole(body, event_type, writer_id, None, "1970-01-01T00:00:00Z")
         artifacts.check("ledger_event", whole)
-        return Append(
-            self.log,
-            body,
-            self._identity.user_id,
-            event_type,
-            writer_id,
-            (),
-            {_TYPE: event_type},
-        )
+        return self._append(body, event_type, writer_id, {})
+
+    def copied(self, event: Mapping[str, Any]) -> Append:
+        """The operation that records an event of another run as this run's, its time kept."""
+        body = {name: event[name] for name in ("event_id", "parent_event_id", "payload")}
+        notes = {_HAPPENED: event["timestamp"]}
+        return self._append(body, event["event_type"], event["writer_id"], notes)
+
+    def _append(
+        self, body: Mapping[str, Any], event_type: str, writer_id: str, notes: Mapping[str, Any]
+    ) -> Append:
+        user, keys = self._identity.user_id, {_TYPE: event_type}
+        return Append(self.log, body, user, event_type, writer_id, (), keys, None, notes)
 
     def read(
         self, after: int = 0, *, limit: int = 1_000, event_type: str | None = None
@@ -139,7 +145,8 @@ class Ledger:
             body: dict[str, Any] = {"event_id": "erased", "parent_event_id": None}
             body["payload"] = {"error_type": "erased", "message": "the content was erased"}
             return self._whole(body, "ERROR", "erased", entry.index + 1, moment)
-        return self._whole(entry.value, entry.kind, entry.actor, entry.index + 1, moment)
+        happened = entry.notes.get(_HAPPENED, moment)
+        return self._whole(entry.value, entry.kind, entry.actor, entry.index + 1, happened)
 
     def _whole(
         self,

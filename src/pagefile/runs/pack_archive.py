@@ -155,7 +155,6 @@ class Zip:
         self.path = path
         self.size_bytes = os.fstat(file.fileno()).st_size
         self._limits = limits
-        self._unpacked = 0
         _require_small_directory(path, file, self.size_bytes, limits)
         try:
             self._zip = zipfile.ZipFile(file)
@@ -167,9 +166,6 @@ class Zip:
         self._infos = {info.orig_filename: info for info in infos}
         for info in infos:
             _require_plain(info)
-
-    def is_folder(self, name: str) -> bool:
-        return name.endswith("/")
 
     def chunks(self, name: str) -> Iterator[bytes]:
         info = self._infos[name]
@@ -229,14 +225,20 @@ def open_members(path: Path, limits: PackLimits) -> Iterator[Members]:
     if path.is_dir():
         yield Members(Folder(path, limits), limits)
         return
+    with _open(path) as file:
+        yield Members(Zip(path, file, limits), limits)
+
+
+def _open(path: Path) -> IO[bytes]:
     try:
-        file = open(path, "rb")
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise NotAPack(path, "is no file")
+        return open(path, "rb")
     except FileNotFoundError as error:
         raise NotAPack(path, "is not there") from error
-    except (OSError, ValueError) as error:
-        raise Unavailable(f"{shown(str(path))} cannot be read ({error})", "look at it") from error
-    with file:
-        yield Members(Zip(path, file, limits), limits)
+    except OSError as error:
+        fact = f"{shown(str(path))} cannot be read ({error.strerror})"
+        raise Unavailable(fact, "look at the file's permissions, then retry") from error
 
 
 def require_listed(members: Members, files: Mapping[str, str]) -> None:

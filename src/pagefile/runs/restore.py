@@ -1,0 +1,272 @@
+"""A resume pack becomes a run again, in any store, under an id of its own.
+
+The pack is read to its end and found sound before the store is touched. Then
+it is written in bounded commits. Until the last of them, which has the newest
+version of the working set, there is no such run for anybody: `open`, `list`
+and `exists` do not show it, and its id is taken. If that last commit never
+comes, what was written before stays unseen; `Runs.delete` removes it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from pagefile.batch import (
+    Absent,
+    Append,
+    Batch,
+    Condition,
+    LengthIs,
+    Operation,
+    Prune,
+    Put,
+    VersionIs,
+)
+from pagefile.context.names import THREADS
+from pagefile.context.usage import UsageShelf
+from pagefile.errors import Conflict
+from pagefile.runs.config import config_from
+from pagefile.runs.ledger import Identity
+from pagefile.runs.names import (
+    BROUGHT,
+    EVICTED,
+    GONE,
+    RESTORING,
+    RUNS,
+    WORKING_SET,
+    made_id,
+    require_id,
+)
+from pagefile.runs.pack_format import PackLimits
+from pagefile.runs.pack_items import PackedItem
+from pagefile.runs.pack_reader import Contents, open_pack
+from pagefile.runs.pack_writer import Progress
+from pagefile.runs.run import Run
+from pagefile.runs.runs import Runs
+from pagefile.store import Store
+
+#: What one commit of a restore holds at most, so that other writers are not kept waiting.
+_MOST_OPERATIONS = 1_000
+_MOST_BYTES = 4 * 1024 * 1024
+_ITEM = "item"
+_WRITER = "restore"
+
+
+def restore_from_pack(
+    runs: Runs,
+    path: str | os.PathLike[str],
+    *,
+    new_run_id: str | None = None,
+    limits: PackLimits | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Make a run of a pack; it goes on where the packed one stood.
+
+    The working set has the new run id, and a new thread id when the pack brings
+    slots, which are put in a thread of their own. Events and milestones are as
+    they were; one more event, `RUN_RESTORED`, names the pack and the run it was
+    made of. Long-term items that the store has already stay as they are.
+
+    Raises:
+        Conflict: the run id is taken. Nothing was stored.
+        Invalid, Corrupt, LimitExceeded, Unsupported: what is wrong with the pack;
+            `pack_errors` has a class for each reason. Nothing was stored.
+    """
+    run_id = require_id("new_run_id", made_id("run") if new_run_id is None else new_run_id)
+    with open_pack(path, limits) as contents:
+        _require_free(runs._store, run_id)
+        return _Restoring(runs, contents, run_id, progress).write()
+
+
+def _require_free(store: Store, run_id: str) -> None:
+    if store.get(RUNS + run_id) is not None:
+        raise _taken(run_id, 1)
+
+
+def _taken(run_id: str, current: int) -> Conflict:
+    return Conflict(
+        f"run {run_id!r} exists, or was begun",
+        "choose another id",
+        target=run_id,
+        expected=0,
+        current=current,
+    )
+
+
+class _Restoring:
+    """One restore under way."""
+
+    def __init__(
+        self, runs: Runs, contents: Contents, run_id: str, progress: Progress | None
+    ) -> None:
+        self._store = runs._store
+        self._contents = contents
+        self._report = contents.report
+        ws = contents.ws
+        thread_id = made_id("thread") if self._report.slots else ws["thread_id"]
+        self._ids = {"run_id": run_id, "thread_id": thread_id}
+        identity = Identity(run_id, ws["task_id"], thread_id, contents.user_id)
+        first = next(contents.events())
+        config = config_from(first["payload"].get("config", {}))
+        self.run = Run(self._store, identity, config, runs._memory)
+        self._document = RUNS + run_id
+        self._evicted = EVICTED + run_id
+        self._thread = THREADS + thread_id
+        self._progress = progress
+        self._done = 0
+        self._total = self._report.versions + self._report.events
+        # What has been written, and what is to be written next.
+        self._lengths = {self.run.ledger.log: 0, self._evicted: 0, self._thread: 0}
+        self._version = 0
+        self._pending: list[Operation] = []
+        self._when: list[Condition] = []
+        self._size = 0
+
+    def write(self) -> Run:
+        """All of it; the last commit makes it a run."""
+        last = self._write_history()
+        for event in self._contents.events():
+            self._add(self.run.ledger.copied(event), counted=True)
+        for item, writer in self._contents.evicted():
+            self._add(self._evicted_append(item, writer))
+        self._write_slots()
+        for episode in self._contents.episodes():
+            put = episode.put(self.run.run_id, self.run.user_id)
+            self._add(put, when=Absent(put.document))
+        self._write_items()
+        fork = {"pack_id": self._report.pack_id, "parent_run_id": self._report.run_id}
+        self._add(self.run.ledger.event("RUN_RESTORED", fork, _WRITER), last=True)
+        self._add(self._version_put(last, WORKING_SET), last=True)
+        first = self._first_version
+        if first > 1:
+            self._add(Prune(first, document=self._document), last=True)
+        self._flush()
+        return self.run
+
+    # The parts
+
+    def _write_history(self) -> dict[str, Any]:
+        """All versions but the last, which is returned."""
+        self._first_version = 0
+        seq, held = 0, self._contents.ws
+        for number, ws in self._contents.history():
+            if not self._first_version:
+                self._first_version = number + 1
+            if number == held["_update_seq"]:
+                continue  # To the end of the member, where its digest is tested.
+            for _ in range(seq, number):
+                self._add(self._version_put({}, GONE))
+            state = (GONE, {}) if ws is None else (RESTORING, ws)
+            self._add(self._version_put(state[1], state[0]), counted=True)
+            seq = number + 1
+        for _ in range(seq, held["_update_seq"]):
+            self._add(self._version_put({}, GONE))
+        return held
+
+    def _version_put(self, ws: dict[str, Any], kind: str) -> Put:
+        value = ws | self._ids if ws else ws
+        return Put(self._document, value, self.run.user_id, kind)
+
+    def _evicted_append(self, item: dict[str, Any] | None, writer: str) -> Append:
+        if item is None:
+            return Append(self._evicted, None, self.run.user_id, GONE, _WRITER)
+        keys = {_ITEM: item["id"]}
+        return Append(self._evicted, item, self.run.user_id, "evicted", writer, (), keys)
+
+    def _write_slots(self) -> None:
+        shelf = UsageShelf(self._store)
+        for slot in self._contents.slots():
+            if slot.usage_text:
+                shelf.put(slot.usage_text)
+            self._add(slot.append(self._thread), size=len(slot.body))
+
+    def _write_items(self) -> None:
+        """Just before the end: nobody is to meet the memories of a run that never came."""
+        brought = []
+        for item in self._contents.items():
+            brought.append(item.document)
+            if self._is_new(item):
+                self._add(item.put(), when=Absent(item.document))
+        if brought:
+            note = Put(BROUGHT + self.run.run_id, brought, self.run.user_id, "brought")
+            self._add(note, last=True)
+
+    def _is_new(self, item: PackedItem) -> bool:
+        return self._store.get(item.document) is None
+
+    # Committing
+
+    def _add(
+        self,
+        operation: Operation,
+        *,
+        when: Condition | None = None,
+        size: int | None = None,
+        counted: bool = False,
+        last: bool = False,
+    ) -> None:
+        """One more operation; the ones of the end stay together."""
+        size = _size_of(operation) if size is None else size
+        is_full = len(self._pending) >= _MOST_OPERATIONS or self._size + size > _MOST_BYTES
+        if is_full and self._pending and not last:
+            self._flush()
+        self._pending.append(operation)
+        if when is not None:
+            self._when.append(when)
+        self._size += size
+        if counted:
+            self._done += 1
+
+    def _flush(self) -> None:
+        pending, when = self._pending, [*self._when, *self._unchanged()]
+        self._pending, self._when, self._size = [], [], 0
+        self._commit(pending, when)
+        for operation in pending:
+            if isinstance(operation, Append):
+                self._lengths[operation.log] += 1
+            elif isinstance(operation, Put) and operation.document == self._document:
+                self._version += 1
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+    def _unchanged(self) -> Iterator[Condition]:
+        """Nobody but us has written to what is to be the run."""
+        yield VersionIs(self._document, self._version)
+        for log, length in self._lengths.items():
+            if log != self._thread or self._report.slots:
+                yield LengthIs(log, length)
+
+    def _commit(self, operations: list[Operation], when: list[Condition]) -> None:
+        while True:
+            try:
+                self._store.commit(Batch(operations, when))
+            except Conflict as error:
+                known = [c for c in when if isinstance(c, Absent) and c.document == error.target]
+                if not known or error.target.startswith("episode/"):
+                    raise _taken(self.run.run_id, error.current) from error
+                # Somebody made the same long-term item meanwhile: theirs stays.
+                when = [c for c in when if c not in known]
+                operations = [
+                    o for o in operations if not (isinstance(o, Put) and o.document == error.target)
+                ]
+                continue
+            return
+
+
+def _size_of(operation: Operation) -> int:
+    """About how many bytes it takes; it has to be told without encoding it twice."""
+    if isinstance(operation, (Put, Append)):
+        return _weight(operation.value)
+    return 0
+
+
+def _weight(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value) + 2
+    if isinstance(value, dict):
+        return 2 + sum(len(str(key)) + 4 + _weight(item) for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return 2 + sum(map(_weight, value))
+    return 16
