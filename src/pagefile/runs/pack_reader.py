@@ -213,8 +213,11 @@ class Pack:
                 wanted.add(payload["to_seq"])
             elif event["event_type"] == "MILESTONE":
                 named.add(payload.get("episode_id", ""))
-        if count != self._pointers.ledger_last_seq or not count:
+        if count != self._pointers.ledger_last_seq:
             raise WrongContent(pack.LEDGER, f"has {count} events, and the manifest says otherwise")
+        if self._pointers.seq >= count:
+            # Each version has its event, so whoever restores it need not write more than there is.
+            raise WrongContent(pack.LEDGER, f"has {count} events, too few for this working set")
         return wanted, count, named
 
     def _history_examined(self, wanted: set[int]) -> tuple[bool, int]:

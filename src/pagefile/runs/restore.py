@@ -20,7 +20,6 @@ from pagefile.batch import (
     Condition,
     LengthIs,
     Operation,
-    Prune,
     Put,
     VersionIs,
 )
@@ -139,9 +138,6 @@ class _Restoring:
         fork = {"pack_id": self._report.pack_id, "parent_run_id": self._report.run_id}
         self._add(self.run.ledger.event("RUN_RESTORED", fork, _WRITER), last=True)
         self._add(self._version_put(last, WORKING_SET), last=True)
-        first = self._first_version
-        if first > 1:
-            self._add(Prune(first, document=self._document), last=True)
         self._flush()
         return self.run
 
@@ -149,11 +145,8 @@ class _Restoring:
 
     def _write_history(self) -> dict[str, Any]:
         """All versions but the last, which is returned."""
-        self._first_version = 0
         seq, held = 0, self._contents.ws
         for number, ws in self._contents.history():
-            if not self._first_version:
-                self._first_version = number + 1
             if number == held["_update_seq"]:
                 continue  # To the end of the member, where its digest is tested.
             for _ in range(seq, number):
