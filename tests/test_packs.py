@@ -102,8 +102,9 @@ def a_full_run(pf: pagefile.Pagefile, run_id: str = "r1") -> Run:
     pf.context.append("t1", {"text": "größer", "pair": (1, 2)}, "user", "agent")
     pf.context.append("t1", ["a", 1.5], "agent", "user", usage_instructions="Use it well.")
     for n in range(12):
-        added = {"op": "append", "field": "sliding_context", "items": [slide(n, 1_200)]}
-        assert run.update(lambda _, added=added: {"ops": [added]}).ok
+        ops = [{"op": "append", "field": "sliding_context", "items": [slide(n, 1_200)]}]
+        patch = {"_schema_version": "2.1", "expected_seq": n, "ops": ops}
+        assert run.apply_patch(patch).ok
     run.log("TOOL_CALL", {"tool_name": "ls", "arguments": {"$odd": ["ü", 1e-9, None, 2**40]}})
     batch = memory.propose([fact("prefers metric"), fact("lives in Bonn")], run_id=run_id)
     run.milestone("first", memory_batch_id=batch.batch_id, next_entry_point="go on")
@@ -176,12 +177,9 @@ def test_runs_R07_nothing_is_lost_on_the_second_hop(
         restore_from_pack(runs_of(third), back, new_run_id="r3")
 
         assert content(third, "r3") == was
-        assert (
-            third.context.get_thread(Runs(third.store).open("r3").load()["thread_id"])[
-                1
-            ].metadata.usage_instructions
-            == "Use it well."
-        )
+        thread = third.context.get_thread(Runs(third.store).open("r3").load()["thread_id"])
+        assert thread is not None
+        assert thread[1].metadata.usage_instructions == "Use it well."
 
 
 def test_a_restored_run_goes_on(
@@ -355,6 +353,7 @@ def test_what_was_erased_stays_erased_and_the_numbers_stay_right(
     with pytest.raises(NotFound):
         again.at(2)
     assert again.update(lambda _: {"status": "IDLE"}).ok
+    assert thread is not None
     assert len(thread) == 2
     assert verify_pack(create_resume_pack(again, tmp_path)).slots == 2
 
@@ -787,11 +786,8 @@ def test_a_number_of_versions_that_no_ledger_can_have_is_refused(
 def test_a_forged_episode_is_refused(here: pagefile.Pagefile, sound: Path, tmp_path: Path) -> None:
     name = next(name for name in members_of(sound) if name.startswith("episodes/"))
     path = tmp_path / "bad.zip"
-    for change in (
-        {"digest": "0" * 64},
-        {"first": "x"},
-        {"episode": {}},
-    ):
+    changes: list[dict[str, Any]] = [{"digest": "0" * 64}, {"first": "x"}, {"episode": {}}]
+    for change in changes:
         members = members_of(sound)
         members[name] = json.dumps(json.loads(members[name]) | change).encode()
         path.write_bytes(zip_of(sealed(members)))

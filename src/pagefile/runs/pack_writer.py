@@ -23,7 +23,7 @@ from pagefile.runs.pack_episodes import episode_of
 from pagefile.runs.pack_items import item_documents, item_lines
 from pagefile.runs.pack_slots import UsageTexts, slot_of
 from pagefile.runs.redaction import redact
-from pagefile.runs.run import Run
+from pagefile.runs.working import WorkingRun
 from pagefile.store import Store
 
 #: Called with how many records are done, and how many there are.
@@ -36,7 +36,7 @@ _READ_ONLY_FILE: Final = 0o100444 << 16
 
 
 def create_resume_pack(
-    run: Run,
+    run: WorkingRun,
     directory: str | os.PathLike[str],
     *,
     pointers: Mapping[str, Any] | None = None,
@@ -72,7 +72,7 @@ def create_resume_pack(
 class _Cut:
     """A run as of one position."""
 
-    def __init__(self, store: Store, run: Run) -> None:
+    def __init__(self, store: Store, run: WorkingRun) -> None:
         self.store = store
         self.run = run
         self.head: Head = store.head()

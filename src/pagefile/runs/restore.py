@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pagefile.batch import (
     Absent,
@@ -43,8 +43,10 @@ from pagefile.runs.pack_items import PackedItem
 from pagefile.runs.pack_reader import Contents, open_pack
 from pagefile.runs.pack_writer import Progress
 from pagefile.runs.run import Run
-from pagefile.runs.runs import Runs
 from pagefile.store import Store
+
+if TYPE_CHECKING:
+    from pagefile.runs.runs import Runs
 
 #: What one commit of a restore holds at most, so that other writers are not kept waiting.
 _MOST_OPERATIONS = 1_000
