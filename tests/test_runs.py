@@ -343,8 +343,12 @@ def test_a_thread_that_loses_the_race_tries_again(run: Run, runs: Runs) -> None:
     def add(name: str) -> None:
         mine = runs.open("r1")
         for n in range(25):
-            result = mine.update(lambda ws, n=n: {"blockers": [*ws["blockers"], f"{name}{n}"]})
-            assert result.ok
+            added = f"{name}{n}"
+
+            def change(ws: dict[str, Any], added: str = added) -> dict[str, Any]:
+                return {"blockers": [*ws["blockers"], added]}
+
+            assert mine.update(change).ok
 
     threads = [threading.Thread(target=add, args=(name,)) for name in "abcd"]
     for thread in threads:

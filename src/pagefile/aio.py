@@ -101,9 +101,9 @@ def _lifted(result: Any) -> Any:
 
 if TYPE_CHECKING:
     from pagefile._aio_types import AsyncContextBuffer as _DerivedBuffer
-    from pagefile._aio_types import AsyncPagefile as _DerivedPagefile
     from pagefile._aio_types import AsyncEpisodes, AsyncRuns, AsyncStore, AsyncThreadRegistry
     from pagefile._aio_types import AsyncLedger as _DerivedLedger
+    from pagefile._aio_types import AsyncPagefile as _DerivedPagefile
     from pagefile._aio_types import AsyncRun as _DerivedRun
     from pagefile._aio_types import AsyncThreadContext as _DerivedThread
 else:

@@ -319,9 +319,10 @@ def events_of(ledger: Ledger) -> Iterator[tuple[str, dict[str, Any]]]:
             yield entry.kind, entry.value["payload"]
 
 
-def _copy(value: Any) -> Any:
+def _copy(value: Mapping[str, Any]) -> dict[str, Any]:
     """Of plain JSON values; much faster than copying object by object."""
-    return msgspec.json.decode(msgspec.json.encode(value))
+    copied: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
+    return copied
 
 
 def _seq(ws: Mapping[str, Any]) -> int:

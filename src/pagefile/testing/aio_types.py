@@ -32,13 +32,25 @@ _CLASSES = (
     Runs,
     Pagefile,
 )
+#: What the async classes have that no sync method says.
+_BESIDES: dict[type, tuple[str, ...]] = {
+    ThreadContext: ("    def __aiter__(self) -> AsyncIterator[BufferSlot]: ...",),
+    Ledger: ("    def __aiter__(self) -> AsyncIterator[dict[str, Any]]: ...",),
+    Run: (
+        "    run_id: str",
+        "    user_id: str | None",
+        "    config: RunConfig",
+        "    ledger: AsyncLedger",
+        "    episodes: AsyncEpisodes",
+    ),
+}
 TARGET = Path(__file__).parent.parent / "_aio_types.pyi"
 _HEADER = """# Made by `python -m pagefile.testing.aio_types` from the sync classes; do not edit.
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import IO, Any
 
-from pagefile.batch import Append, Batch, Selector
+from pagefile.batch import Append, Batch, Condition, Operation, Selector
 from pagefile.context.appender import NewSlot
 from pagefile.context.buffer import ContextBuffer
 from pagefile.context.path import Path
@@ -89,8 +101,7 @@ def stub() -> str:
         for method, value in inspect.getmembers(sync, lambda member: isinstance(member, property)):
             if not method.startswith("_") and method not in SHOWN_AS_THEY_ARE:
                 lines.append(f"    async def {method}{inspect.signature(value.fget)}: ...")
-        if sync is ThreadContext:
-            lines.append("    def __aiter__(self) -> AsyncIterator[BufferSlot]: ...")
+        lines += _BESIDES.get(sync, ())
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
 
