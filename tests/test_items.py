@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -36,8 +38,9 @@ from pagefile import (
     Store,
 )
 from pagefile.memory import change, lexical
-from pagefile.memory.item import visible
+from pagefile.memory.item import MemoryItem, visible
 from pagefile.memory.items import LongTermItems
+from pagefile.memory.proposal import ItemBatch
 
 START_US = 1_700_000_000_000_000
 DAY = 86_400
@@ -117,8 +120,9 @@ def test_runs_M01_what_was_proposed_and_committed_outlives_the_handle(url: str) 
 
 COMMITTER = """
 import json, sys
-from pagefile.memory.item import visible
+from pagefile.memory.item import MemoryItem, visible
 from pagefile.memory.items import LongTermItems
+from pagefile.memory.proposal import ItemBatch
 url, batch_id, token = sys.argv[1:]
 with LongTermItems(url) as items:
     print("ready", flush=True)
@@ -177,7 +181,7 @@ def test_who_sees_the_items_of_a_commit_but_not_yet_the_commit_is_answered_the_s
 ) -> None:
     batch_id = items.propose([mcr(memory_id="one")], run_id="run-1").batch_id
     token = items.issue_token("run-1")
-    told = []
+    told: list[object] = []
 
     def meddling_clock() -> int:
         """The second look at the clock is between reading the batch and reading the items."""
@@ -670,9 +674,7 @@ def test_undo_restores_what_the_batch_changed(items: LongTermItems) -> None:
     undone = items.undo(batch_id, reviewer="rev")
 
     assert sorted(undone.memory_ids) == ["aaa", "bbb", "ccc"]
-    assert items.undo(batch_id) == msgspec.structs.replace(
-        undone, memory_ids=items.batch(batch_id).memory_ids
-    )
+    assert items.undo(batch_id) == undone
     after = items.search("a b c")
     assert [(h.item.memory_id, h.score) for h in after] == [
         (h.item.memory_id, h.score) for h in before
@@ -995,7 +997,10 @@ BAD: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda m: m.update(op="supersede"), "mcrs[0].supersedes"),
     (lambda m: m.update(op="supersede", supersedes=[]), "mcrs[0].supersedes"),
     (lambda m: m.update(op="deprecate"), "mcrs[0].target_memory_id"),
-    (lambda m: m.update(target_memory_id="x"), "mcrs[0].target_memory_id"),
+    (lambda m: m.update(target_memory_id=""), "mcrs[0].target_memory_id"),
+    (lambda m: m.update(target_memory_id="a\x00b"), "mcrs[0].target_memory_id"),
+    (lambda m: m.update(supersedes=["abc", ""]), "mcrs[0].supersedes[1]"),
+    (lambda m: m.update(supersedes=["abc", "a\x00b"]), "mcrs[0].supersedes[1]"),
     (lambda m: m.update(memory_id="ab"), "mcrs[0].memory_id"),
     (lambda m: m.update(memory_id="é" * 200), "mcrs[0].memory_id"),
     (lambda m: m.update(memory_id=None), "mcrs[0].memory_id"),
@@ -1156,3 +1161,27 @@ def test_cost_does_not_grow_with_what_belongs_to_others(store: Store) -> None:
     looked_at = lexical.candidates(store, visible("ann", "p"), "active", None)
 
     assert len(looked_at) == 1
+
+
+# Docs
+
+
+def test_every_method_has_a_heading_with_its_parameters() -> None:
+    reference = (Path(__file__).parent.parent / "docs/reference/items.md").read_text("utf-8")
+    headings = re.findall(r"^### LongTermItems\.(\w+)\((.*?)\)(?: |$)", reference, re.MULTILINE)
+    shown = {name: re.findall(r"(?:^|, )(\w+)", parameters) for name, parameters in headings}
+    methods = inspect.getmembers(LongTermItems, inspect.isfunction)
+
+    assert shown == {
+        name: list(inspect.signature(method).parameters)[1:]
+        for name, method in methods
+        if not name.startswith("_")
+    }
+
+
+def test_every_field_of_a_request_and_an_item_is_in_the_reference() -> None:
+    reference = (Path(__file__).parent.parent / "docs/reference/items.md").read_text("utf-8")
+    fields = {field.encode_name for field in msgspec.structs.fields(change.Change)}
+    fields |= set(MemoryItem.__struct_fields__) | set(ItemBatch.__struct_fields__)
+
+    assert [field for field in sorted(fields) if f"`{field}`" not in reference] == []

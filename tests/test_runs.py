@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import pagefile
 import pagefile.aio
 from pagefile import Batch, Put
-from pagefile.errors import Conflict, Corrupt, Invalid, LimitExceeded, NotFound
+from pagefile.errors import Conflict, Corrupt, Forbidden, Invalid, LimitExceeded, NotFound
 from pagefile.runs.config import RunConfig
 from pagefile.runs.ledger import require_lines
 from pagefile.runs.redaction import Secret
@@ -202,6 +202,19 @@ def test_runs_W06_what_left_is_found_and_brought_back(runs: Runs) -> None:
         run.page_in("never")
 
 
+def test_pinned_items_rotate_out_are_kept_and_folded(runs: Runs) -> None:
+    run = runs.boot("Pin", config=RunConfig(pinned_context_max_items=2))
+    pins = [{"id": f"p{n}", "content": f"pin {n}"} for n in range(3)]
+    result = run.apply_patch(patch(0, pinned_context=pins))
+
+    assert [item["id"] for item in result.evicted] == ["p0"]
+    assert [item["id"] for item in run.load()["pinned_context"]] == ["p1", "p2"]
+    assert run.rebuild().difference == {}
+    assert run.page_in("p0").ok
+    assert [item["id"] for item in run.load()["pinned_context"]] == ["p2", "p0"]
+    assert run.rebuild().difference == {}
+
+
 def test_a_fixed_part_that_cannot_fit_is_refused_with_the_numbers(run: Run) -> None:
     result = run.apply_patch(patch(0, next_action="z" * 20_000))
 
@@ -230,7 +243,8 @@ def test_events_of_the_agent_are_checked_numbered_and_filtered(run: Run) -> None
         run.log("DANCE", {})
 
     assert first == 2
-    assert [e["sequence_id"] for e in run.ledger] == [1, 2, 3]
+    assert kinds(run) == ["RUN_START", "TOOL_CALL", "TOOL_RESULT", "ERROR", "ERROR"]
+    assert [e["sequence_id"] for e in run.ledger] == [1, 2, 3, 4, 5]
     assert [e["payload"] for e in run.ledger.read(event_type="TOOL_RESULT")] == [
         {"tool_name": "search", "ok": True}
     ]
@@ -314,6 +328,10 @@ def test_runs_are_listed_opened_and_deleted(runs: Runs, run: Run) -> None:
         runs.open("r1")
     with pytest.raises(NotFound):
         run.load()
+    with pytest.raises(NotFound):
+        run.rollback(0)
+    run.apply_patch("nonsense")  # type: ignore[arg-type]
+    assert len(run.ledger) == 0
 
 
 @pytest.mark.parametrize("run_id", ["", "../x", "a/b", "x" * 65, "a b", 5, "é"])
@@ -529,7 +547,8 @@ def test_runs_M10_a_milestone_whose_memory_cannot_be_committed_leaves_nothing(ru
     with pytest.raises(NotFound):
         run.milestone(memory_batch_id="batch_unknown")
 
-    assert (len(run.ledger), run.episodes.list()) == (before, [])
+    assert (len(run.ledger), run.episodes.list()) == (before + 1, [])
+    assert run.ledger.tail(1)[0]["payload"]["error_type"] == "not_found"
 
 
 def test_an_episode_that_was_changed_behind_our_back_is_not_believed(tmp_path: Path) -> None:
@@ -543,3 +562,75 @@ def test_an_episode_that_was_changed_behind_our_back_is_not_believed(tmp_path: P
 
         with pytest.raises(Corrupt):
             run.episodes.get(episode)
+
+
+# What it proposes to remember
+
+
+def wish(op: str, content: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "_schema_version": "2.1",
+        "op": op,
+        "type": "fact",
+        "scope": "global",
+        "content": content,
+        "confidence": 0.9,
+        "rationale": "seen",
+        "source_refs": [],
+        **fields,
+    }
+
+
+def test_a_milestone_commits_memory_with_its_episode(pf: pagefile.Pagefile) -> None:
+    run = pf.runs.boot("Learn", run_id="r1")
+    batch = run.memory.propose([wish("add", "Oslo has trams", memory_id="trams")])
+    before = pf.store.head().position
+    made = run.milestone("learned", memory_batch_id=batch.batch_id)
+
+    assert pf.store.head().position == before + 1
+    assert made.committed_memory_ids == ("trams",)
+    assert run.episodes.get(made.episode_id)["memory_commits"] == ["trams"]
+    assert [hit.item.memory_id for hit in pf.items.search("trams")] == ["trams"]
+    assert kinds(run) == ["RUN_START", "MEMORY_PROPOSE", "MEMORY_COMMIT", "MILESTONE"]
+
+
+def test_every_step_of_memory_leaves_its_event(pf: pagefile.Pagefile) -> None:
+    run = pf.runs.boot("Learn", run_id="r1")
+    kept = run.memory.propose([wish("add", "kept")]).batch_id
+    dropped = run.memory.propose([wish("add", "dropped")]).batch_id
+    run.memory.commit(kept, token=run.memory.issue_token())
+    run.memory.abort(dropped)
+    run.memory.undo(kept, reviewer="carl")
+
+    assert kinds(run)[1:] == [
+        "MEMORY_PROPOSE",
+        "MEMORY_PROPOSE",
+        "MEMORY_COMMIT",
+        "MEMORY_ABORT",
+        "MEMORY_UNDO",
+    ]
+    assert {b.batch_id: b.status for b in run.memory.list_batches()} == {
+        kept: "undone",
+        dropped: "aborted",
+    }
+
+
+def test_runs_M03_a_batch_belongs_to_the_run_that_proposed_it(pf: pagefile.Pagefile) -> None:
+    mine, other = pf.runs.boot("a", run_id="a"), pf.runs.boot("b", run_id="b")
+    batch = mine.memory.propose([wish("add", "x")]).batch_id
+    for refused in (
+        lambda: other.memory.commit(batch, reviewer="eve"),
+        lambda: other.memory.abort(batch),
+        lambda: other.milestone(memory_batch_id=batch),
+        lambda: mine.memory.commit(batch),
+    ):
+        with pytest.raises(Forbidden):
+            refused()
+
+    assert kinds(other) == ["RUN_START", "ERROR", "ERROR", "ERROR"]
+    assert [e["payload"]["details"]["operation"] for e in other.ledger.tail(3)] == [
+        "commit",
+        "abort",
+        "milestone",
+    ]
+    assert pf.items.search("x") == []

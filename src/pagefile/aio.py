@@ -25,8 +25,10 @@ from pagefile.context.reader import PAGE
 from pagefile.context.registry import ThreadRegistry
 from pagefile.context.slot import BufferSlot
 from pagefile.context.thread import ThreadContext
+from pagefile.memory.items import LongTermItems
 from pagefile.records import Durability
 from pagefile.runs.episodes import Episodes
+from pagefile.runs.knowledge import Knowledge
 from pagefile.runs.ledger import Ledger
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
@@ -35,7 +37,9 @@ from pagefile.store import Store
 __all__ = [
     "AsyncContextBuffer",
     "AsyncEpisodes",
+    "AsyncKnowledge",
     "AsyncLedger",
+    "AsyncLongTermItems",
     "AsyncPagefile",
     "AsyncRun",
     "AsyncRuns",
@@ -50,7 +54,9 @@ _TWIN = "_async"
 #: Methods that give something to iterate over instead of something to await.
 STEPPED = frozenset({"follow"})
 #: Properties that read nothing from a store; the async classes have them as attributes.
-SHOWN_AS_THEY_ARE = frozenset({"can_write", "context", "registry", "run_id", "runs", "user_id"})
+SHOWN_AS_THEY_ARE = frozenset(
+    {"can_write", "context", "items", "registry", "run_id", "runs", "user_id"}
+)
 
 
 def derive(sync: type, name: str) -> type:
@@ -101,7 +107,14 @@ def _lifted(result: Any) -> Any:
 
 if TYPE_CHECKING:
     from pagefile._aio_types import AsyncContextBuffer as _DerivedBuffer
-    from pagefile._aio_types import AsyncEpisodes, AsyncRuns, AsyncStore, AsyncThreadRegistry
+    from pagefile._aio_types import (
+        AsyncEpisodes,
+        AsyncKnowledge,
+        AsyncLongTermItems,
+        AsyncRuns,
+        AsyncStore,
+        AsyncThreadRegistry,
+    )
     from pagefile._aio_types import AsyncLedger as _DerivedLedger
     from pagefile._aio_types import AsyncPagefile as _DerivedPagefile
     from pagefile._aio_types import AsyncRun as _DerivedRun
@@ -112,6 +125,8 @@ else:
     AsyncThreadRegistry = derive(ThreadRegistry, "AsyncThreadRegistry")
     AsyncRuns = derive(Runs, "AsyncRuns")
     AsyncEpisodes = derive(Episodes, "AsyncEpisodes")
+    AsyncKnowledge = derive(Knowledge, "AsyncKnowledge")
+    AsyncLongTermItems = derive(LongTermItems, "AsyncLongTermItems")
     _DerivedLedger = derive(Ledger, "_DerivedLedger")
     _DerivedRun = derive(Run, "_DerivedRun")
     _DerivedThread = derive(ThreadContext, "_DerivedThread")
@@ -178,6 +193,7 @@ class AsyncRun(_DerivedRun):
         self.config = sync.config
         self.ledger = AsyncLedger(sync.ledger)
         self.episodes = AsyncEpisodes(sync.episodes)
+        self.memory = AsyncKnowledge(sync.memory)
 
 
 class AsyncPagefile(_DerivedPagefile):
@@ -190,6 +206,7 @@ class AsyncPagefile(_DerivedPagefile):
         self.context = AsyncContextBuffer(sync.context)
         self.registry = AsyncThreadRegistry(sync.registry)
         self.runs = AsyncRuns(sync.runs)
+        self.items = AsyncLongTermItems(sync.items)
         self.feed = sync.feed
 
     async def __aenter__(self) -> Self:

@@ -26,6 +26,7 @@ from pagefile.settings import Settings
 from pagefile.store import Store
 
 if TYPE_CHECKING:
+    from pagefile.memory.items import LongTermItems
     from pagefile.runs.runs import Runs
 
 _DAY_SECONDS = 86_400
@@ -74,6 +75,7 @@ class Pagefile:
         self._context: ContextBuffer | None = None
         self._registry: ThreadRegistry | None = None
         self._runs: Runs | None = None
+        self._items: LongTermItems | None = None
         self.feed = feed_of(self.store)
         self._owned: Admin | None = None
 
@@ -100,10 +102,21 @@ class Pagefile:
         # Imported when asked for: whoever only keeps logs does not pay for loading it.
         from pagefile.runs.runs import Runs
 
+        items = self.items
         with self._making:
             if self._runs is None:
-                self._runs = Runs(self.store)
+                self._runs = Runs(self.store, items)
         return self._runs
+
+    @property
+    def items(self) -> LongTermItems:
+        """What this tenant's agents know for the long term."""
+        from pagefile.memory.items import LongTermItems
+
+        with self._making:
+            if self._items is None:
+                self._items = LongTermItems(self.store)
+        return self._items
 
     def verify(self, *, head: Head | None = None) -> Report:
         """See `Store.verify`."""

@@ -27,6 +27,8 @@ MOST_ID_BYTES = 256
 MOST_NAME_BYTES = 512
 
 _Id = Annotated[str, Meta(min_length=LEAST_ID, max_length=MOST_ID_BYTES)]
+#: An id to be looked up; a short one is well-formed, and names nothing.
+_Target = Annotated[str, Meta(min_length=1, max_length=MOST_ID_BYTES)]
 _Name = Annotated[str, Meta(min_length=1, max_length=MOST_NAME_BYTES)]
 _Moment = Annotated[datetime, Meta(tz=True)]
 
@@ -47,8 +49,8 @@ class Change(
     confidence: Annotated[float, Meta(ge=0, le=1)]
     rationale: Annotated[str, Meta(min_length=1, max_length=MOST_RATIONALE)]
     source_refs: Annotated[tuple[_Name, ...], Meta(max_length=MOST_REFS)]
-    supersedes: Annotated[tuple[_Id, ...], Meta(max_length=MOST_SUPERSEDED)] = ()
-    target_memory_id: _Id = ""
+    supersedes: Annotated[tuple[_Target, ...], Meta(max_length=MOST_SUPERSEDED)] = ()
+    target_memory_id: _Target = ""
     memory_id: _Id = ""
     user_id: _Name = ""
     project_id: _Name = ""
@@ -128,9 +130,9 @@ def _require_texts(change: Change, at: str) -> None:
             raise Invalid(f"{at}.{field}", "holds a lone surrogate", rule) from None
     for field in ("target_memory_id", "memory_id"):
         if text := getattr(change, field):
-            require_id(f"{at}.{field}", text)
+            _IDS.check_text(f"{at}.{field}", text)
     for i, memory_id in enumerate(change.supersedes):
-        require_id(f"{at}.supersedes[{i}]", memory_id)
+        _IDS.check_text(f"{at}.supersedes[{i}]", memory_id)
     for field in ("user_id", "project_id"):
         if text := getattr(change, field):
             require_name(f"{at}.{field}", text)

@@ -13,7 +13,7 @@ from typing import Any, Self
 import msgspec
 
 from pagefile import ordering
-from pagefile.batch import Absent, Batch
+from pagefile.batch import Absent, Batch, Operation
 from pagefile.bounds import require_count
 from pagefile.context.backend import Backend, store_behind
 from pagefile.errors import Conflict, Forbidden, Invalid, PagefileError, shown
@@ -56,6 +56,10 @@ def made_id() -> str:
 def machine_clock() -> int:
     """Microseconds since 1970 UTC."""
     return time.time_ns() // 1_000
+
+
+#: From a batch's id and the items it makes true to what else belongs in that commit.
+Beside = Callable[[str, Sequence[str]], Sequence[Operation]]
 
 
 class Proposal(msgspec.Struct, frozen=True):
@@ -134,11 +138,13 @@ class LongTermItems(ItemReader):
         user_id: str | None = None,
         project_id: str | None = None,
         ttl_seconds: int = _WEEK_SECONDS,
+        beside: Beside | None = None,
     ) -> Proposal:
         """Stage change requests as one batch; nothing of it holds yet.
 
         A batch is about one user and one project at most: those given here, or
         those its requests name. Requests without `memory_id` get one now.
+        `beside` gives operations of the caller's own for the same commit.
 
         Raises:
             Invalid: a request breaks a rule, or is about another user, project,
@@ -159,7 +165,8 @@ class LongTermItems(ItemReader):
             run_id=run_id,
             **msgspec.structs.asdict(binding),
         )
-        self._store.commit(Batch([put_batch(batch)], [Absent(document_of(batch_id))]))
+        operations = (put_batch(batch), *(() if beside is None else beside(batch_id, ())))
+        self._store.commit(Batch(operations, [Absent(document_of(batch_id))]))
         return Proposal(batch_id, len(changes), batch.expires)
 
     def batch(self, batch_id: str) -> ItemBatch:
@@ -214,6 +221,7 @@ class LongTermItems(ItemReader):
         token: str | None = None,
         reviewer: str | None = None,
         key: str = "",
+        beside: Beside | None = None,
     ) -> Committed:
         """Make all of a batch true, in one commit; a committed one answers the same again.
 
@@ -233,7 +241,7 @@ class LongTermItems(ItemReader):
             passed = self._pass(read.batch, token, reviewer, now_us)
             return plan_of(self._store, read, passed, ordering.moment(now_us))
 
-        return self._settle(batch_id, "committed", plan, key)
+        return self._settle(batch_id, "committed", plan, key, beside)
 
     def plan_commit(
         self, batch_id: str, *, run_id: str, milestone: str, token: str | None = None
@@ -268,7 +276,7 @@ class LongTermItems(ItemReader):
             continue  # A batch has few versions, so this comes to an end.
         return planned
 
-    def abort(self, batch_id: str) -> ItemBatch:
+    def abort(self, batch_id: str, *, beside: Beside | None = None) -> ItemBatch:
         """Withdraw a batch that was not committed; one that was withdrawn stays so.
 
         Raises:
@@ -281,10 +289,12 @@ class LongTermItems(ItemReader):
             aborted = msgspec.structs.replace(read.batch, status="aborted")
             return Plan((put_batch(aborted),), (read.unchanged,), ())
 
-        self._settle(batch_id, "aborted", plan)
+        self._settle(batch_id, "aborted", plan, beside=beside)
         return self.batch(batch_id)
 
-    def undo(self, batch_id: str, *, reviewer: str | None = None) -> Committed:
+    def undo(
+        self, batch_id: str, *, reviewer: str | None = None, beside: Beside | None = None
+    ) -> Committed:
         """Restore every item that the batch changed, in a new commit.
 
         Items that it made become rejected: their ids are free, their history stays.
@@ -301,7 +311,7 @@ class LongTermItems(ItemReader):
                 raise read.refusal("undone", "undo only what is committed")
             return undo_of(self._store, read, passed, ordering.moment(self._clock()))
 
-        return self._settle(batch_id, "undone", plan)
+        return self._settle(batch_id, "undone", plan, beside=beside)
 
     # Inside: each attempt reads, decides, and commits on condition that what it read holds
 
@@ -309,16 +319,25 @@ class LongTermItems(ItemReader):
         return read_batch(self._store, batch_id, self._clock())
 
     def _settle(
-        self, batch_id: str, status: str, plan: Callable[[ReadBatch], Plan], key: str = ""
+        self,
+        batch_id: str,
+        status: str,
+        plan: Callable[[ReadBatch], Plan],
+        key: str = "",
+        beside: Beside | None = None,
     ) -> Committed:
         for _ in range(_ATTEMPTS):
             read = self._read(batch_id)
             if read.batch.status == status:
-                return Committed(batch_id, read.batch.memory_ids, read.position)
+                told = read.batch.touched if status == "undone" else read.batch.memory_ids
+                return Committed(batch_id, told, read.position)
             if (planned := self._planned(read, plan)) is None:
                 continue
             try:
-                commit = self._store.commit(Batch(planned.operations, planned.conditions, key))
+                operations = list(planned.operations)
+                if beside is not None:
+                    operations += beside(batch_id, planned.memory_ids)
+                commit = self._store.commit(Batch(operations, planned.conditions, key))
             except Conflict:
                 continue
             except Invalid as error:

@@ -267,7 +267,6 @@ def undo_of(store: Store, read: ReadBatch, passed: Pass, now: datetime) -> Plan:
     batch = read.batch
     operations: list[Operation] = []
     conditions: list[Condition] = [read.unchanged]
-    restored: list[str] = []
     for document in (*batch.made, *batch.changed):
         latest = _latest(store, document, batch)
         if document in batch.made:
@@ -278,9 +277,8 @@ def undo_of(store: Store, read: ReadBatch, passed: Pass, now: datetime) -> Plan:
         cause = Cause("undo", batch.batch_id, gate=passed.gate, by=passed.by)
         operations.append(put_item(document, item, cause))
         conditions.append(VersionIs(document, latest.version))
-        restored.append(item.memory_id)
     operations.append(put_batch(replace(batch, status="undone")))
-    return Plan(tuple(operations), tuple(conditions), tuple(restored))
+    return Plan(tuple(operations), tuple(conditions), batch.touched)
 
 
 def _latest(store: Store, document: str, batch: ItemBatch) -> Revision:

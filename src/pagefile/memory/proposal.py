@@ -13,9 +13,9 @@ import msgspec
 
 from pagefile.batch import Condition, Put, VersionIs
 from pagefile.errors import Conflict, Invalid, NotFound, shown
-from pagefile.memory.change import Change, require_name
+from pagefile.memory.change import MOST_NAME_BYTES, Change, require_name
 from pagefile.memory.document import plain, shaped
-from pagefile.memory.item import Gate
+from pagefile.memory.item import Gate, id_in
 from pagefile.ordering import KeyValue, moment
 from pagefile.query import Query
 from pagefile.records import Document
@@ -65,6 +65,11 @@ class ItemBatch(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def expires(self) -> datetime:
         return moment(self.expires_us)
+
+    @property
+    def touched(self) -> tuple[str, ...]:
+        """The ids of all items that its commit wrote."""
+        return tuple(id_in(document) for document in (*self.made, *self.changed))
 
     def seen_at(self, now_us: int) -> ItemBatch:
         """The batch as it is at a time: one that waits no longer is expired."""
@@ -120,7 +125,7 @@ def read_batch(store: Store, batch_id: str, now_us: int) -> ReadBatch:
     require_name("batch_id", batch_id)
     # A longer id is no name of a document, so there is no batch of it either.
     document = document_of(batch_id)
-    found = store.get(document) if len(document.encode()) <= 512 else None
+    found = store.get(document) if len(document.encode()) <= MOST_NAME_BYTES else None
     if found is None or found.erased:
         raise NotFound(
             f"there is no batch {shown(batch_id)}", "list_batches() shows those there are"

@@ -53,7 +53,7 @@ class Milestone(msgspec.Struct, frozen=True):
 class Episodes:
     """The milestones of one run; none is ever changed."""
 
-    def __init__(self, store: Store, run: WorkingRun, memory: Memory | None = None) -> None:
+    def __init__(self, store: Store, run: WorkingRun, memory: Memory) -> None:
         self._store = store
         self._run = run
         self._memory = memory
@@ -72,12 +72,9 @@ class Episodes:
             NotFound, Conflict, Invalid: the memory batch cannot be committed; nothing was stored.
         """
         for _ in range(_ATTEMPTS):
-            try:
-                return self._create(reason, memory_batch_id, next_entry_point, writer_id)
-            except Conflict as error:
-                # Somebody patched or logged in between: the milestone has to tell of that too.
-                if error.target not in (self._run.ledger.log, RUNS + self._run.run_id):
-                    raise
+            made = self._create(reason, memory_batch_id, next_entry_point, writer_id)
+            if made is not None:
+                return made
         raise Conflict(
             f"{self._run!r} changed all the time",
             "try again when it is quieter",
@@ -88,7 +85,8 @@ class Episodes:
 
     def _create(
         self, reason: str, memory_batch_id: str | None, next_entry_point: str, writer_id: str
-    ) -> Milestone:
+    ) -> Milestone | None:
+        """None when somebody patched, logged or decided in between: it has to tell of that too."""
         run, ledger = self._run, self._run.ledger
         length, after = len(ledger), run.load()
         last = ledger.last_of_type("MILESTONE")
@@ -101,8 +99,6 @@ class Episodes:
         conditions.append(VersionIs(RUNS + run.run_id, after["_update_seq"] + 1))
         ids: tuple[str, ...] = ()
         if memory_batch_id is not None:
-            if self._memory is None:
-                raise NotFound("this run has no long-term memory", "open it through a handle")
             plan = self._memory.plan_commit(
                 memory_batch_id, run_id=run.run_id, milestone=episode_id
             )
@@ -126,7 +122,10 @@ class Episodes:
         operations.append(Put(name, body, run.user_id, "episode", writer_id, notes=notes))
         told = {"reason": reason, "episode_id": episode_id}
         operations.append(ledger.event("MILESTONE", told, writer_id))
-        run.commit(operations, conditions)
+        try:
+            run.commit(operations, conditions)
+        except Conflict:
+            return None
         return Milestone(episode_id, ids, start + 1, length)
 
     def _before(self, last: Entry) -> dict[str, Any]:

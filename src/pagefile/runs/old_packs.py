@@ -104,7 +104,7 @@ class _OldPack:
     def slots(self) -> Iterator[PackedSlot]:
         return iter(())
 
-    def evicted(self) -> Iterator[tuple[dict[str, Any] | None, str]]:
+    def evicted(self) -> Iterator[tuple[dict[str, Any], str]]:
         return iter(())
 
     def _packed_events(self) -> Iterator[dict[str, Any]]:

@@ -75,6 +75,7 @@ class Members:
         self.names = frozenset(archive.names)
         #: SHA-256 of each member; those that are not listed are not held to one.
         self.digests: Mapping[str, str] = {}
+        self._sizes: dict[str, int] = {}
         self._unpacked = 0
         if len(archive.names) > limits.max_members:
             raise PackTooLarge(
@@ -90,10 +91,6 @@ class Members:
                 raise DuplicateMember(name)
             seen.add(name)
 
-    def rewind(self) -> None:
-        """Begin to count anew: the members are about to be read once more."""
-        self._unpacked = 0
-
     def chunks(self, name: str) -> Iterator[bytes]:
         """A member's bytes.
 
@@ -102,9 +99,12 @@ class Members:
         """
         if name not in self.names:
             raise MissingMember(name)
-        digest = hashlib.sha256()
+        digest, size = hashlib.sha256(), 0
         for chunk in self.archive.chunks(name):
-            self._unpacked += len(chunk)
+            size += len(chunk)
+            # What is read once more counts once.
+            self._unpacked += max(0, size - self._sizes.get(name, 0))
+            self._sizes[name] = max(size, self._sizes.get(name, 0))
             if self._unpacked > self.limits.max_bytes:
                 raise PackTooLarge(
                     name, "the unpacked size", limit=self.limits.max_bytes, wanted=self._unpacked

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from pagefile.errors import Invalid
 from pagefile.runs import pack_format as pack
-from pagefile.runs.config import config_from
+from pagefile.runs.config import RunConfig, config_from
 from pagefile.runs.old_packs import ManifestPack, SimplePack
 from pagefile.runs.pack_archive import Members, open_members, require_listed
 from pagefile.runs.pack_episodes import PackedEpisode, read_episode
@@ -40,8 +40,8 @@ class Contents(Protocol):
     def episodes(self) -> Iterator[PackedEpisode]: ...
     def items(self) -> Iterator[PackedItem]: ...
     def slots(self) -> Iterator[PackedSlot]: ...
-    def evicted(self) -> Iterator[tuple[dict[str, Any] | None, str]]:
-        """Items that had left, with who made them leave; None for one that was erased."""
+    def evicted(self) -> Iterator[tuple[dict[str, Any], str]]:
+        """Items that had left, with who made them leave."""
         ...
 
 
@@ -67,9 +67,7 @@ def open_pack(
         raise NotAPack(path, "is no path")
     place = Path(path)
     with open_members(place, limits if limits is not None else pack.PackLimits()) as members:
-        contents = _contents(members)
-        members.rewind()
-        yield contents
+        yield _contents(members)
 
 
 def _contents(members: Members) -> Contents:
@@ -90,11 +88,13 @@ class Pack:
         self._members = members
         self._pointers = pack.read_pointers(manifest)
         self.user_id = self._pointers.user_id
+        self._config = RunConfig()
         self._require_names(manifest)
         members.digests = manifest.files
         self.ws = self._working_set()
         wanted, events, named = self._events_examined()
-        proved, versions = self._history_examined(wanted)
+        fold = Fold(self._config.pinned_context_max_items, wanted)
+        proved, versions = self._history_examined(fold)
         episodes = 0
         for episode in self.episodes():
             episodes += 1
@@ -159,17 +159,14 @@ class Pack:
     def slots(self) -> Iterator[PackedSlot]:
         return read_slots(self._optional(pack.SLOTS))
 
-    def evicted(self) -> Iterator[tuple[dict[str, Any] | None, str]]:
+    def evicted(self) -> Iterator[tuple[dict[str, Any], str]]:
         for number, raw in self._optional(pack.EVICTED):
             line = pack.parse_object(pack.EVICTED, raw, number)
-            if line.get("erased") is True:
-                yield None, ""
-                continue
             item, writer = line.get("item"), line.get("writer_id")
-            sliding = self.ws | {"sliding_context": [item]}
-            pack.checked(pack.EVICTED, "working_set", sliding, number)
             if type(item) is not dict or type(writer) is not str or len(line) != 2:
                 raise WrongContent(pack.placed(pack.EVICTED, number), "is no evicted item")
+            field = "sliding_context" if "priority" in item else "pinned_context"
+            pack.checked(pack.EVICTED, "working_set", self.ws | {field: [item]}, number)
             yield item, writer
 
     # Examining it
@@ -208,7 +205,7 @@ class Pack:
             count += 1
             payload = event["payload"]
             if count == 1:
-                _require_config(payload)
+                self._config = _config(payload)
             if event["event_type"] == "WS_ROLLBACK":
                 wanted.add(payload["to_seq"])
             elif event["event_type"] == "MILESTONE":
@@ -220,7 +217,7 @@ class Pack:
             raise WrongContent(pack.LEDGER, f"has {count} events, too few for this working set")
         return wanted, count, named
 
-    def _history_examined(self, wanted: set[int]) -> tuple[bool, int]:
+    def _history_examined(self, fold: Fold) -> tuple[bool, int]:
         """Whether the ledger proves the working set, and how many versions there are.
 
         Each version that the events lead to is held against the one in the
@@ -228,7 +225,7 @@ class Pack:
         """
         versions = self.history()
         ahead = next(versions, None)
-        fold, count, last = Fold(wanted), 0, None
+        count, last = 0, None
         identity = {name: self.ws[name] for name in ("task_id", "thread_id", "run_id")}
         for event in self.events():
             try:
@@ -269,9 +266,9 @@ def _seq_of(event: Mapping[str, Any]) -> int:
     return int(payload["new_seq"])
 
 
-def _require_config(payload: Mapping[str, Any]) -> None:
+def _config(payload: Mapping[str, Any]) -> RunConfig:
     config = payload.get("config", {})
     try:
-        config_from(config if isinstance(config, dict) else {})
+        return config_from(config if isinstance(config, dict) else {})
     except Invalid as error:
         raise WrongContent(f"{pack.LEDGER}:1", f"has no usable config ({error})") from error

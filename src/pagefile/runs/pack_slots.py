@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from pagefile import codec
-from pagefile.batch import Append
+from pagefile.batch import Append, Put
 from pagefile.content import mapping_from_bytes, mapping_to_bytes
 from pagefile.context.names import USAGE
 from pagefile.errors import PagefileError
@@ -59,6 +59,11 @@ class PackedSlot(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
             None,
             mapping_from_bytes(self.notes.encode()),
         )
+
+    def put_usage(self) -> Put:
+        """What stores its usage text."""
+        digest = hashlib.sha256(self.usage_text.encode()).hexdigest()
+        return Put(USAGE + digest, self.usage_text, kind="usage")
 
 
 class UsageTexts:

@@ -192,7 +192,8 @@ def _write(
             )
             writer.lines(pack.SLOTS, slots)
         if store.length(cut.evicted, at=cut.at):
-            writer.lines(pack.EVICTED, map(_evicted, cut.entries(cut.evicted)))
+            left = (_evicted(entry) for entry in cut.entries(cut.evicted) if not entry.erased)
+            writer.lines(pack.EVICTED, left)
         told: dict[str, Any] = redact(dict(given)) | _pointers(cut)
         moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         writer.document(
@@ -239,8 +240,6 @@ def _version(version: Document) -> dict[str, Any]:
 
 
 def _evicted(entry: Entry) -> dict[str, Any]:
-    if entry.erased:
-        return {"erased": True}
     return {"item": entry.value, "writer_id": entry.actor}
 
 

@@ -30,12 +30,13 @@ class Fold:
     """The working set that events make, one event after the other.
 
     `ws` is None as long as they do not tell: before the start of a run, and
-    after an event that is gone. `wanted` are the sequence numbers that later
-    events go back to.
+    after an event that is gone. `most_pinned` is the run's limit, `wanted` are
+    the sequence numbers that later events go back to.
     """
 
-    def __init__(self, wanted: Collection[int] = ()) -> None:
+    def __init__(self, most_pinned: int, wanted: Collection[int] = ()) -> None:
         self.ws: WorkingSet | None = None
+        self._most_pinned = most_pinned
         self._wanted = wanted
         self._kept: dict[int, WorkingSet] = {}
 
@@ -57,7 +58,7 @@ class Fold:
         elif before is None or before["_update_seq"] + 1 != seq or "patch" not in payload:
             after = None
         else:
-            after = _applied(before, payload)
+            after = _applied(before, payload, self._most_pinned)
         self.resume(None if after is None else after | {"_update_seq": seq})
         return True
 
@@ -75,7 +76,7 @@ def rebuild(run: WorkingRun) -> Rebuilt:
         Corrupt: the ledger does not begin with the run's start.
     """
     wanted = {payload["to_seq"] for kind, payload in events_of(run.ledger) if kind == "WS_ROLLBACK"}
-    fold = Fold(wanted)
+    fold = Fold(run.config.pinned_context_max_items, wanted)
     is_restored = False
     for kind, payload in events_of(run.ledger):
         fold.take(kind, payload)
@@ -90,8 +91,12 @@ def rebuild(run: WorkingRun) -> Rebuilt:
     return Rebuilt(ws, diff(ws, stored))
 
 
-def _applied(ws: WorkingSet, payload: Mapping[str, Any]) -> WorkingSet:
+def _applied(ws: WorkingSet, payload: Mapping[str, Any], most_pinned: int) -> WorkingSet:
     after = apply_patch(ws, payload["patch"])
+    # More than a run pins rotate out, the first ones first.
+    over = len(after["pinned_context"]) - most_pinned
+    if over > 0:
+        after["pinned_context"] = after["pinned_context"][over:]
     gone = set(payload.get("evicted", ()))
     if gone:
         after["sliding_context"] = [i for i in after["sliding_context"] if i["id"] not in gone]

@@ -24,12 +24,12 @@ from pagefile.batch import (
     VersionIs,
 )
 from pagefile.context.names import THREADS
-from pagefile.context.usage import UsageShelf
 from pagefile.errors import Conflict
 from pagefile.runs.config import config_from
 from pagefile.runs.ledger import Identity
 from pagefile.runs.names import (
     BROUGHT,
+    EPISODES,
     EVICTED,
     GONE,
     RESTORING,
@@ -39,7 +39,6 @@ from pagefile.runs.names import (
     require_id,
 )
 from pagefile.runs.pack_format import PackLimits
-from pagefile.runs.pack_items import PackedItem
 from pagefile.runs.pack_reader import Contents, open_pack
 from pagefile.runs.pack_writer import Progress
 from pagefile.runs.run import Run
@@ -111,7 +110,7 @@ class _Restoring:
         identity = Identity(run_id, ws["task_id"], thread_id, contents.user_id)
         first = next(contents.events())
         config = config_from(first["payload"].get("config", {}))
-        self.run = Run(self._store, identity, config, runs._memory)
+        self.run = Run(self._store, identity, config, runs._items)
         self._document = RUNS + run_id
         self._evicted = EVICTED + run_id
         self._thread = THREADS + thread_id
@@ -164,17 +163,14 @@ class _Restoring:
         value = ws | self._ids if ws else ws
         return Put(self._document, value, self.run.user_id, kind)
 
-    def _evicted_append(self, item: dict[str, Any] | None, writer: str) -> Append:
-        if item is None:
-            return Append(self._evicted, None, self.run.user_id, GONE, _WRITER)
+    def _evicted_append(self, item: dict[str, Any], writer: str) -> Append:
         keys = {_ITEM: item["id"]}
         return Append(self._evicted, item, self.run.user_id, "evicted", writer, (), keys)
 
     def _write_slots(self) -> None:
-        shelf = UsageShelf(self._store)
         for slot in self._contents.slots():
             if slot.usage_text:
-                shelf.put(slot.usage_text)
+                self._add_if_new(slot.put_usage())
             self._add(slot.append(self._thread), size=len(slot.body))
 
     def _write_items(self) -> None:
@@ -182,14 +178,15 @@ class _Restoring:
         brought = []
         for item in self._contents.items():
             brought.append(item.document)
-            if self._is_new(item):
-                self._add(item.put(), when=Absent(item.document))
+            self._add_if_new(item.put())
         if brought:
             note = Put(BROUGHT + self.run.run_id, brought, self.run.user_id, "brought")
             self._add(note, last=True)
 
-    def _is_new(self, item: PackedItem) -> bool:
-        return self._store.get(item.document) is None
+    def _add_if_new(self, put: Put) -> None:
+        """What the store has already stays as it is there."""
+        if self._store.get(put.document) is None:
+            self._add(put, when=Absent(put.document))
 
     # Committing
 
@@ -239,9 +236,9 @@ class _Restoring:
                 self._store.commit(Batch(operations, when))
             except Conflict as error:
                 known = [c for c in when if isinstance(c, Absent) and c.document == error.target]
-                if not known or error.target.startswith("episode/"):
+                if not known or error.target.startswith(EPISODES):
                     raise _taken(self.run.run_id, error.current) from error
-                # Somebody made the same long-term item meanwhile: theirs stays.
+                # Somebody made the same item, or stored the same text, meanwhile: theirs stays.
                 when = [c for c in when if c not in known]
                 operations = [
                     o for o in operations if not (isinstance(o, Put) and o.document == error.target)

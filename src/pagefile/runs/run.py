@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pagefile.memory.items import LongTermItems
 from pagefile.runs.brief import render_context_brief
 from pagefile.runs.config import RunConfig
-from pagefile.runs.episodes import Episodes, Memory, Milestone
+from pagefile.runs.episodes import Episodes, Milestone
+from pagefile.runs.knowledge import Knowledge
 from pagefile.runs.ledger import Identity
 from pagefile.runs.rebuild import Rebuilt, rebuild
 from pagefile.runs.working import PatchResult, WorkingRun, WorkingSet
@@ -20,10 +22,11 @@ class Run(WorkingRun):
     """One task of an agent, from boot to resume pack."""
 
     def __init__(
-        self, store: Store, identity: Identity, config: RunConfig, memory: Memory | None = None
+        self, store: Store, identity: Identity, config: RunConfig, items: LongTermItems
     ) -> None:
         super().__init__(store, identity, config)
-        self.episodes = Episodes(store, self, memory)
+        self.episodes = Episodes(store, self, items)
+        self.memory = Knowledge(self, items)
 
     def milestone(
         self,
@@ -34,12 +37,13 @@ class Run(WorkingRun):
         writer_id: str = "api",
     ) -> Milestone:
         """See `Episodes.create`."""
-        return self.episodes.create(
-            reason,
-            memory_batch_id=memory_batch_id,
-            next_entry_point=next_entry_point,
-            writer_id=writer_id,
-        )
+        with self.recording("milestone", writer_id):
+            return self.episodes.create(
+                reason,
+                memory_batch_id=memory_batch_id,
+                next_entry_point=next_entry_point,
+                writer_id=writer_id,
+            )
 
     def rebuild(self) -> Rebuilt:
         """Fold the ledger and compare: true when it gives the stored working set."""

@@ -17,10 +17,10 @@ from pagefile.batch import (
     VersionIs,
 )
 from pagefile.errors import Conflict, Invalid, NotFound
+from pagefile.memory.items import LongTermItems
 from pagefile.records import Document
 from pagefile.runs import artifacts
 from pagefile.runs.config import RunConfig, config_from
-from pagefile.runs.episodes import Memory
 from pagefile.runs.eviction import fit
 from pagefile.runs.ledger import Identity
 from pagefile.runs.names import (
@@ -44,9 +44,9 @@ _PAGE = 1_000
 class Runs:
     """The runs of one store."""
 
-    def __init__(self, store: Store, memory: Memory | None = None) -> None:
+    def __init__(self, store: Store, items: LongTermItems | None = None) -> None:
         self._store = store
-        self._memory = memory
+        self._items = LongTermItems(store) if items is None else items
 
     def boot(
         self,
@@ -92,7 +92,7 @@ class Runs:
         writer_id: str,
         more: Sequence[tuple[str, Mapping[str, Any]]] = (),
     ) -> Run:
-        run = Run(self._store, identity, config, self._memory)
+        run = Run(self._store, identity, config, self._items)
         started = run.ledger.event("RUN_START", {**payload, "working_set": ws}, writer_id)
         operations: list[Operation] = [
             Put(RUNS + identity.run_id, ws, identity.user_id, WORKING_SET),
@@ -131,7 +131,7 @@ class Runs:
         ws = found.value
         identity = Identity(run_id, ws["task_id"], ws["thread_id"], found.user)
         recorded = {} if first[0].erased else first[0].value["payload"].get("config", {})
-        return Run(self._store, identity, config_from(recorded), self._memory)
+        return Run(self._store, identity, config_from(recorded), self._items)
 
     def list(self, *, after: str = "", limit: int = 100) -> list[str]:
         """Ids of runs, in order."""

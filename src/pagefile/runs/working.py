@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
 from pagefile.batch import Append, Batch, Condition, Operation, Put, VersionIs
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, PagefileError
+from pagefile.query import Query
 from pagefile.records import Document
 from pagefile.runs import artifacts
 from pagefile.runs.config import RunConfig, require_transition
@@ -152,8 +154,9 @@ class WorkingRun:
         parent_event_id: str | None = None,
     ) -> int:
         """Record an event of the agent's own; return its `sequence_id`."""
-        event = self.ledger.event(event_type, redact(payload), writer_id, parent_event_id)
-        return self._store.append(event).index + 1
+        with self.recording("log", writer_id):
+            event = self.ledger.event(event_type, redact(payload), writer_id, parent_event_id)
+            return self._store.append(event).index + 1
 
     # What left
 
@@ -181,10 +184,10 @@ class WorkingRun:
         Raises:
             NotFound: no such item has left.
         """
-        item = next((i for i in self.evicted(limit=10_000) if i["id"] == item_id), None)
-        if item is None:
-            raise NotFound(f"no item {item_id!r} has left {self!r}", "look at `evicted`")
-        back = [{"op": "upsert", "field": "sliding_context", "items": [item]}]
+        with self.recording("page_in", writer_id):
+            item = self._left(item_id)
+        field = "sliding_context" if "priority" in item else "pinned_context"
+        back = [{"op": "upsert", "field": field, "items": [item]}]
         return self.update(lambda _: {"ops": back}, writer_id=writer_id)
 
     # History
@@ -202,7 +205,8 @@ class WorkingRun:
 
     def rollback(self, seq: int, *, writer_id: str = "api") -> PatchResult:
         """Make the state of an earlier sequence number the newest. Nothing is erased."""
-        target = self.at(seq)
+        with self.recording("rollback", writer_id):
+            target = self.at(seq)
         for _ in range(_UPDATE_ATTEMPTS):
             before = self._load()
             after = target | {"_update_seq": _seq(before) + 1}
@@ -254,7 +258,8 @@ class WorkingRun:
         if self.config.check_transitions:
             require_transition(before["status"], after["status"])
         fitted = fit(after, self.config.budget, self._counter)
-        return fitted.ws | {"_update_seq": _seq(before) + 1}, fitted.evicted, fitted.tokens
+        left = [*fitted.evicted, *fitted.unpinned]
+        return fitted.ws | {"_update_seq": _seq(before) + 1}, left, fitted.tokens
 
     def _applied(
         self,
@@ -266,7 +271,7 @@ class WorkingRun:
     ) -> list[Operation]:
         payload: dict[str, Any] = {"new_seq": _seq(after), "patch": patch, "tokens": tokens}
         if evicted:
-            payload["evicted"] = [item["id"] for item in evicted]
+            payload["evicted"] = [item["id"] for item in evicted if "priority" in item]
         operations: list[Operation] = [self.ledger.event("WS_UPDATE_APPLIED", payload, writer_id)]
         log = EVICTED + self.run_id
         operations += [
@@ -306,10 +311,40 @@ class WorkingRun:
         if current is not None:
             payload["current_seq"] = current
         try:
-            self._store.append(self.ledger.event("WS_UPDATE_REJECTED", payload, writer_id))
+            self._record(self.ledger.event("WS_UPDATE_REJECTED", payload, writer_id))
         except PagefileError as unlogged:
             text = f"{text} (and the refusal could not be recorded: {unlogged})"
         return PatchResult(False, error=text, code=error.code)
+
+    @contextmanager
+    def recording(self, operation: str, writer_id: str) -> Iterator[None]:
+        """Whatever is refused inside leaves its event, in a commit of its own, and is raised."""
+        try:
+            yield
+        except PagefileError as error:
+            told = {
+                "error_type": error.code,
+                "message": str(error)[:2_000],
+                "details": {"operation": operation},
+            }
+            try:
+                self._record(self.ledger.event("ERROR", redact(told), writer_id))
+            except PagefileError as unlogged:
+                error.add_note(f"and the refusal could not be recorded: {unlogged}")
+            raise
+
+    def _record(self, event: Append) -> None:
+        # A run that was deleted stays deleted: its ledger does not begin again.
+        if self._store.has_log(self.ledger.log):
+            self._store.append(event)
+
+    def _left(self, item_id: str) -> dict[str, Any]:
+        query = Query(_ITEM, value=item_id, log=EVICTED + self.run_id, reverse=True)
+        for entry in self._store.find(query, limit=1).items:
+            if not entry.erased:
+                item: dict[str, Any] = entry.value
+                return item
+        raise NotFound(f"no item {item_id!r} has left {self!r}", "look at `evicted`")
 
 
 def events_of(ledger: Ledger) -> Iterator[tuple[str, dict[str, Any]]]:

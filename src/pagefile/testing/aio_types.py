@@ -15,7 +15,9 @@ from pagefile.context.buffer import ContextBuffer
 from pagefile.context.registry import ThreadRegistry
 from pagefile.context.thread import ThreadContext
 from pagefile.handle import Pagefile
+from pagefile.memory.items import LongTermItems
 from pagefile.runs.episodes import Episodes
+from pagefile.runs.knowledge import Knowledge
 from pagefile.runs.ledger import Ledger
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
@@ -26,8 +28,10 @@ _CLASSES = (
     ContextBuffer,
     ThreadContext,
     ThreadRegistry,
+    LongTermItems,
     Ledger,
     Episodes,
+    Knowledge,
     Run,
     Runs,
     Pagefile,
@@ -42,6 +46,7 @@ _BESIDES: dict[type, tuple[str, ...]] = {
         "    config: RunConfig",
         "    ledger: AsyncLedger",
         "    episodes: AsyncEpisodes",
+        "    memory: AsyncKnowledge",
     ),
 }
 TARGET = Path(__file__).parent.parent / "_aio_types.pyi"
@@ -73,7 +78,14 @@ from pagefile.records import (
     StreamKind,
 )
 from pagefile.query import Query
+from pagefile.memory.items import Beside, Committed, LongTermItems, Proposal
+from pagefile.memory.item import MemoryItem, Revision, Status
+from pagefile.memory.plan import Plan, Preview
+from pagefile.memory.proposal import BatchPage, ItemBatch
+from pagefile.memory.change import ItemType, Scope
+from pagefile.memory.lexical import Hit
 from pagefile.runs.config import RunConfig
+from pagefile.runs.knowledge import Knowledge
 from pagefile.runs.episodes import Episodes, Milestone
 from pagefile.runs.ledger import Ledger
 from pagefile.runs.rebuild import Rebuilt
