@@ -25,8 +25,9 @@ from _row import Row, Target
 from _run import Suite, run
 from _workplace import Workplace
 from pagefile import Append, Batch
+from pagefile.runs.pack_format import Progress
 from pagefile.runs.pack_reader import verify_pack
-from pagefile.runs.pack_writer import Progress, create_resume_pack
+from pagefile.runs.pack_writer import create_resume_pack
 from pagefile.runs.restore import restore_from_pack
 from pagefile.runs.runs import Runs
 
@@ -35,8 +36,8 @@ _STEP = 5
 _STEPS_PER_MILESTONE = 2_000
 _RUN = "long"
 _STEPS_SHOWN = 100
-#: Megabytes; the run's working set has some 12 kB, and 20,000 versions.
-_MOST_MEMORY = Target(high=64)
+#: Megabytes. SQLite's own cache takes up to 64 of them.
+_MOST_MEMORY = Target(high=128)
 
 Work = Callable[[Path, Progress], Any]
 
@@ -86,7 +87,7 @@ def _pack(folder: Path, progress: Progress) -> None:
 
 
 def _verify(folder: Path, progress: Progress) -> None:
-    verify_pack(_packed(folder))
+    verify_pack(_packed(folder), progress=progress)
 
 
 def _restore(folder: Path, progress: Progress) -> None:

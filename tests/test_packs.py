@@ -274,6 +274,8 @@ def test_a_long_run_is_restored_in_many_commits_and_seen_only_whole(
     seen: list[Any] = []
 
     def look(done: int, total: int) -> None:
+        if done <= total // 2:
+            return  # The pack is only read so far.
         with pytest.raises(Conflict):
             Runs(here.store).boot("Mine", run_id="r2")
         seen.append((done, total, Runs(here.store).exists("r2"), Runs(here.store).list()))
@@ -294,7 +296,7 @@ def test_an_interrupted_restore_leaves_no_run_and_can_be_done_again(
     monkeypatch.setattr(restore, "_MOST_OPERATIONS", 5)
 
     def stop(done: int, total: int) -> None:
-        if done > total // 2:
+        if done > total * 3 // 4:
             raise KeyboardInterrupt
 
     with pagefile.open(str(tmp_path / "to.db")) as to:

@@ -67,19 +67,8 @@ class Ledger:
         }
         whole = self._whole(body, event_type, writer_id, None, "1970-01-01T00:00:00Z")
         artifacts.check("ledger_event", whole)
-        return self._append(body, event_type, writer_id, {})
-
-    def copied(self, event: Mapping[str, Any]) -> Append:
-        """The operation that records an event of another run as this run's, its time kept."""
-        body = {name: event[name] for name in ("event_id", "parent_event_id", "payload")}
-        notes = {_HAPPENED: event["timestamp"]}
-        return self._append(body, event["event_type"], event["writer_id"], notes)
-
-    def _append(
-        self, body: Mapping[str, Any], event_type: str, writer_id: str, notes: Mapping[str, Any]
-    ) -> Append:
         user, keys = self._identity.user_id, {_TYPE: event_type}
-        return Append(self.log, body, user, event_type, writer_id, (), keys, None, notes)
+        return Append(self.log, body, user, event_type, writer_id, (), keys)
 
     def read(
         self, after: int = 0, *, limit: int = 1_000, event_type: str | None = None
@@ -169,6 +158,15 @@ class Ledger:
             "run_id": self._identity.run_id,
             "payload": body["payload"],
         }
+
+
+def copied(identity: Identity, event: Mapping[str, Any]) -> Append:
+    """The operation that records an event of another run as this one's, its time kept."""
+    body = {name: event[name] for name in ("event_id", "parent_event_id", "payload")}
+    kind, writer_id = event["event_type"], event["writer_id"]
+    keys, notes = {_TYPE: kind}, {_HAPPENED: event["timestamp"]}
+    log, user = LEDGERS + identity.run_id, identity.user_id
+    return Append(log, body, user, kind, writer_id, (), keys, None, notes)
 
 
 def require_lines(lines: Iterable[str]) -> Iterator[dict[str, Any]]:

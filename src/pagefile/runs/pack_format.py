@@ -15,12 +15,13 @@ A zip file with these and nothing else. Lines are canonical JSON.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from pagefile.bounds import require_count
+from pagefile.errors import Invalid
 from pagefile.runs import artifacts
 from pagefile.runs.pack_errors import NewerPack, UnsafeName, WrongContent
 
@@ -43,6 +44,25 @@ _MOST_BYTES = 2**50
 
 encode_json = msgspec.json.Encoder(order="sorted").encode
 _decode_json = msgspec.json.Decoder().decode
+
+
+#: Called with how many events and versions are done, and how many there are.
+Progress = Callable[[int, int], None]
+_STEPS_TOLD = 500
+
+
+class Steps:
+    """How far the work is; tells of it now and then, and at the end."""
+
+    def __init__(self, total: int, tell: Progress | None) -> None:
+        self._done, self._total, self._tell = 0, total, tell
+
+    def step(self) -> None:
+        self._done += 1
+        if self._tell is None or self._done > self._total:
+            return
+        if self._done % _STEPS_TOLD == 0 or self._done == self._total:
+            self._tell(self._done, self._total)
 
 
 class PackLimits(msgspec.Struct, frozen=True):
@@ -195,8 +215,6 @@ def read_pointers(manifest: Manifest) -> Pointers:
 
 def checked(member: str, artifact: str, value: Any, number: int | None = None) -> None:
     """Hold a value against its schema; the refusal names the member."""
-    from pagefile.errors import Invalid
-
     try:
         artifacts.check(artifact, value)
     except Invalid as error:

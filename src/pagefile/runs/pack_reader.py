@@ -46,7 +46,10 @@ class Contents(Protocol):
 
 
 def verify_pack(
-    path: str | os.PathLike[str], limits: pack.PackLimits | None = None
+    path: str | os.PathLike[str],
+    limits: pack.PackLimits | None = None,
+    *,
+    progress: pack.Progress | None = None,
 ) -> pack.PackReport:
     """Read all of a pack and hold it against its digests, its schemas and itself.
 
@@ -54,23 +57,25 @@ def verify_pack(
         Invalid, Corrupt, LimitExceeded, Unsupported: why nobody should restore it;
             `pack_errors` has a class for each reason.
     """
-    with open_pack(path, limits) as contents:
+    with open_pack(path, limits, progress) as contents:
         return contents.report
 
 
 @contextmanager
 def open_pack(
-    path: str | os.PathLike[str], limits: pack.PackLimits | None = None
+    path: str | os.PathLike[str],
+    limits: pack.PackLimits | None = None,
+    progress: pack.Progress | None = None,
 ) -> Iterator[Contents]:
     """A pack of any format, read and found sound."""
     if not isinstance(path, (str, os.PathLike)) or "\x00" in os.fspath(path):
         raise NotAPack(path, "is no path")
     place = Path(path)
     with open_members(place, limits if limits is not None else pack.PackLimits()) as members:
-        yield _contents(members)
+        yield _contents(members, progress)
 
 
-def _contents(members: Members) -> Contents:
+def _contents(members: Members, progress: pack.Progress | None) -> Contents:
     if pack.MANIFEST not in members.names:
         if pack.WORKING_SET not in members.names:
             raise NotAPack(members.archive.path, f"has neither {pack.MANIFEST} nor a working set")
@@ -78,17 +83,20 @@ def _contents(members: Members) -> Contents:
     manifest = pack.read_manifest(members.read(pack.MANIFEST))
     if "format" not in manifest.pointers:
         return ManifestPack(members, manifest)
-    return Pack(members, manifest)
+    return Pack(members, manifest, progress)
 
 
 class Pack:
     """A pack of our format."""
 
-    def __init__(self, members: Members, manifest: pack.Manifest) -> None:
+    def __init__(
+        self, members: Members, manifest: pack.Manifest, progress: pack.Progress | None
+    ) -> None:
         self._members = members
         self._pointers = pack.read_pointers(manifest)
         self.user_id = self._pointers.user_id
         self._config = RunConfig()
+        self._steps = pack.Steps(self._pointers.ledger_last_seq + self._pointers.seq + 1, progress)
         self._require_names(manifest)
         members.digests = manifest.files
         self.ws = self._working_set()
@@ -203,6 +211,7 @@ class Pack:
         count = 0
         for event in self.events():
             count += 1
+            self._steps.step()
             payload = event["payload"]
             if count == 1:
                 self._config = _config(payload)
@@ -237,6 +246,7 @@ class Pack:
                 continue
             seq = _seq_of(event)
             while ahead is not None and ahead[0] <= seq:
+                self._steps.step()
                 last, count = ahead, count + 1
                 ahead = next(versions, None)
             there = last[1] if last is not None and last[0] == seq else None

@@ -26,9 +26,6 @@ from pagefile.runs.redaction import redact
 from pagefile.runs.working import WorkingRun
 from pagefile.store import Store
 
-#: Called with how many records are done, and how many there are.
-Progress = Callable[[int, int], None]
-
 _PAGE = 500
 #: The time that every member has, so that the same content gives the same bytes.
 _NO_TIME: Final = (1980, 1, 1, 0, 0, 0)
@@ -40,7 +37,7 @@ def create_resume_pack(
     directory: str | os.PathLike[str],
     *,
     pointers: Mapping[str, Any] | None = None,
-    progress: Progress | None = None,
+    progress: pack.Progress | None = None,
 ) -> Path:
     """Write all of a run, as it is now, to a new file in the folder; return its path.
 
@@ -129,11 +126,9 @@ class _Cut:
 class _Writer:
     """A zip file that is written member by member, each hashed on its way."""
 
-    def __init__(self, archive: zipfile.ZipFile, total: int, progress: Progress | None) -> None:
+    def __init__(self, archive: zipfile.ZipFile, steps: pack.Steps) -> None:
         self._archive = archive
-        self._total = total
-        self._done = 0
-        self._progress = progress
+        self._steps = steps
         self.files: dict[str, str] = {}
 
     def lines(self, name: str, values: Iterable[Any], *, counted: bool = False) -> None:
@@ -145,7 +140,7 @@ class _Writer:
                 digest.update(line)
                 member.write(line)
                 if counted:
-                    self._step()
+                    self._steps.step()
         self.files[name] = digest.hexdigest()
 
     def document(self, name: str, raw: bytes, *, listed: bool = True) -> None:
@@ -153,11 +148,6 @@ class _Writer:
         self._archive.writestr(_member(name), raw)
         if listed:
             self.files[name] = hashlib.sha256(raw).hexdigest()
-
-    def _step(self) -> None:
-        self._done += 1
-        if self._progress is not None and (self._done % _PAGE == 0 or self._done == self._total):
-            self._progress(self._done, self._total)
 
 
 def _member(name: str) -> zipfile.ZipInfo:
@@ -169,11 +159,11 @@ def _member(name: str) -> zipfile.ZipInfo:
 
 
 def _write(
-    file: Any, cut: _Cut, pack_id: str, given: Mapping[str, Any], progress: Progress | None
+    file: Any, cut: _Cut, pack_id: str, given: Mapping[str, Any], progress: pack.Progress | None
 ) -> dict[str, Any]:
     store, run = cut.store, cut.run
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, allowZip64=True) as archive:
-        writer = _Writer(archive, cut.events + cut.document.version, progress)
+        writer = _Writer(archive, pack.Steps(cut.events + cut.document.version, progress))
         writer.document(pack.WORKING_SET, pack.encode_json(cut.ws))
         writer.lines(pack.LEDGER, _events(cut), counted=True)
         writer.lines(pack.HISTORY, map(_version, cut.versions()), counted=True)

@@ -26,7 +26,7 @@ from pagefile.batch import (
 from pagefile.context.names import THREADS
 from pagefile.errors import Conflict
 from pagefile.runs.config import config_from
-from pagefile.runs.ledger import Identity
+from pagefile.runs.ledger import Identity, copied
 from pagefile.runs.names import (
     BROUGHT,
     EPISODES,
@@ -38,9 +38,8 @@ from pagefile.runs.names import (
     made_id,
     require_id,
 )
-from pagefile.runs.pack_format import PackLimits
+from pagefile.runs.pack_format import PackLimits, Progress, encode_json
 from pagefile.runs.pack_reader import Contents, open_pack
-from pagefile.runs.pack_writer import Progress
 from pagefile.runs.run import Run
 from pagefile.store import Store
 
@@ -75,9 +74,16 @@ def restore_from_pack(
             `pack_errors` has a class for each reason. Nothing was stored.
     """
     run_id = require_id("new_run_id", made_id("run") if new_run_id is None else new_run_id)
-    with open_pack(path, limits) as contents:
-        _require_free(runs._store, run_id)
-        return _Restoring(runs, contents, run_id, progress).write()
+    _require_free(runs._store, run_id)
+    reading = None if progress is None else _half(progress, False)
+    writing = None if progress is None else _half(progress, True)
+    with open_pack(path, limits, reading) as contents:
+        return _Restoring(runs, contents, run_id, writing).write()
+
+
+def _half(progress: Progress, is_second: bool) -> Progress:
+    """Reading all of it is one half of a restore, writing it the other."""
+    return lambda done, total: progress(done + total if is_second else done, 2 * total)
 
 
 def _require_free(store: Store, run_id: str) -> None:
@@ -108,6 +114,7 @@ class _Restoring:
         thread_id = made_id("thread") if self._report.slots else ws["thread_id"]
         self._ids = {"run_id": run_id, "thread_id": thread_id}
         identity = Identity(run_id, ws["task_id"], thread_id, contents.user_id)
+        self._identity = identity
         first = next(contents.events())
         config = config_from(first["payload"].get("config", {}))
         self.run = Run(self._store, identity, config, runs._items)
@@ -128,7 +135,7 @@ class _Restoring:
         """All of it; the last commit makes it a run."""
         last = self._write_history()
         for event in self._contents.events():
-            self._add(self.run.ledger.copied(event), counted=True)
+            self._add(copied(self._identity, event), counted=True)
         for item, writer in self._contents.evicted():
             self._add(self._evicted_append(item, writer))
         self._write_slots()
@@ -248,17 +255,5 @@ class _Restoring:
 
 
 def _size_of(operation: Operation) -> int:
-    """About how many bytes it takes; it has to be told without encoding it twice."""
-    if isinstance(operation, (Put, Append)):
-        return _weight(operation.value)
-    return 0
-
-
-def _weight(value: Any) -> int:
-    if isinstance(value, str):
-        return len(value) + 2
-    if isinstance(value, dict):
-        return 2 + sum(len(str(key)) + 4 + _weight(item) for key, item in value.items())
-    if isinstance(value, (list, tuple)):
-        return 2 + sum(map(_weight, value))
-    return 16
+    """How many bytes its value takes; encoding it twice costs less than weighing it in Python."""
+    return len(encode_json(operation.value)) if isinstance(operation, (Put, Append)) else 0
