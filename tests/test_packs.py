@@ -31,7 +31,7 @@ from pagefile.errors import (
     Unsupported,
 )
 from pagefile.memory.items import LongTermItems
-from pagefile.runs import pack_errors, restore
+from pagefile.runs import pack_errors, pack_format, restore
 from pagefile.runs.names import EPISODES, EVICTED, LEDGERS, RUNS
 from pagefile.runs.pack_format import MANIFEST, PackLimits
 from pagefile.runs.pack_reader import verify_pack
@@ -249,8 +249,9 @@ def test_the_same_content_gives_the_same_bytes(here: pagefile.Pagefile, tmp_path
 
 
 def test_runs_R09_a_pack_is_one_cut_whoever_writes_meanwhile(
-    pf: pagefile.Pagefile, tmp_path: Path
+    pf: pagefile.Pagefile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pack_format, "_STEPS_TOLD", 7)
     run = a_full_run(pf)
     seq, events = run.load()["_update_seq"], len(run.ledger)
     writer = Runs(pf.store).open("r1")
@@ -770,19 +771,39 @@ def test_a_member_that_does_not_say_what_it_has_to_is_refused(
     refused(here, path, pack_errors.WrongContent)
 
 
+def test_a_working_set_that_no_event_tells_of_is_refused(
+    here: pagefile.Pagefile, sound: Path, tmp_path: Path
+) -> None:
+    """History and working set agree with each other, and go beyond the ledger."""
+    members = members_of(sound)
+    ws = json.loads(members["working_set.json"])
+    ws |= {"_update_seq": ws["_update_seq"] + 1, "status": "DONE"}
+    line = json.dumps({"seq": ws["_update_seq"], "working_set": ws}).encode()
+    members["working_set.json"] = json.dumps(ws).encode()
+    members["working_set_history.jsonl"] += line
+    _in_json(MANIFEST, lambda m: m["pointers"].update(seq=ws["_update_seq"]))(members)
+    path = tmp_path / "bad.zip"
+    path.write_bytes(zip_of(sealed(members)))
+
+    assert "fold" in str(refused(here, path, pack_errors.WrongContent))
+
+
 def test_a_number_of_versions_that_no_ledger_can_have_is_refused(
     here: pagefile.Pagefile, sound: Path, tmp_path: Path
 ) -> None:
     """Restoring it would write gaps without end."""
     members, far = members_of(sound), 2**50
-    _in_json(MANIFEST, lambda m: m["pointers"].update(seq=far))(members)
+    members = {name: raw for name, raw in members.items() if not name.startswith("episodes/")}
+    _in_json(MANIFEST, lambda m: m["pointers"].update(seq=far, ledger_last_seq=1))(members)
     _in_json("working_set.json", lambda ws: ws.update(_update_seq=far))(members)
     ws = json.loads(members["working_set.json"])
     members["working_set_history.jsonl"] = json.dumps({"seq": far, "working_set": ws}).encode()
+    members["ledger.jsonl"] = members["ledger.jsonl"].splitlines()[0]
+    _in_line("ledger.jsonl", 0, lambda e: e["payload"].update(working_set=ws))(members)
     path = tmp_path / "bad.zip"
     path.write_bytes(zip_of(sealed(members)))
 
-    refused(here, path, pack_errors.WrongContent)
+    assert "too few" in str(refused(here, path, pack_errors.WrongContent))
 
 
 def test_a_forged_episode_is_refused(here: pagefile.Pagefile, sound: Path, tmp_path: Path) -> None:
