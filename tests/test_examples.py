@@ -1,0 +1,36 @@
+"""The examples run as they are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def test_the_agent_loop_tells_its_story(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, str(EXAMPLES / "agent_loop.py"), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert ran.stdout.splitlines() == [
+        "patched: True",
+        "a second writer: LOCK_ERROR expected_seq=0 current_seq=1",
+        "would add: 1",
+        "remembered: 1",
+        "# CONTEXT BRIEF",
+        "next: book the night train",
+        "the ledger tells the same: True intact: True",
+    ]
+    assert ran.stderr == ""
+
+
+def test_every_example_is_run_by_something() -> None:
+    makefile = (EXAMPLES.parent / "Makefile").read_text(encoding="utf-8")
+    own = Path(__file__).read_text(encoding="utf-8")
+
+    assert [e.name for e in EXAMPLES.glob("*.py") if e.name not in makefile + own] == []
