@@ -42,6 +42,7 @@ bench: setup  ## what the store, the context and the artifacts cost, next to pee
 	$(BIN)/python benchmarks/artifacts.py
 	$(BIN)/python benchmarks/working_set.py
 	$(BIN)/python benchmarks/runs.py
+	$(BIN)/python benchmarks/packs.py
 
 soak: setup  ## the long forms of the crash, power, model and race suites
 	PAGEFILE_SOAK=1 $(BIN)/pytest -n $(JOBS) --dist loadgroup $(SOAK_SUITES)

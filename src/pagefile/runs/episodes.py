@@ -11,8 +11,8 @@ import msgspec
 
 from pagefile import codec
 from pagefile.batch import Condition, LengthIs, Operation, Put, VersionIs
-from pagefile.errors import Conflict, Corrupt, NotFound
-from pagefile.records import Document
+from pagefile.errors import Conflict, Corrupt, Invalid, NotFound
+from pagefile.records import Document, Entry
 from pagefile.runs import artifacts
 from pagefile.runs.names import EPISODES, RUNS, episode_name, made_id, require_id
 from pagefile.runs.patch import diff
@@ -91,7 +91,7 @@ class Episodes:
         length, after = len(ledger), run.load()
         last = ledger.last_of_type("MILESTONE")
         start = 0 if last is None else last.index + 1
-        before = run.at(0) if last is None else self._after(last.value["payload"]["episode_id"])
+        before = run.at(0) if last is None else self._before(last)
         kinds = [(entry.kind, entry.time) for entry in ledger.entries(start, length)]
         episode_id = made_id("ep")
         operations: list[Operation] = []
@@ -128,6 +128,13 @@ class Episodes:
             return None
         return Milestone(episode_id, ids, start + 1, length)
 
+    def _before(self, last: Entry) -> dict[str, Any]:
+        try:
+            return self._after(last.value["payload"].get("episode_id", ""))
+        except (NotFound, Invalid):
+            # Packs of older formats tell of milestones that they do not hold.
+            return self._run.at(0)
+
     def _after(self, episode_id: str) -> dict[str, Any]:
         after: dict[str, Any] = self.get(episode_id)["ws_after"]
         return after
@@ -142,7 +149,7 @@ class Episodes:
         body: dict[str, Any] = document.value
         if digest_of(body) != document.notes["digest"]:
             raise Corrupt(f"episode {episode_id!r} fails its digest", "restore a copy")
-        return body | {"created_at": document.time.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        return body | {"created_at": created_at(document)}
 
     def events(self, episode_id: str) -> list[dict[str, Any]]:
         """The events between the milestone before and this one, exactly."""
@@ -155,7 +162,8 @@ class Episodes:
         ledger, found = self._run.ledger, []
         after = 0
         while events := ledger.read(after, event_type="MILESTONE", limit=500):
-            found += [event["payload"]["episode_id"] for event in events]
+            named = (event["payload"].get("episode_id") for event in events)
+            found += [episode_id for episode_id in named if episode_id]
             after = events[-1]["sequence_id"]
         return found
 
@@ -171,6 +179,12 @@ class Episodes:
                 f"{self._run!r} has no episode {episode_id!r}", f"list what is under {EPISODES}"
             )
         return found
+
+
+def created_at(document: Document) -> str:
+    """When the milestone was made; one that came with a pack notes it."""
+    made = document.notes.get("created_at") or document.time.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return str(made)
 
 
 def digest_of(body: Mapping[str, Any]) -> str:

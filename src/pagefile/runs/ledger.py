@@ -23,6 +23,8 @@ from pagefile.runs.names import LEDGERS
 from pagefile.store import Store
 
 _TYPE = "type"
+#: The note of an event that came from elsewhere: when it happened there.
+_HAPPENED = "timestamp"
 _PAGE = 500
 
 
@@ -65,15 +67,8 @@ class Ledger:
         }
         whole = self._whole(body, event_type, writer_id, None, "1970-01-01T00:00:00Z")
         artifacts.check("ledger_event", whole)
-        return Append(
-            self.log,
-            body,
-            self._identity.user_id,
-            event_type,
-            writer_id,
-            (),
-            {_TYPE: event_type},
-        )
+        user, keys = self._identity.user_id, {_TYPE: event_type}
+        return Append(self.log, body, user, event_type, writer_id, (), keys)
 
     def read(
         self, after: int = 0, *, limit: int = 1_000, event_type: str | None = None
@@ -139,7 +134,8 @@ class Ledger:
             body: dict[str, Any] = {"event_id": "erased", "parent_event_id": None}
             body["payload"] = {"error_type": "erased", "message": "the content was erased"}
             return self._whole(body, "ERROR", "erased", entry.index + 1, moment)
-        return self._whole(entry.value, entry.kind, entry.actor, entry.index + 1, moment)
+        happened = entry.notes.get(_HAPPENED, moment)
+        return self._whole(entry.value, entry.kind, entry.actor, entry.index + 1, happened)
 
     def _whole(
         self,
@@ -162,6 +158,15 @@ class Ledger:
             "run_id": self._identity.run_id,
             "payload": body["payload"],
         }
+
+
+def copied(identity: Identity, event: Mapping[str, Any]) -> Append:
+    """The operation that records an event of another run as this one's, its time kept."""
+    body = {name: event[name] for name in ("event_id", "parent_event_id", "payload")}
+    kind, writer_id = event["event_type"], event["writer_id"]
+    keys, notes = {_TYPE: kind}, {_HAPPENED: event["timestamp"]}
+    log, user = LEDGERS + identity.run_id, identity.user_id
+    return Append(log, body, user, kind, writer_id, (), keys, None, notes)
 
 
 def require_lines(lines: Iterable[str]) -> Iterator[dict[str, Any]]:

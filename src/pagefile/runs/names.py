@@ -15,6 +15,14 @@ LEDGERS = "ledger/"
 EVICTED = "evicted/"
 #: Documents: the milestones of each run.
 EPISODES = "episode/"
+#: Documents: which long-term items came with a run that was restored from a pack.
+BROUGHT = "brought/"
+
+#: Kinds of versions of a run's document. While a run is being restored its last one is not
+#: a working set yet, so nobody takes it for a run; a gone one only keeps the numbers right.
+WORKING_SET = "working_set"
+RESTORING = "restoring"
+GONE = "gone"
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 

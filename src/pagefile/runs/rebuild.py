@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
 
 from pagefile.errors import Corrupt
+from pagefile.runs import artifacts
 from pagefile.runs.patch import apply_patch, diff
 from pagefile.runs.working import WorkingRun, WorkingSet, events_of
+
+#: What a restored run has of its own, though its first events tell of another.
+_IDENTITY = ("task_id", "thread_id", "run_id")
 
 
 class Rebuilt(msgspec.Struct, frozen=True):
@@ -22,6 +26,49 @@ class Rebuilt(msgspec.Struct, frozen=True):
         return not self.difference
 
 
+class Fold:
+    """The working set that events make, one event after the other.
+
+    `ws` is None as long as they do not tell: before the start of a run, and
+    after an event that is gone. `most_pinned` is the run's limit, `wanted` are
+    the sequence numbers that later events go back to.
+    """
+
+    def __init__(self, most_pinned: int, wanted: Collection[int] = ()) -> None:
+        self.ws: WorkingSet | None = None
+        self._most_pinned = most_pinned
+        self._wanted = wanted
+        self._kept: dict[int, WorkingSet] = {}
+
+    def take(self, kind: str, payload: Mapping[str, Any]) -> bool:
+        """Go one event further; True when it wrote a version of the working set.
+
+        Raises:
+            Invalid: its patch cannot be applied to what was there.
+        """
+        if kind == "RUN_START" and "working_set" in payload:
+            artifacts.check("working_set", payload["working_set"])
+            self.resume(payload["working_set"])
+            return True
+        if kind not in ("WS_UPDATE_APPLIED", "WS_ROLLBACK"):
+            return False
+        seq, before = int(payload["new_seq"]), self.ws
+        if kind == "WS_ROLLBACK":
+            after = self._kept.get(payload["to_seq"])
+        elif before is None or before["_update_seq"] + 1 != seq or "patch" not in payload:
+            after = None
+        else:
+            after = _applied(before, payload, self._most_pinned)
+        self.resume(None if after is None else after | {"_update_seq": seq})
+        return True
+
+    def resume(self, ws: WorkingSet | None) -> None:
+        """Go on from here."""
+        self.ws = ws
+        if ws is not None and ws["_update_seq"] in self._wanted:
+            self._kept[ws["_update_seq"]] = ws
+
+
 def rebuild(run: WorkingRun) -> Rebuilt:
     """Fold the ledger from its first event and hold the result against what is stored.
 
@@ -29,27 +76,19 @@ def rebuild(run: WorkingRun) -> Rebuilt:
         Corrupt: the ledger does not begin with the run's start.
     """
     wanted = {payload["to_seq"] for kind, payload in events_of(run.ledger) if kind == "WS_ROLLBACK"}
-    kept: dict[int, WorkingSet] = {}
-    ws: WorkingSet | None = None
+    fold = Fold(run.config.pinned_context_max_items, wanted)
+    is_restored = False
     for kind, payload in events_of(run.ledger):
-        if kind == "RUN_START" and "working_set" in payload:
-            ws = payload["working_set"]
-        elif kind in ("WS_UPDATE_APPLIED", "WS_ROLLBACK"):
-            if ws is None:
-                break
-            if kind == "WS_UPDATE_APPLIED":
-                ws = _applied(ws, payload, run.config.pinned_context_max_items)
-            else:
-                ws = kept[payload["to_seq"]]
-            ws = ws | {"_update_seq": payload["new_seq"]}
-        if ws is not None and ws["_update_seq"] in wanted:
-            kept[ws["_update_seq"]] = ws
-    if ws is None:
+        fold.take(kind, payload)
+        is_restored = is_restored or kind == "RUN_RESTORED"
+    if fold.ws is None:
         raise Corrupt(
             f"the ledger of {run!r} does not begin with its start",
             "what came before was erased; the stored working set is all there is",
         )
-    return Rebuilt(ws, diff(ws, run.load()))
+    stored = run.load()
+    ws = fold.ws | {field: stored[field] for field in _IDENTITY} if is_restored else fold.ws
+    return Rebuilt(ws, diff(ws, stored))
 
 
 def _applied(ws: WorkingSet, payload: Mapping[str, Any], most_pinned: int) -> WorkingSet:

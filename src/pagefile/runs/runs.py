@@ -5,14 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pagefile.batch import Batch, Delete, Drop, Operation, Prune, Put, VersionIs
+from pagefile.batch import (
+    Batch,
+    Condition,
+    Delete,
+    Drop,
+    LengthIs,
+    Operation,
+    Prune,
+    Put,
+    VersionIs,
+)
 from pagefile.errors import Conflict, Invalid, NotFound
 from pagefile.memory.items import LongTermItems
+from pagefile.records import Document
 from pagefile.runs import artifacts
 from pagefile.runs.config import RunConfig, config_from
 from pagefile.runs.eviction import fit
 from pagefile.runs.ledger import Identity
-from pagefile.runs.names import EPISODES, EVICTED, LEDGERS, RUNS, made_id, require_id
+from pagefile.runs.names import (
+    BROUGHT,
+    EPISODES,
+    EVICTED,
+    LEDGERS,
+    RUNS,
+    WORKING_SET,
+    made_id,
+    require_id,
+)
 from pagefile.runs.redaction import redact
 from pagefile.runs.run import Run
 from pagefile.runs.working import WorkingSet
@@ -75,13 +95,17 @@ class Runs:
         run = Run(self._store, identity, config, self._items)
         started = run.ledger.event("RUN_START", {**payload, "working_set": ws}, writer_id)
         operations: list[Operation] = [
-            Put(RUNS + identity.run_id, ws, identity.user_id, "working_set"),
+            Put(RUNS + identity.run_id, ws, identity.user_id, WORKING_SET),
             started,
             *(run.ledger.event(kind, what, writer_id) for kind, what in more),
         ]
         try:
             # Never written, not merely absent: sequence numbers and versions go together.
-            self._store.commit(Batch(operations, [VersionIs(RUNS + identity.run_id, 0)]))
+            is_new: Sequence[Condition] = [
+                VersionIs(RUNS + identity.run_id, 0),
+                LengthIs(run.ledger.log, 0),
+            ]
+            self._store.commit(Batch(operations, is_new))
         except Conflict as error:
             raise Conflict(
                 f"run {identity.run_id!r} exists",
@@ -101,8 +125,9 @@ class Runs:
         name = RUNS + require_id("run_id", run_id)
         found = self._store.get(name)
         first = self._store.read(LEDGERS + run_id, limit=1)
-        if found is None or found.erased or not first:
+        if not _is_run(found) or not first:
             raise NotFound(f"there is no run {run_id!r}", "boot it, or list the runs")
+        assert found is not None
         ws = found.value
         identity = Identity(run_id, ws["task_id"], ws["thread_id"], found.user)
         recorded = {} if first[0].erased else first[0].value["payload"].get("config", {})
@@ -113,10 +138,10 @@ class Runs:
         names = self._store.names(
             "document", prefix=RUNS, after=RUNS + after if after else "", limit=limit
         )
-        return [name.removeprefix(RUNS) for name in names]
+        return [name.removeprefix(RUNS) for name in names if _is_run(self._store.get(name))]
 
     def exists(self, run_id: str) -> bool:
-        return self._store.get(RUNS + require_id("run_id", run_id)) is not None
+        return _is_run(self._store.get(RUNS + require_id("run_id", run_id)))
 
     def fork(
         self,
@@ -157,6 +182,8 @@ class Runs:
         for log in (LEDGERS + run_id, EVICTED + run_id):
             if self._store.has_log(log):
                 operations += [Prune(None, log=log), Drop(log)]
+        if self._store.get(BROUGHT + run_id) is not None:
+            operations.append(Delete(BROUGHT + run_id))
         operations += [Delete(episode) for episode in self._episodes(run_id)]
         try:
             self._store.commit(Batch(operations))
@@ -172,6 +199,11 @@ class Runs:
             if len(names) < _PAGE:
                 return
             after = names[-1]
+
+
+def _is_run(found: Document | None) -> bool:
+    """Whether the document is a run; one that is being restored, or is erased, is none."""
+    return found is not None and not found.erased and found.kind == WORKING_SET
 
 
 def _initial(

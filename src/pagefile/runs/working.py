@@ -16,7 +16,7 @@ from pagefile.runs import artifacts
 from pagefile.runs.config import RunConfig, require_transition
 from pagefile.runs.eviction import fit
 from pagefile.runs.ledger import Identity, Ledger
-from pagefile.runs.names import EVICTED, RUNS
+from pagefile.runs.names import EVICTED, GONE, RUNS, WORKING_SET
 from pagefile.runs.patch import apply_patch, diff
 from pagefile.runs.redaction import redact
 from pagefile.store import Store
@@ -195,7 +195,7 @@ class WorkingRun:
     def at(self, seq: int) -> WorkingSet:
         """The working set as it was at a sequence number."""
         found = self._store.get(self._name, version=_version(seq))
-        if found is None or found.erased:
+        if found is None or found.erased or found.kind == GONE:
             raise NotFound(f"{self!r} has no state {seq}", "list the ledger, or choose a newer one")
         return _value(found)
 
@@ -283,7 +283,7 @@ class WorkingRun:
     def _commit(
         self, before: WorkingSet, after: WorkingSet, operations: Sequence[Operation]
     ) -> None:
-        put = Put(self._name, after, self.user_id, "working_set")
+        put = Put(self._name, after, self.user_id, WORKING_SET)
         self.commit([put, *operations], [VersionIs(self._name, _version(_seq(before)))])
         self._seen = after
 

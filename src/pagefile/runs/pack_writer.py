@@ -1,0 +1,254 @@
+"""Writing a resume pack: one cut through the store, streamed into a file of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from pagefile.context.names import THREADS
+from pagefile.errors import Conflict, NotFound, Unavailable, Unsupported, shown
+from pagefile.records import Document, Entry, Head
+from pagefile.runs import names as stored
+from pagefile.runs import pack_format as pack
+from pagefile.runs.pack_episodes import episode_of
+from pagefile.runs.pack_items import item_documents, item_lines
+from pagefile.runs.pack_slots import UsageTexts, slot_of
+from pagefile.runs.redaction import redact
+from pagefile.runs.working import WorkingRun
+from pagefile.store import Store
+
+_PAGE = 500
+#: The time that every member has, so that the same content gives the same bytes.
+_NO_TIME: Final = (1980, 1, 1, 0, 0, 0)
+_READ_ONLY_FILE: Final = 0o100444 << 16
+
+
+def create_resume_pack(
+    run: WorkingRun,
+    directory: str | os.PathLike[str],
+    *,
+    pointers: Mapping[str, Any] | None = None,
+    progress: pack.Progress | None = None,
+) -> Path:
+    """Write all of a run, as it is now, to a new file in the folder; return its path.
+
+    Everything in it is as of one position of the store, whoever writes
+    meanwhile. The file has its name only when it is complete and on disk.
+    `pointers` are kept in the manifest, secrets redacted; ours come first.
+
+    Raises:
+        NotFound: there is no such run. Unsupported: its ledger was pruned.
+        Conflict: it was deleted meanwhile. Unavailable: the disk refused.
+    """
+    store = run._store
+    cut = _Cut(store, run)
+    pack_id = stored.made_id("pack")
+    folder = Path(directory)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{run.run_id}_{pack_id}.zip"
+        told = _publish(path, lambda file: _write(file, cut, pack_id, pointers or {}, progress))
+    except OSError as error:
+        raise Unavailable(
+            f"no pack could be written to {shown(str(folder))} ({error.strerror})",
+            "look at the disk and the permissions, then retry",
+        ) from error
+    run.log("RESUME_SNAPSHOT", {"pack_id": pack_id, "pointers": told})
+    return path
+
+
+class _Cut:
+    """A run as of one position."""
+
+    def __init__(self, store: Store, run: WorkingRun) -> None:
+        self.store = store
+        self.run = run
+        self.head: Head = store.head()
+        self.at = self.head.position
+        document = store.get(stored.RUNS + run.run_id, at=self.at)
+        if document is None or document.erased or document.kind != stored.WORKING_SET:
+            raise NotFound(f"there is no run {run.run_id!r}", "boot it, or list the runs")
+        self.document: Document = document
+        self.ws: dict[str, Any] = document.value
+        self.ledger = stored.LEDGERS + run.run_id
+        self.evicted = stored.EVICTED + run.run_id
+        self.thread = THREADS + self.ws["thread_id"]
+        self.events = store.length(self.ledger, at=self.at)
+        self.episodes: list[str] = []
+        self.batches: dict[str, None] = {}
+
+    def entries(self, log: str, *, whole: bool = False) -> Iterator[Entry]:
+        """What the log had at the cut; with `whole`, nothing may be missing."""
+        start, stop = 0, self.store.length(log, at=self.at)
+        while start < stop:
+            found = self.store.read(log, start, stop, limit=_PAGE)
+            if whole and (not found or found[0].index != start):
+                raise self._missing(bool(found) and start == 0)
+            if not found:
+                return
+            yield from found
+            start = found[-1].index + 1
+
+    def _missing(self, is_pruned: bool) -> Exception:
+        if is_pruned:
+            return Unsupported(
+                f"the ledger of {self.run!r} was pruned", "fork the run, and pack the fork"
+            )
+        return Conflict(
+            f"{self.run!r} was deleted while it was packed",
+            "there is nothing left to pack",
+            target=self.run.run_id,
+            expected=self.events,
+            current=0,
+        )
+
+    def versions(self) -> Iterator[Document]:
+        after, last = 0, self.document.version
+        while after < last:
+            found = self.store.history(self.document.name, after=after, limit=_PAGE)
+            for version in found:
+                if version.version <= last:
+                    yield version
+            if not found:
+                return
+            after = found[-1].version
+
+
+class _Writer:
+    """A zip file that is written member by member, each hashed on its way."""
+
+    def __init__(self, archive: zipfile.ZipFile, steps: pack.Steps) -> None:
+        self._archive = archive
+        self._steps = steps
+        self.files: dict[str, str] = {}
+
+    def lines(self, name: str, values: Iterable[Any], *, counted: bool = False) -> None:
+        """A member of one line per value."""
+        digest = hashlib.sha256()
+        with self._archive.open(_member(name), "w", force_zip64=True) as member:
+            for value in values:
+                line = pack.encode_json(value) + b"\n"
+                digest.update(line)
+                member.write(line)
+                if counted:
+                    self._steps.step()
+        self.files[name] = digest.hexdigest()
+
+    def document(self, name: str, raw: bytes, *, listed: bool = True) -> None:
+        """A member of one piece."""
+        self._archive.writestr(_member(name), raw)
+        if listed:
+            self.files[name] = hashlib.sha256(raw).hexdigest()
+
+
+def _member(name: str) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name, _NO_TIME)
+    info.compress_type = zipfile.ZIP_DEFLATED
+    info.external_attr = _READ_ONLY_FILE
+    info.create_system = 3
+    return info
+
+
+def _write(
+    file: Any, cut: _Cut, pack_id: str, given: Mapping[str, Any], progress: pack.Progress | None
+) -> dict[str, Any]:
+    store, run = cut.store, cut.run
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, allowZip64=True) as archive:
+        writer = _Writer(archive, pack.Steps(cut.events + cut.document.version, progress))
+        writer.document(pack.WORKING_SET, pack.encode_json(cut.ws))
+        writer.lines(pack.LEDGER, _events(cut), counted=True)
+        writer.lines(pack.HISTORY, map(_version, cut.versions()), counted=True)
+        for episode_id in dict.fromkeys(cut.episodes):
+            packed = episode_of(store.get(stored.episode_name(run.run_id, episode_id), at=cut.at))
+            if packed is not None:
+                writer.document(pack.episode_member(episode_id), pack.encode_json(packed))
+        documents = item_documents(store, run.run_id, cut.batches, cut.at)
+        if documents:
+            writer.lines(pack.ITEMS, item_lines(store, documents, cut.at))
+        if store.length(cut.thread, at=cut.at):
+            texts = UsageTexts(store, cut.at)
+            slots = (
+                slot_of(entry, "" if entry.erased else texts.first(entry))
+                for entry in cut.entries(cut.thread)
+            )
+            writer.lines(pack.SLOTS, slots)
+        if store.length(cut.evicted, at=cut.at):
+            left = (_evicted(entry) for entry in cut.entries(cut.evicted) if not entry.erased)
+            writer.lines(pack.EVICTED, left)
+        told: dict[str, Any] = redact(dict(given)) | _pointers(cut)
+        moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        writer.document(
+            pack.MANIFEST, pack.manifest_bytes(pack_id, moment, writer.files, told), listed=False
+        )
+    return told
+
+
+def _pointers(cut: _Cut) -> dict[str, Any]:
+    return msgspec.structs.asdict(
+        pack.Pointers(
+            format=pack.FORMAT,
+            run_id=cut.ws["run_id"],
+            task_id=cut.ws["task_id"],
+            thread_id=cut.ws["thread_id"],
+            user_id=cut.document.user,
+            seq=cut.ws["_update_seq"],
+            ledger_last_seq=cut.events,
+            position=cut.at,
+            head=cut.head.digest.hex(),
+        )
+    )
+
+
+def _events(cut: _Cut) -> Iterator[dict[str, Any]]:
+    """The events; what they say belongs to the run is noted on the way."""
+    for entry in cut.entries(cut.ledger, whole=True):
+        event = cut.run.ledger.whole(entry)
+        payload = event["payload"]
+        if entry.erased:
+            pass
+        elif entry.kind == "MILESTONE" and payload.get("episode_id"):
+            cut.episodes.append(payload["episode_id"])
+        elif entry.kind == "MEMORY_COMMIT":
+            cut.batches[payload["batch_id"]] = None
+        yield event
+
+
+def _version(version: Document) -> dict[str, Any]:
+    seq = version.version - 1
+    if version.erased or version.deleted or version.kind == stored.GONE:
+        return {"seq": seq, "erased": True}
+    return {"seq": seq, "working_set": version.value}
+
+
+def _evicted(entry: Entry) -> dict[str, Any]:
+    return {"item": entry.value, "writer_id": entry.actor}
+
+
+def _publish(path: Path, write: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    """Let `write` fill a file that gets its name only when all of it is on disk."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+    try:
+        with open(descriptor, "wb") as file:
+            told = write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return told
