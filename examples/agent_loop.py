@@ -1,4 +1,4 @@
-"""An agent's loop, whole: boot, read, patch, conflict, propose, milestone, go on elsewhere.
+"""An agent's loop, whole: boot, read, patch, conflict, propose, milestone, pack, go on elsewhere.
 
     python examples/agent_loop.py [FOLDER]
 
@@ -51,6 +51,12 @@ def main(folder: Path) -> None:
         known = pf.items.search("which train?", user_id="ann")
         print(run.brief(ltm_results=[hit.item.to_v21() for hit in known]).splitlines()[0])
         print("next:", run.load()["next_action"])
+        pack = run.create_resume_pack(folder)
+
+    with pagefile.open(folder / "elsewhere.db") as pf:  # Another machine.
+        run = pf.runs.restore_from_pack(pack, new_run_id="trip-2")
+        run.update(lambda ws: {"status": "DONE"})
+        print("went on as", run.run_id, "at", run.load()["_update_seq"])
         print("the ledger tells the same:", bool(run.rebuild()), "intact:", bool(pf.verify()))
 
 

@@ -24,6 +24,7 @@ def test_the_agent_loop_tells_its_story(tmp_path: Path) -> None:
         "remembered: 1",
         "# CONTEXT BRIEF",
         "next: book the night train",
+        "went on as trip-2 at 3",
         "the ledger tells the same: True intact: True",
     ]
     assert ran.stderr == ""

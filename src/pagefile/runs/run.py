@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pagefile.memory.items import LongTermItems
 from pagefile.runs.brief import render_context_brief
@@ -14,6 +16,9 @@ from pagefile.runs.ledger import Identity
 from pagefile.runs.rebuild import Rebuilt, rebuild
 from pagefile.runs.working import PatchResult, WorkingRun, WorkingSet
 from pagefile.store import Store
+
+if TYPE_CHECKING:
+    from pagefile.runs.pack_format import Progress
 
 __all__ = ["PatchResult", "Run", "WorkingSet"]
 
@@ -65,3 +70,17 @@ class Run(WorkingRun):
             max_tokens=limit,
             counter=self._counter,
         )
+
+    def create_resume_pack(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        pointers: Mapping[str, Any] | None = None,
+        progress: Progress | None = None,
+        writer_id: str = "api",
+    ) -> pathlib.Path:
+        """Write the whole run, as it is at one moment, into one file; return its path."""
+        from pagefile.runs.pack_writer import create_resume_pack
+
+        with self.recording("create_resume_pack", writer_id):
+            return create_resume_pack(self, directory, pointers=pointers, progress=progress)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pagefile.batch import (
     Batch,
@@ -37,6 +38,9 @@ from pagefile.runs.redaction import redact
 from pagefile.runs.run import Run
 from pagefile.runs.working import WorkingSet
 from pagefile.store import Store
+
+if TYPE_CHECKING:
+    from pagefile.runs.pack_format import PackLimits, PackReport, Progress
 
 _PAGE = 1_000
 
@@ -169,6 +173,33 @@ class Runs:
             writer_id,
             [("RUN_FORKED", origin)],
         )
+
+    def restore_from_pack(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        new_run_id: str | None = None,
+        limits: PackLimits | None = None,
+        progress: Progress | None = None,
+    ) -> Run:
+        """Make a run of a resume pack; everything is checked before anything is stored."""
+        from pagefile.runs.restore import restore_from_pack
+
+        return restore_from_pack(
+            self, path, new_run_id=new_run_id, limits=limits, progress=progress
+        )
+
+    def verify_pack(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        limits: PackLimits | None = None,
+        progress: Progress | None = None,
+    ) -> PackReport:
+        """Check a resume pack without storing anything; raises what is wrong with it."""
+        from pagefile.runs.pack_reader import verify_pack
+
+        return verify_pack(path, limits, progress=progress)
 
     def delete(self, run_id: str) -> bool:
         """End a run: working set, ledger, episodes and what was evicted; True if there was one.

@@ -51,6 +51,8 @@ _BESIDES: dict[type, tuple[str, ...]] = {
 }
 TARGET = Path(__file__).parent.parent / "_aio_types.pyi"
 _HEADER = """# Made by `python -m pagefile.testing.aio_types` from the sync classes; do not edit.
+import os
+import pathlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import IO, Any
@@ -88,6 +90,7 @@ from pagefile.runs.config import RunConfig
 from pagefile.runs.knowledge import Knowledge
 from pagefile.runs.episodes import Episodes, Milestone
 from pagefile.runs.ledger import Ledger
+from pagefile.runs.pack_format import PackLimits, PackReport, Progress
 from pagefile.runs.rebuild import Rebuilt
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
