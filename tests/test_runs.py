@@ -25,6 +25,7 @@ from pagefile.runs.ledger import require_lines
 from pagefile.runs.redaction import Secret
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
+from pagefile.surfaces.cli import main
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -261,6 +262,54 @@ def test_a_ledger_is_exported_as_lines_that_are_events(run: Run) -> None:
     assert events == list(run.ledger)
     with pytest.raises(Invalid, match="line 1"):
         list(require_lines(["{"]))
+
+
+def test_an_exported_ledger_becomes_a_run_elsewhere(run: Run, tmp_path: Path) -> None:
+    run.apply_patch(patch(0, status="BUSY", sliding_context=[slide(1)]))
+    run.apply_patch(patch(0))
+    run.apply_patch(patch(1, status="DONE"))
+    run.rollback(1)
+    path = tmp_path / "ledger.jsonl"
+    with path.open("w", encoding="utf-8") as file:
+        run.ledger.export_jsonl(file)
+    with pagefile.open("memory:") as other:
+        made = other.runs.import_jsonl(path, new_run_id="made")
+        taken = other.runs.open("made")
+
+        assert taken.load() == run.load() | {"run_id": "made"}
+        assert [taken.at(n)["status"] for n in range(4)] == ["BOOT", "BUSY", "DONE", "BUSY"]
+        assert list(made.ledger)[:-1] == [e | {"run_id": "made"} for e in run.ledger]
+        assert made.rebuild()
+        assert made.apply_patch(patch(3, status="FAILED")).ok
+        with pytest.raises(Conflict):
+            other.runs.import_jsonl(path, new_run_id="made")
+        before = other.store.head()
+        lines = path.read_text().splitlines(keepends=True)
+        for damaged in (lines[1:], lines[:1] + lines[2:], ["{}\n"], [], [*lines, "x"]):
+            path.write_text("".join(damaged))
+            with pytest.raises(Invalid):
+                other.runs.import_jsonl(path, new_run_id="never")
+        path.write_bytes(b"\xff\xfe")
+        with pytest.raises(Invalid):
+            other.runs.import_jsonl(path)
+        with pytest.raises(Invalid):
+            other.runs.import_jsonl(tmp_path / "missing")
+
+        assert other.store.head() == before
+
+
+def test_the_command_line_verifies_a_pack(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pack = run.create_resume_pack(tmp_path)
+    good = main(["pack", "verify", str(pack), "--json"])
+    told = json.loads(capsys.readouterr().out)
+    pack.write_bytes(pack.read_bytes()[:-30])
+    bad = main(["pack", "verify", str(pack)])
+
+    assert (good, told["run_id"]) == (0, "r1")
+    assert bad not in (0, 1)
+    assert capsys.readouterr().err.strip() != ""
 
 
 def test_runs_L10_secrets_are_in_no_byte_of_the_store(tmp_path: Path) -> None:

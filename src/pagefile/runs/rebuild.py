@@ -80,7 +80,7 @@ def rebuild(run: WorkingRun) -> Rebuilt:
     is_restored = False
     for kind, payload in events_of(run.ledger):
         fold.take(kind, payload)
-        is_restored = is_restored or kind == "RUN_RESTORED"
+        is_restored = is_restored or kind in ("RUN_RESTORED", "RUN_FORKED")
     if fold.ws is None:
         raise Corrupt(
             f"the ledger of {run!r} does not begin with its start",

@@ -201,6 +201,12 @@ class Runs:
 
         return verify_pack(path, limits, progress=progress)
 
+    def import_jsonl(self, path: str | os.PathLike[str], *, new_run_id: str | None = None) -> Run:
+        """Make a run of an exported ledger; everything is checked before anything is stored."""
+        from pagefile.runs.ledger_import import import_jsonl
+
+        return import_jsonl(self, path, new_run_id=new_run_id)
+
     def delete(self, run_id: str) -> bool:
         """End a run: working set, ledger, episodes and what was evicted; True if there was one.
 
