@@ -344,3 +344,20 @@ def test_threads_B16_a_buffer_is_the_same_whatever_it_is_made_of(url: str, made_
             True,
             [Note("x", [])],
         )
+
+
+def test_numbers_and_values_that_cannot_be_written_out_are_refused_in_our_words() -> None:
+    deep: Any = []
+    for _ in range(3_000):
+        deep = [deep]
+    long: Any = -(10**5_000)
+    view = ContextBuffer().get_or_create_thread("t")
+
+    for wrong in (long, deep):
+        for call in (view.tail, view.get_by_type, view.between):
+            with pytest.raises(Invalid):
+                call(wrong)
+    with pytest.raises(Invalid):
+        view.at(deep)
+    with pytest.raises(IndexError):
+        view.at(10**5_000)

@@ -1185,3 +1185,36 @@ def test_every_field_of_a_request_and_an_item_is_in_the_reference() -> None:
     fields |= set(MemoryItem.__struct_fields__) | set(ItemBatch.__struct_fields__)
 
     assert [field for field in sorted(fields) if f"`{field}`" not in reference] == []
+
+
+@pytest.mark.parametrize("field", ["_schema_version", "op", "type", "scope", "confidence"])
+def test_a_lone_surrogate_is_invalid_in_every_field(field: str) -> None:
+    with LongTermItems() as items, pytest.raises(Invalid, match="surrogate"):
+        items.propose([mcr() | {field: "\ud800"}])
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-01:00"])
+@pytest.mark.parametrize("field", ["created_at", "updated_at"])
+def test_a_time_that_has_no_place_in_utc_is_invalid(field: str, time: str) -> None:
+    with LongTermItems() as items, pytest.raises(Invalid, match="out of range"):
+        items.propose([mcr() | {field: time}])
+
+
+@pytest.mark.parametrize("field", ["content", "rationale"])
+def test_a_text_of_another_class_is_invalid(field: str) -> None:
+    class Text(str):
+        __slots__ = ()
+
+    with LongTermItems() as items, pytest.raises(Invalid, match="plain str"):
+        items.propose([mcr() | {field: Text("c")}])
+
+
+def test_what_goes_beside_a_batch_has_to_be_a_function() -> None:
+    wrong: Any = 7
+    with LongTermItems(allow_ungated=True) as items:
+        batch_id = items.propose([mcr()]).batch_id
+        for call in (items.commit, items.abort, items.undo):
+            with pytest.raises(Invalid, match="beside"):
+                call(batch_id, beside=wrong)
+        with pytest.raises(Invalid, match="beside"):
+            items.propose([mcr()], beside=wrong)

@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import pagefile
 import pagefile.aio
-from pagefile import Batch, Put
+from pagefile import Batch, Put, Selector
 from pagefile.errors import Conflict, Corrupt, Forbidden, Invalid, LimitExceeded, NotFound
 from pagefile.runs.config import RunConfig
 from pagefile.runs.ledger import require_lines
@@ -379,7 +379,8 @@ def test_runs_are_listed_opened_and_deleted(runs: Runs, run: Run) -> None:
         run.load()
     with pytest.raises(NotFound):
         run.rollback(0)
-    run.apply_patch("nonsense")  # type: ignore[arg-type]
+    with pytest.raises(NotFound):
+        run.apply_patch("nonsense")  # type: ignore[arg-type]
     assert len(run.ledger) == 0
 
 
@@ -683,3 +684,235 @@ def test_runs_M03_a_batch_belongs_to_the_run_that_proposed_it(pf: pagefile.Pagef
         "milestone",
     ]
     assert pf.items.search("x") == []
+
+
+# Input that breaks a rule, and runs that end meanwhile
+
+
+def deep_list() -> list[Any]:
+    deep: list[Any] = []
+    for _ in range(3_000):
+        deep = [deep]
+    return deep
+
+
+def bad_counts() -> list[Any]:
+    return ["x", None, True, 1.5, -1, float("nan"), -(10**5_000), deep_list()]
+
+
+@pytest.mark.parametrize("bad", bad_counts(), ids=lambda value: type(value).__name__)
+def test_a_number_that_is_none_is_invalid_wherever_it_is_given(run: Run, bad: Any) -> None:
+    calls: list[Callable[[], Any]] = [
+        lambda: run.at(bad),
+        lambda: run.rollback(bad),
+        lambda: run.evicted(limit=bad),
+        lambda: run.find_evicted("x", limit=bad),
+        lambda: run.update(lambda _: {}, attempts=bad),
+        lambda: run.ledger.tail(bad),
+        lambda: run.ledger.read(bad),
+        lambda: run.ledger.read(bad, event_type="ERROR"),
+        lambda: run.ledger.read(limit=bad, event_type="ERROR"),
+        lambda: run.brief(min_confidence=bad),
+    ]
+    for call in calls:
+        with pytest.raises(Invalid):
+            call()
+    # Of these only a rollback would have changed the run, so only its refusal is told.
+    assert kinds(run) == ["RUN_START", "ERROR"]
+
+
+def test_arguments_of_a_wrong_type_are_invalid_and_change_nothing(
+    pf: pagefile.Pagefile, runs: Runs, run: Run
+) -> None:
+    wrong: Any = 7
+    memory = {"memory_id": "m", "content": "c", "confidence": 0.9}
+    calls: list[Callable[[], Any]] = [
+        lambda: runs.boot("o", config=wrong),
+        lambda: runs.boot("o", settings=wrong),
+        lambda: runs.boot("o", config=RunConfig(check_transitions=wrong)),
+        lambda: runs.boot("o", config=RunConfig(token_counter=[wrong])),  # type: ignore[arg-type]
+        lambda: runs.list(after=wrong),
+        lambda: run.update(wrong),
+        lambda: run.update(lambda _: wrong),
+        lambda: run.log("ERROR", wrong),
+        lambda: run.find_evicted(wrong),
+        lambda: run.page_in(wrong),
+        lambda: run.ledger.export_jsonl(wrong),
+        lambda: run.brief(ltm_results=wrong),
+        lambda: run.brief(ltm_results=[wrong]),
+        *(lambda gone=field: run.brief(ltm_results=[memory | {gone: None}]) for field in memory),
+    ]
+    before = run.load()
+    for call in calls:
+        with pytest.raises(Invalid):
+            call()
+    # What would have changed the run leaves its refusal, and nothing else.
+    assert set(kinds(run)[1:]) <= {"ERROR"}
+    assert run.load() == before
+
+
+@pytest.mark.parametrize(
+    ("event_type", "payload"),
+    [
+        ("RUN_START", {"config": {}, "working_set": {}}),
+        ("RUN_FORKED", {"parent_run_id": "r0", "at_seq": 1}),
+        ("WS_UPDATE_APPLIED", {"new_seq": 1}),
+        ("WS_UPDATE_REJECTED", {"error": "x"}),
+        ("WS_ROLLBACK", {"to_seq": 5, "new_seq": 1}),
+        ("MILESTONE", {"reason": "x"}),
+    ],
+)
+def test_nobody_logs_an_event_that_the_run_is_folded_from(
+    run: Run, event_type: str, payload: dict[str, Any]
+) -> None:
+    with pytest.raises(Invalid, match="own"):
+        run.log(event_type, payload)
+
+    assert run.rebuild()
+    assert run.milestone().episode_id in run.episodes.list()
+
+
+def test_a_run_that_was_deleted_gets_no_new_ledger(pf: pagefile.Pagefile, run: Run) -> None:
+    stale = patch(0, status="BUSY")
+    run.load()
+    pf.runs.delete("r1")
+
+    calls: list[Callable[[], Any]] = [
+        lambda: run.log("TOOL_CALL", {"tool_name": "t"}),
+        lambda: run.apply_patch(stale),
+        lambda: run.apply_patch({}),
+        lambda: run.memory.propose([]),
+        lambda: run.rebuild(),
+        lambda: run.milestone(),
+    ]
+    for call in calls:
+        with pytest.raises(NotFound, match="no run"):
+            call()
+    assert not pf.store.has_log("ledger/r1")
+
+
+def test_a_run_deleted_just_before_its_event_is_stored_gets_no_new_ledger(
+    pf: pagefile.Pagefile, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "require", lambda: pf.runs.delete("r1"))
+    with pytest.raises(NotFound, match="no run"):
+        run.log("TOOL_CALL", {"tool_name": "t"})
+
+    assert not pf.store.has_log("ledger/r1")
+
+
+def test_an_erased_user_is_not_named_again_by_a_run_that_is_still_open(tmp_path: Path) -> None:
+    with pagefile.open(tmp_path / "runs.db") as pf:
+        run = pf.runs.boot("o", run_id="r1", user_id="zebra")
+        pf.store.erase(Selector(user="zebra"))
+        with pytest.raises(NotFound):
+            run.log("TOOL_CALL", {"tool_name": "t"})
+
+        for file in tmp_path.glob("runs.db*"):
+            assert b"zebra" not in file.read_bytes()
+
+
+def test_a_deletion_leaves_nothing_of_what_came_in_between(
+    pf: pagefile.Pagefile, runs: Runs, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = runs._episodes
+
+    def raced(run_id: str) -> Iterator[str]:
+        found = list(listed(run_id))
+        if not run.episodes.list():
+            run.milestone()
+        return iter(found)
+
+    monkeypatch.setattr(runs, "_episodes", raced)
+
+    assert runs.delete("r1")
+    assert pf.store.names("document", prefix="episode/r1/") == []
+
+
+def test_a_rebuild_compares_what_was_there_at_one_moment(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = run.now
+
+    def raced() -> Any:
+        found = now()
+        run.update(lambda _: {"next_action": "later"})
+        return found
+
+    monkeypatch.setattr(run, "now", raced)
+
+    assert run.rebuild()
+
+
+def test_a_ledger_with_a_gap_says_so_instead_of_a_wrong_state(
+    pf: pagefile.Pagefile, run: Run
+) -> None:
+    for seq in range(4):
+        run.apply_patch(patch(seq, next_action=f"n{seq}"))
+    run.rollback(2)
+    run.milestone()
+    pf.store.erase(Selector(log="ledger/r1", first=2, last=3))
+
+    with pytest.raises(Corrupt, match="gap after sequence 1"):
+        run.rebuild()
+    assert len(list(run.ledger)) == 7
+    pf.store.erase(Selector(log="ledger/r1", first=6, last=6))
+    assert run.episodes.list() == []
+    assert run.milestone().first_sequence_id == 1
+
+
+def test_pinned_items_beyond_the_limit_leave_and_can_come_back(runs: Runs) -> None:
+    run = runs.boot("o", config=RunConfig(pinned_context_max_items=2))
+    pinned = [{"id": f"p{n}", "content": f"fact {n}"} for n in range(3)]
+    result = run.apply_patch(patch(0, pinned_context=pinned, sliding_context=[slide(1)]))
+
+    assert [item["id"] for item in result.evicted] == ["p0"]
+    assert [item["id"] for item in run.evicted()] == ["p0"]
+    assert run.rebuild()
+    assert run.page_in("p0").ok
+    assert [item["id"] for item in run.load()["pinned_context"]] == ["p2", "p0"]
+    assert run.rebuild()
+
+
+def test_an_item_with_the_longest_id_can_leave_and_come_back(runs: Runs) -> None:
+    run = runs.boot("o", config=RunConfig(ws_max_tokens=1_500))
+    long_id = "é" * 1_024
+    run.apply_patch(patch(0, sliding_context=[slide(1, 1, 3_000) | {"id": long_id}]))
+    result = run.update(
+        lambda _: {"ops": [{"op": "append", "field": "sliding_context", "items": [big()]}]}
+    )
+
+    assert [item["id"] for item in result.evicted] == [long_id]
+    assert run.page_in(long_id).ok
+
+
+def big() -> dict[str, Any]:
+    return slide(2, 9, 4_000)
+
+
+def test_the_newest_of_very_many_are_the_newest(runs: Runs) -> None:
+    run = runs.boot("o", config=RunConfig(ws_max_tokens=200))
+    for first in (0, 6_000):
+        items = [slide(n) | {"id": f"s{n:05}"} for n in range(first, first + 6_000)]
+        run.update(lambda _, new=items: {"sliding_context": new})  # type: ignore[misc]
+    left = run._store.length(f"evicted/{run.run_id}")
+    newest = run.evicted(limit=3)
+
+    assert left > 10_000
+    assert run.evicted(limit=10_000)[:3] == newest
+    with pytest.raises(Invalid):
+        run.evicted(limit=10_001)
+    assert run.page_in("s00000").ok
+    assert run.ledger.tail(20_000) == list(run.ledger)
+
+
+def test_events_of_a_type_are_the_same_from_either_end(run: Run) -> None:
+    for number in range(12):
+        run.log("TOOL_CALL", {"tool_name": str(number)})
+        run.log("TOOL_RESULT", {"tool_name": str(number), "ok": True})
+    everything = list(run.ledger)
+
+    for after in range(len(everything) + 2):
+        wanted = [e for e in everything[after:] if e["event_type"] == "TOOL_CALL"]
+        assert run.ledger.read(after, event_type="TOOL_CALL") == wanted
+        assert run.ledger.read(after, event_type="TOOL_CALL", limit=3) == wanted[:3]

@@ -15,7 +15,7 @@ from pagefile.context.following import AsyncSlotFollower, SlotFollower
 from pagefile.context.names import require_text
 from pagefile.context.reader import Reader
 from pagefile.context.slot import BufferSlot, Lane
-from pagefile.errors import Forbidden, Invalid
+from pagefile.errors import Forbidden, Invalid, shown
 
 
 class Writer(NamedTuple):
@@ -127,13 +127,13 @@ class ThreadContext:
     def at(self, index: int) -> BufferSlot:
         """The slot at an index; negative ones count from the end."""
         if type(index) is not int:
-            raise Invalid("index", f"{index!r:.60} is no index", "give a whole number or a slice")
+            raise Invalid("index", f"{shown(index)} is no index", "give a whole number or a slice")
         length = self._reader.length()
         found = index + length if index < 0 else index
         if 0 <= found < length:
             for slot in self._reader.slots(found, found + 1):
                 return slot
-        raise IndexError(f"thread {self.thread_id!r} has {length} slots and none at {index}")
+        raise IndexError(f"thread {self.thread_id!r} has {length} slots and none at {shown(index)}")
 
     def __iter__(self) -> Iterator[BufferSlot]:
         """The slots there are now, fetched as they are asked for; later ones are not seen."""
@@ -161,7 +161,7 @@ class ThreadContext:
     def tail(self, count: int) -> list[BufferSlot]:
         """The last slots, oldest first; the cost does not depend on the thread's length."""
         if type(count) is not int or count < 0:
-            raise Invalid("count", f"{count!r:.60} is no count", "give 0 or more")
+            raise Invalid("count", f"{shown(count)} is no count", "give 0 or more")
         length = self._reader.length()
         return list(self._reader.slots(max(0, length - count), length))
 
@@ -231,7 +231,9 @@ class ThreadContext:
             typed = codec.is_typed(payload_type)
             payload_type = codec.type_name(payload_type) if typed else payload_type.__name__
         if type(payload_type) is not str:
-            raise Invalid("payload_type", f"{payload_type!r:.60} is no type", "give a class or str")
+            raise Invalid(
+                "payload_type", f"{shown(payload_type)} is no type", "give a class or str"
+            )
         lanes = list(self._reader.lanes())
         exact = [lane for lane in lanes if lane.payload_type == payload_type]
         if exact or ":" in payload_type:
@@ -265,7 +267,7 @@ def _bare_name(payload_type: str) -> str:
 
 def _microseconds(field: str, moment: object) -> int:
     if not isinstance(moment, datetime) or moment.utcoffset() is None:
-        raise Invalid(field, f"{moment!r:.60} is no aware datetime", "give one with a time zone")
+        raise Invalid(field, f"{shown(moment)} is no aware datetime", "give one with a time zone")
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 

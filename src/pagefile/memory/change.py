@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 import msgspec
@@ -115,7 +115,10 @@ def _change(mcr: object, at: str) -> Change:
         raise Invalid(
             at + path.removesuffix("`"), shown(fact)[1:-1], "mend it as schema mcr 2.1 says"
         ) from None
+    except UnicodeEncodeError:
+        raise Invalid(at, "holds a lone surrogate", "send valid Unicode text") from None
     _require_texts(change, at)
+    _require_times(change, at)
     _require_whole(change, at)
     return change
 
@@ -123,6 +126,8 @@ def _change(mcr: object, at: str) -> Change:
 def _require_texts(change: Change, at: str) -> None:
     for field in ("content", "rationale"):
         text = getattr(change, field)
+        if type(text) is not str:  # A subclass could change under our hands.
+            raise Invalid(f"{at}.{field}", f"is of type {type(text).__name__}", "give a plain str")
         try:
             text.encode()
         except UnicodeEncodeError:
@@ -138,6 +143,16 @@ def _require_texts(change: Change, at: str) -> None:
             require_name(f"{at}.{field}", text)
     for i, source in enumerate(change.source_refs):
         require_name(f"{at}.source_refs[{i}]", source)
+
+
+def _require_times(change: Change, at: str) -> None:
+    for field in ("created_at", "updated_at"):
+        time = getattr(change, field)
+        try:
+            _ = time is UNSET or time.astimezone(UTC)
+        except OverflowError:
+            rule = "give a time from year 1 to 9999 in UTC"
+            raise Invalid(f"{at}.{field}", f"{shown(time)} is out of range", rule) from None
 
 
 def _require_whole(change: Change, at: str) -> None:

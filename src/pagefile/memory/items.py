@@ -150,6 +150,7 @@ class LongTermItems(ItemReader):
             Invalid: a request breaks a rule, or is about another user, project,
                 scope or type than the batch. LimitExceeded: there are too many.
         """
+        _require_beside(beside)
         changes = changes_of(mcrs)
         binding = binding_of(changes, scope_filters, user_id, project_id)
         require_name_or_none("run_id", run_id)
@@ -326,6 +327,7 @@ class LongTermItems(ItemReader):
         key: str = "",
         beside: Beside | None = None,
     ) -> Committed:
+        _require_beside(beside)
         for _ in range(_ATTEMPTS):
             read = self._read(batch_id)
             if read.batch.status == status:
@@ -370,6 +372,11 @@ class LongTermItems(ItemReader):
             "a commit needs a reviewer or a token",
             "give reviewer=…, or token=issue_token(run_id); allow_ungated=True switches this off",
         )
+
+
+def _require_beside(beside: object) -> None:
+    if beside is not None:
+        require_callable("beside", beside)
 
 
 def _named(change: Change, batch_id: str, index: int) -> Change:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pagefile.bounds import require_count
-from pagefile.errors import LimitExceeded
+from pagefile.errors import Invalid, LimitExceeded, shown
 from pagefile.runs.eviction import rank
 from pagefile.runs.lines import (
     HEADINGS,
@@ -44,8 +44,10 @@ def render_context_brief(
 
     Raises:
         LimitExceeded: it does not fit even without them.
+        Invalid: a memory lacks its id, content or confidence.
     """
-    memories = [item for item in ltm_results or () if item["confidence"] >= min_confidence]
+    _require_number(min_confidence, "min_confidence")
+    memories = [item for item in _memories(ltm_results) if item["confidence"] >= min_confidence]
     brief = _Brief(ws, memories)
     if max_tokens is not None:
         require_count(max_tokens, "max_tokens", least=1)
@@ -107,6 +109,27 @@ class _Brief:
     def _shown(self, section: int) -> list[str]:
         out = self._out[section]
         return [line for at, line in enumerate(self._lines[section]) if at not in out]
+
+
+def _memories(results: object) -> list[Mapping[str, Any]]:
+    if results is None:
+        return []
+    if not isinstance(results, list | tuple):
+        raise Invalid("ltm_results", f"{shown(results)} is no list", "give a list of memory items")
+    for number, item in enumerate(results):
+        at = f"ltm_results.{number}"
+        if not isinstance(item, Mapping):
+            raise Invalid(at, f"{shown(item)} is no mapping", "give memory items as dicts")
+        for field in ("memory_id", "content"):
+            if not isinstance(item.get(field), str):
+                raise Invalid(f"{at}.{field}", f"{shown(item.get(field))} is no text", "give a str")
+        _require_number(item.get("confidence"), f"{at}.confidence")
+    return [*results]
+
+
+def _require_number(value: object, field: str) -> None:
+    if type(value) not in (int, float) or not 0 <= value <= 1:  # type: ignore[operator]
+        raise Invalid(field, f"{shown(value)} is no confidence", "give a number from 0 to 1")
 
 
 def _fenced(lines: list[str]) -> list[str]:

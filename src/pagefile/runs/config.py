@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 
-from pagefile.errors import Invalid
+from pagefile.bounds import require_count
+from pagefile.errors import Invalid, shown
+from pagefile.naming import require_flag
 from pagefile.runs.eviction import Budget
 from pagefile.runs.tokens import Cached, TokenCounter, counter_named
 
@@ -31,6 +33,14 @@ class RunConfig(msgspec.Struct, frozen=True):
     token_counter: str = "chars/4"
     #: Refuse changes of status that `TRANSITIONS` does not name.
     check_transitions: bool = False
+
+    def __post_init__(self) -> None:
+        require_count(self.ws_max_tokens, "ws_max_tokens", least=1)
+        require_count(self.pinned_context_max_items, "pinned_context_max_items")
+        require_flag("check_transitions", self.check_transitions)
+        if type(self.token_counter) is not str:
+            fact = f"{shown(self.token_counter)} is no name of a counter"
+            raise Invalid("token_counter", fact, "give a str such as 'chars/4'")
 
     @property
     def budget(self) -> Budget:

@@ -92,7 +92,8 @@ class Episodes:
         last = ledger.last_of_type("MILESTONE")
         start = 0 if last is None else last.index + 1
         before = run.at(0) if last is None else self._before(last)
-        kinds = [(entry.kind, entry.time) for entry in ledger.entries(start, length)]
+        entries = [entry for entry in ledger.entries(start, length) if not entry.erased]
+        kinds = [(entry.kind, entry.time) for entry in entries]
         episode_id = made_id("ep")
         operations: list[Operation] = []
         conditions: list[Condition] = [LengthIs(ledger.log, length)]
@@ -159,13 +160,9 @@ class Episodes:
 
     def list(self) -> list[str]:
         """The ids of all milestones, oldest first."""
-        ledger, found = self._run.ledger, []
-        after = 0
-        while events := ledger.read(after, event_type="MILESTONE", limit=500):
-            named = (event["payload"].get("episode_id") for event in events)
-            found += [episode_id for episode_id in named if episode_id]
-            after = events[-1]["sequence_id"]
-        return found
+        entries = self._run.ledger.of_type("MILESTONE")
+        named = (e.value["payload"].get("episode_id") for e in entries if not e.erased)
+        return [episode_id for episode_id in named if episode_id]
 
     def diff(self, a: str, b: str) -> dict[str, Any]:
         """What changed in the working set from one milestone to another."""

@@ -30,6 +30,8 @@ class Knowledge:
     ) -> Proposal:
         """Stage changes for this run; see `LongTermItems.propose`."""
 
+        self._run.require()
+
         def recorded(batch_id: str, _: Sequence[str]) -> list[Operation]:
             payload = {"batch_id": batch_id, "count": len(mcrs)}
             return [self._run.ledger.event("MEMORY_PROPOSE", payload, writer_id)]
@@ -100,6 +102,7 @@ class Knowledge:
             return self._items.undo(batch_id, reviewer=reviewer, beside=recorded)
 
     def _require_own(self, batch_id: str) -> None:
+        self._run.require()
         batch = self._items.batch(batch_id)
         if batch.run_id != self._run.run_id:
             raise Forbidden(

@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice, takewhile
 from typing import IO, Any
 
 import msgspec
 
 from pagefile.batch import Append
-from pagefile.errors import Invalid
+from pagefile.bounds import bounded, require_count
+from pagefile.errors import Invalid, shown
 from pagefile.query import Query
 from pagefile.records import Entry
 from pagefile.runs import artifacts
@@ -60,6 +62,8 @@ class Ledger:
         Raises:
             Invalid: the type is unknown, or the payload not of its shape.
         """
+        if not isinstance(payload, Mapping):
+            raise Invalid("payload", f"{shown(payload)} is no mapping", "give a dict")
         body = {
             "event_id": str(uuid.uuid4()),
             "parent_event_id": parent_event_id,
@@ -74,30 +78,36 @@ class Ledger:
         self, after: int = 0, *, limit: int = 1_000, event_type: str | None = None
     ) -> list[dict[str, Any]]:
         """Events with a `sequence_id` above `after`, oldest first."""
+        require_count(after, "after")
+        bounded(limit)
         if event_type is None:
             found: Iterable[Any] = self._store.read(self.log, after, limit=limit)
+        elif 2 * after > len(self):  # From the nearer end.
+            behind = takewhile(
+                lambda entry: entry.index >= after, self.of_type(event_type, reverse=True)
+            )
+            found = [*behind][::-1][:limit]
         else:
-            found = self._of_type(event_type, after, limit)
+            found = (entry for entry in self.of_type(event_type) if entry.index >= after)
+            found = islice(found, limit)
         return [self.whole(entry) for entry in found]
 
-    def _of_type(self, event_type: str, after: int, limit: int) -> Iterator[Entry]:
+    def of_type(self, event_type: str, *, reverse: bool = False) -> Iterator[Entry]:
+        """The log's own entries of one type, in order, read page by page."""
         cursor: str | None = None
-        while limit > 0:
-            query = Query(_TYPE, value=event_type, log=self.log, cursor=cursor)
+        while True:
+            query = Query(_TYPE, value=event_type, log=self.log, cursor=cursor, reverse=reverse)
             page = self._store.find(query, limit=_PAGE)
-            for entry in page.items:
-                if isinstance(entry, Entry) and entry.index >= after and limit > 0:
-                    limit -= 1
-                    yield entry
+            yield from (entry for entry in page.items if isinstance(entry, Entry))
             cursor = page.cursor
             if cursor is None:
                 return
 
     def tail(self, count: int) -> list[dict[str, Any]]:
         """The last events, oldest first."""
-        if type(count) is not int or count < 0:
-            raise Invalid("count", f"{count!r:.60} is no count", "give 0 or more")
-        return [self.whole(entry) for entry in self._store.read(self.log, -count)] if count else []
+        length = len(self)
+        start = max(0, length - require_count(count, "count"))
+        return [self.whole(entry) for entry in self.entries(start, length)]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """All events there are now, read page by page."""
@@ -121,6 +131,8 @@ class Ledger:
 
     def export_jsonl(self, file: IO[str]) -> int:
         """Write every event as one line of JSON; return how many."""
+        if not callable(getattr(file, "write", None)):
+            raise Invalid("file", f"{shown(file)} is no file", "open one for writing text")
         count = 0
         for event in self:
             file.write(json.dumps(event, ensure_ascii=False, sort_keys=True) + "\n")

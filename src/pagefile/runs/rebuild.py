@@ -73,22 +73,29 @@ def rebuild(run: WorkingRun) -> Rebuilt:
     """Fold the ledger from its first event and hold the result against what is stored.
 
     Raises:
-        Corrupt: the ledger does not begin with the run's start.
+        Corrupt: the ledger does not begin with the run's start, or part of it was erased.
+        NotFound: there is no such run.
     """
-    wanted = {payload["to_seq"] for kind, payload in events_of(run.ledger) if kind == "WS_ROLLBACK"}
+    stored, stop = run.now()
+    wanted = {p["to_seq"] for kind, p in events_of(run.ledger, stop) if kind == "WS_ROLLBACK"}
     fold = Fold(run.config.pinned_context_max_items, wanted)
-    is_restored = False
-    for kind, payload in events_of(run.ledger):
-        fold.take(kind, payload)
-        is_restored = is_restored or kind in ("RUN_RESTORED", "RUN_FORKED")
+    is_copied, gap = False, "no start"
+    for kind, payload in events_of(run.ledger, stop):
+        before = fold.ws
+        if fold.take(kind, payload) and fold.ws is None and before is not None:
+            gap = f"a gap after sequence {before['_update_seq']}"
+        is_copied = is_copied or kind in ("RUN_RESTORED", "RUN_FORKED")
     if fold.ws is None:
-        raise Corrupt(
-            f"the ledger of {run!r} does not begin with its start",
-            "what came before was erased; the stored working set is all there is",
-        )
-    stored = run.load()
-    ws = fold.ws | {field: stored[field] for field in _IDENTITY} if is_restored else fold.ws
+        raise _erased(run, gap)
+    ws = fold.ws | {field: stored[field] for field in _IDENTITY} if is_copied else fold.ws
     return Rebuilt(ws, diff(ws, stored))
+
+
+def _erased(run: WorkingRun, what: str) -> Corrupt:
+    return Corrupt(
+        f"the ledger of {run!r} has {what}",
+        "part of it was erased; the stored working set is all there is",
+    )
 
 
 def _applied(ws: WorkingSet, payload: Mapping[str, Any], most_pinned: int) -> WorkingSet:
@@ -100,4 +107,6 @@ def _applied(ws: WorkingSet, payload: Mapping[str, Any], most_pinned: int) -> Wo
     gone = set(payload.get("evicted", ()))
     if gone:
         after["sliding_context"] = [i for i in after["sliding_context"] if i["id"] not in gone]
+    surplus = max(0, len(after["pinned_context"]) - most_pinned)
+    after["pinned_context"] = after["pinned_context"][surplus:]
     return after

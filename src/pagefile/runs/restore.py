@@ -41,6 +41,7 @@ from pagefile.runs.names import (
 from pagefile.runs.pack_format import PackLimits, Progress, encode_json
 from pagefile.runs.pack_reader import Contents, open_pack
 from pagefile.runs.run import Run
+from pagefile.runs.working import ITEM, item_key
 from pagefile.store import Store
 
 if TYPE_CHECKING:
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 #: What one commit of a restore holds at most, so that other writers are not kept waiting.
 _MOST_OPERATIONS = 1_000
 _MOST_BYTES = 4 * 1024 * 1024
-_ITEM = "item"
 _WRITER = "restore"
 
 
@@ -171,7 +171,7 @@ class _Restoring:
         return Put(self._document, value, self.run.user_id, kind)
 
     def _evicted_append(self, item: dict[str, Any], writer: str) -> Append:
-        keys = {_ITEM: item["id"]}
+        keys = {ITEM: item_key(item["id"])}
         return Append(self._evicted, item, self.run.user_id, "evicted", writer, (), keys)
 
     def _write_slots(self) -> None:

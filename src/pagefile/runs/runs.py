@@ -17,7 +17,7 @@ from pagefile.batch import (
     Put,
     VersionIs,
 )
-from pagefile.errors import Conflict, Invalid, NotFound
+from pagefile.errors import Conflict, Invalid, NotFound, shown
 from pagefile.memory.items import LongTermItems
 from pagefile.records import Document
 from pagefile.runs import artifacts
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pagefile.runs.pack_format import PackLimits, PackReport, Progress
 
 _PAGE = 1_000
+_ATTEMPTS = 1_000
 
 
 class Runs:
@@ -74,7 +75,11 @@ class Runs:
         Raises:
             Conflict: the run id is taken. Invalid, LimitExceeded: nothing was stored.
         """
-        chosen = config or RunConfig()
+        chosen = RunConfig() if config is None else config
+        if not isinstance(chosen, RunConfig):
+            raise Invalid("config", f"{shown(config)} is no RunConfig", "give RunConfig(…)")
+        if settings is not None and not isinstance(settings, Mapping):
+            raise Invalid("settings", f"{shown(settings)} is no mapping", "give a dict")
         identity = Identity(
             require_id("run_id", made_id("run") if run_id is None else run_id),
             require_id("task_id", made_id("task") if task_id is None else task_id),
@@ -139,6 +144,8 @@ class Runs:
 
     def list(self, *, after: str = "", limit: int = 100) -> list[str]:
         """Ids of runs, in order."""
+        if type(after) is not str:
+            raise Invalid("after", f"{shown(after)} is no run id", "give the last id of a page")
         names = self._store.names(
             "document", prefix=RUNS, after=RUNS + after if after else "", limit=limit
         )
@@ -210,23 +217,30 @@ class Runs:
     def delete(self, run_id: str) -> bool:
         """End a run: working set, ledger, episodes and what was evicted; True if there was one.
 
+        Others who change the run meanwhile make it try again.
         Its id is not free again. To remove the content for good, erase its user or logs.
         """
-        name = RUNS + require_id("run_id", run_id)
-        if self._store.get(name) is None:
-            return False
-        operations: list[Operation] = [Delete(name)]
-        for log in (LEDGERS + run_id, EVICTED + run_id):
-            if self._store.has_log(log):
-                operations += [Prune(None, log=log), Drop(log)]
-        if self._store.get(BROUGHT + run_id) is not None:
-            operations.append(Delete(BROUGHT + run_id))
-        operations += [Delete(episode) for episode in self._episodes(run_id)]
-        try:
-            self._store.commit(Batch(operations))
-        except NotFound:
-            return False
-        return True
+        name, ledger = RUNS + require_id("run_id", run_id), LEDGERS + run_id
+        for _ in range(_ATTEMPTS):
+            found, length = self._store.get(name), self._store.length(ledger)
+            if found is None:
+                return False
+            operations: list[Operation] = [Delete(name)]
+            for log in (ledger, EVICTED + run_id):
+                if self._store.has_log(log):
+                    operations += [Prune(None, log=log), Drop(log)]
+            if self._store.get(BROUGHT + run_id) is not None:
+                operations.append(Delete(BROUGHT + run_id))
+            operations += [Delete(episode) for episode in self._episodes(run_id)]
+            # What evicts writes a version, and a milestone an event: nothing is left behind.
+            unchanged: list[Condition] = [VersionIs(name, found.version), LengthIs(ledger, length)]
+            try:
+                self._store.commit(Batch(operations, unchanged))
+            except (Conflict, NotFound) as error:
+                refusal = error
+                continue
+            return True
+        raise refusal
 
     def _episodes(self, run_id: str) -> Iterator[str]:
         prefix, after = f"{EPISODES}{run_id}/", ""

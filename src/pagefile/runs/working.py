@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
 
-from pagefile.batch import Append, Batch, Condition, Operation, Put, VersionIs
-from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, PagefileError
+from pagefile.batch import Append, Batch, Condition, Drop, Operation, Prune, Put, VersionIs
+from pagefile.bounds import bounded, require_count
+from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, PagefileError, shown
+from pagefile.naming import require_callable
 from pagefile.query import Query
 from pagefile.records import Document
 from pagefile.runs import artifacts
@@ -21,8 +24,16 @@ from pagefile.runs.patch import apply_patch, diff
 from pagefile.runs.redaction import redact
 from pagefile.store import Store
 
-_ITEM = "item"
+#: The key under which an evicted item is found.
+ITEM = "item"
 _UPDATE_ATTEMPTS = 1_000
+#: What the working set and the milestones are folded from: nobody else may say it.
+_OWN_EVENTS = frozenset(
+    {
+        *("RUN_START", "RUN_FORKED", "RUN_RESTORED", "MILESTONE"),
+        *("WS_UPDATE_APPLIED", "WS_UPDATE_REJECTED", "WS_ROLLBACK"),
+    }
+)
 WorkingSet = dict[str, Any]
 
 
@@ -132,10 +143,15 @@ class WorkingRun:
         `change` gets the working set and returns `set` fields, or a mapping with
         `set` and `ops`. It may run several times, so it must not do anything else.
         """
+        require_callable("change", change)
+        require_count(attempts, "attempts")
         result = PatchResult(False, error="attempts: none were allowed", code="invalid")
         for _ in range(attempts):
             now = self.load()
-            made = dict(change(now))
+            returned = change(now)
+            if not isinstance(returned, Mapping):
+                raise Invalid("change", f"returned {shown(returned)}", "return a dict of fields")
+            made = dict(returned)
             if not made.keys() <= {"set", "ops"}:
                 made = {"set": made}
             made |= {"_schema_version": artifacts.SCHEMA_VERSION, "expected_seq": _seq(now)}
@@ -153,44 +169,66 @@ class WorkingRun:
         writer_id: str = "api",
         parent_event_id: str | None = None,
     ) -> int:
-        """Record an event of the agent's own; return its `sequence_id`."""
+        """Record an event of the agent's own; return its `sequence_id`.
+
+        Raises:
+            Invalid: the type or payload is wrong, or the type is one that only the run records.
+            NotFound: there is no such run any more.
+        """
         with self.recording("log", writer_id):
+            if isinstance(event_type, str) and event_type in _OWN_EVENTS:
+                own = ", ".join(sorted(_OWN_EVENTS))
+                rule = f"record what it stands for; {own} follow from that"
+                raise Invalid("event_type", f"{event_type} is the run's own", rule)
             event = self.ledger.event(event_type, redact(payload), writer_id, parent_event_id)
-            return self._store.append(event).index + 1
+            return self._record(event)
 
     # What left
 
     def evicted(self, *, limit: int = 1_000) -> list[dict[str, Any]]:
         """Items that left the working set, newest first."""
-        found = self._store.read(EVICTED + self.run_id, -limit) if limit else []
+        found = self._store.read(EVICTED + self.run_id, -limit) if bounded(limit) else []
         return [entry.value for entry in reversed(found) if not entry.erased]
 
     def find_evicted(self, text: str, *, limit: int = 20) -> list[dict[str, Any]]:
         """Evicted items that hold every word of the text, newest first."""
+        if not isinstance(text, str):
+            raise Invalid("text", f"{shown(text)} is no text", "give words to look for")
+        bounded(limit)
         words = text.lower().split()
         log, stop = EVICTED + self.run_id, self._store.length(EVICTED + self.run_id)
         found: list[dict[str, Any]] = []
-        while stop > 0 and len(found) < limit:
+        while stop > 0:
             start = max(0, stop - 500)
             for entry in reversed(self._store.read(log, start, stop)):
+                if len(found) == limit:
+                    return found
                 if not entry.erased and all(w in entry.value["content"].lower() for w in words):
                     found.append(entry.value)
             stop = start
-        return found[:limit]
+        return found
 
     def page_in(self, item_id: str, *, writer_id: str = "api") -> PatchResult:
-        """Bring an evicted item back into the sliding context.
+        """Bring an evicted item back to where it was: the sliding context, or the pinned one.
 
         Raises:
             NotFound: no such item has left.
         """
         with self.recording("page_in", writer_id):
             item = self._left(item_id)
-        field = "sliding_context" if "priority" in item else "pinned_context"
+        field = "sliding_context" if _is_sliding(item) else "pinned_context"
         back = [{"op": "upsert", "field": field, "items": [item]}]
         return self.update(lambda _: {"ops": back}, writer_id=writer_id)
 
     # History
+
+    def now(self) -> tuple[WorkingSet, int]:
+        """The working set and the ledger's length, of one moment whatever others do."""
+        at = self._store.head().position
+        found = self._store.get(self._name, at=at)
+        if found is None or found.erased:
+            raise self._gone()
+        return _value(found), self._store.length(self.ledger.log, at=at)
 
     def at(self, seq: int) -> WorkingSet:
         """The working set as it was at a sequence number."""
@@ -230,9 +268,27 @@ class WorkingRun:
     def _load(self) -> WorkingSet:
         found = self._store.get(self._name)
         if found is None or found.erased:
-            raise NotFound(f"there is no run {self.run_id!r}", "boot it, or list the runs")
+            raise self._gone()
         self._seen = _value(found)
         return self._seen
+
+    def _gone(self) -> NotFound:
+        return NotFound(f"there is no run {self.run_id!r}", "boot it, or list the runs")
+
+    def require(self) -> None:
+        """Refuse what would be recorded for a run that was deleted or erased."""
+        if not self._store.has_log(self.ledger.log):
+            raise self._gone()
+
+    def _record(self, event: Append) -> int:
+        """Append an event by itself; a run that ended does not get a new ledger by it."""
+        self.require()
+        index = self._store.append(event).index
+        if index == 0:  # A ledger's first event is the start: this one ended just now.
+            with suppress(NotFound):
+                self._store.commit(Batch([Prune(None, log=event.log), Drop(event.log)]))
+            raise self._gone()
+        return index + 1
 
     def _at_expected(self, expected: int) -> WorkingSet:
         """The working set to change: the one seen last will do, as the commit tests it again."""
@@ -258,7 +314,7 @@ class WorkingRun:
         if self.config.check_transitions:
             require_transition(before["status"], after["status"])
         fitted = fit(after, self.config.budget, self._counter)
-        left = [*fitted.evicted, *fitted.unpinned]
+        left = [*fitted.unpinned, *fitted.evicted]
         return fitted.ws | {"_update_seq": _seq(before) + 1}, left, fitted.tokens
 
     def _applied(
@@ -270,12 +326,13 @@ class WorkingRun:
         writer_id: str,
     ) -> list[Operation]:
         payload: dict[str, Any] = {"new_seq": _seq(after), "patch": patch, "tokens": tokens}
-        if evicted:
-            payload["evicted"] = [item["id"] for item in evicted if "priority" in item]
+        # Pinned items leave by the run's limit alone; a sliding item may have the same id.
+        if slid := [item["id"] for item in evicted if _is_sliding(item)]:
+            payload["evicted"] = slid
         operations: list[Operation] = [self.ledger.event("WS_UPDATE_APPLIED", payload, writer_id)]
         log = EVICTED + self.run_id
         operations += [
-            Append(log, item, self.user_id, "evicted", writer_id, (), {_ITEM: item["id"]})
+            Append(log, item, self.user_id, "evicted", writer_id, (), {ITEM: item_key(item["id"])})
             for item in evicted
         ]
         return operations
@@ -312,6 +369,8 @@ class WorkingRun:
             payload["current_seq"] = current
         try:
             self._record(self.ledger.event("WS_UPDATE_REJECTED", payload, writer_id))
+        except NotFound:
+            raise
         except PagefileError as unlogged:
             text = f"{text} (and the refusal could not be recorded: {unlogged})"
         return PatchResult(False, error=text, code=error.code)
@@ -333,23 +392,18 @@ class WorkingRun:
                 error.add_note(f"and the refusal could not be recorded: {unlogged}")
             raise
 
-    def _record(self, event: Append) -> None:
-        # A run that was deleted stays deleted: its ledger does not begin again.
-        if self._store.has_log(self.ledger.log):
-            self._store.append(event)
-
     def _left(self, item_id: str) -> dict[str, Any]:
-        query = Query(_ITEM, value=item_id, log=EVICTED + self.run_id, reverse=True)
+        query = Query(ITEM, value=item_key(item_id), log=EVICTED + self.run_id, reverse=True)
         for entry in self._store.find(query, limit=1).items:
             if not entry.erased:
                 item: dict[str, Any] = entry.value
                 return item
-        raise NotFound(f"no item {item_id!r} has left {self!r}", "look at `evicted`")
+        raise NotFound(f"no item {shown(item_id)} has left {self!r}", "look at `evicted`")
 
 
-def events_of(ledger: Ledger) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Type and payload of every event that is still readable, oldest first."""
-    for entry in ledger.entries(0, len(ledger)):
+def events_of(ledger: Ledger, stop: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Type and payload of the first events that are still readable, oldest first."""
+    for entry in ledger.entries(0, stop):
         if not entry.erased:
             yield entry.kind, entry.value["payload"]
 
@@ -367,8 +421,19 @@ def _seq(ws: Mapping[str, Any]) -> int:
 def _version(seq: int) -> int:
     """Versions of a document count from 1, sequence numbers from 0."""
     if type(seq) is not int or seq < 0:
-        raise Invalid("seq", f"{seq!r:.60} is no sequence number", "give 0 or more")
+        raise Invalid("seq", f"{shown(seq)} is no sequence number", "give 0 or more")
     return seq + 1
+
+
+def _is_sliding(item: Mapping[str, Any]) -> bool:
+    return "priority" in item
+
+
+def item_key(item_id: object) -> str:
+    """What an evicted item is found by: of one length, whatever its id."""
+    if not isinstance(item_id, str):
+        raise Invalid("item_id", f"{shown(item_id)} is no id", "give a str")
+    return hashlib.sha256(item_id.encode(errors="surrogatepass")).hexdigest()
 
 
 def _value(document: Document) -> WorkingSet:
