@@ -25,12 +25,12 @@ from pagefile.batch import (
 )
 from pagefile.context.names import THREADS
 from pagefile.errors import Conflict
+from pagefile.runs.archive import Archive
 from pagefile.runs.config import config_from
 from pagefile.runs.ledger import Identity, copied
 from pagefile.runs.names import (
     BROUGHT,
     EPISODES,
-    EVICTED,
     GONE,
     RESTORING,
     RUNS,
@@ -41,7 +41,6 @@ from pagefile.runs.names import (
 from pagefile.runs.pack_format import PackLimits, Progress, encode_json
 from pagefile.runs.pack_reader import Contents, open_pack
 from pagefile.runs.run import Run
-from pagefile.runs.working import ITEM, item_key
 from pagefile.store import Store
 
 if TYPE_CHECKING:
@@ -119,13 +118,13 @@ class _Restoring:
         config = config_from(first["payload"].get("config", {}))
         self.run = Run(self._store, identity, config, runs._items)
         self._document = RUNS + run_id
-        self._evicted = EVICTED + run_id
+        self._archive = Archive(self._store, run_id, contents.user_id)
         self._thread = THREADS + thread_id
         self._progress = progress
         self._done = 0
         self._total = self._report.versions + self._report.events
         # What has been written, and what is to be written next.
-        self._lengths = {self.run.ledger.log: 0, self._evicted: 0, self._thread: 0}
+        self._lengths = {self.run.ledger.log: 0, self._archive.log: 0, self._thread: 0}
         self._version = 0
         self._pending: list[Operation] = []
         self._when: list[Condition] = []
@@ -137,7 +136,7 @@ class _Restoring:
         for event in self._contents.events():
             self._add(copied(self._identity, event), counted=True)
         for item, writer in self._contents.evicted():
-            self._add(self._evicted_append(item, writer))
+            self._add(self._archive.keep(item, writer))
         self._write_slots()
         for episode in self._contents.episodes():
             put = episode.put(self.run.run_id, self.run.user_id)
@@ -169,10 +168,6 @@ class _Restoring:
     def _version_put(self, ws: dict[str, Any], kind: str) -> Put:
         value = ws | self._ids if ws else ws
         return Put(self._document, value, self.run.user_id, kind)
-
-    def _evicted_append(self, item: dict[str, Any], writer: str) -> Append:
-        keys = {ITEM: item_key(item["id"])}
-        return Append(self._evicted, item, self.run.user_id, "evicted", writer, (), keys)
 
     def _write_slots(self) -> None:
         for slot in self._contents.slots():

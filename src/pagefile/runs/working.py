@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -10,22 +9,20 @@ from typing import Any
 import msgspec
 
 from pagefile.batch import Append, Batch, Condition, Drop, Operation, Prune, Put, VersionIs
-from pagefile.bounds import bounded, require_count
+from pagefile.bounds import require_count
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, PagefileError, shown
 from pagefile.naming import require_callable
-from pagefile.query import Query
 from pagefile.records import Document
 from pagefile.runs import artifacts
+from pagefile.runs.archive import Archive, is_sliding
 from pagefile.runs.config import RunConfig, require_transition
 from pagefile.runs.eviction import fit
 from pagefile.runs.ledger import Identity, Ledger
-from pagefile.runs.names import EVICTED, GONE, RUNS, WORKING_SET
+from pagefile.runs.names import GONE, RUNS, WORKING_SET
 from pagefile.runs.patch import apply_patch, diff
 from pagefile.runs.redaction import redact
 from pagefile.store import Store
 
-#: The key under which an evicted item is found.
-ITEM = "item"
 _UPDATE_ATTEMPTS = 1_000
 #: What the working set and the milestones are folded from: nobody else may say it.
 _OWN_EVENTS = frozenset(
@@ -83,6 +80,7 @@ class WorkingRun:
         self._identity = identity
         self.config = config
         self.ledger = Ledger(store, identity)
+        self._archive = Archive(store, identity.run_id, identity.user_id)
         self._name = RUNS + identity.run_id
         self._counter = config.counter()
         self._seen: WorkingSet | None = None
@@ -187,26 +185,11 @@ class WorkingRun:
 
     def evicted(self, *, limit: int = 1_000) -> list[dict[str, Any]]:
         """Items that left the working set, newest first."""
-        found = self._store.read(EVICTED + self.run_id, -limit) if bounded(limit) else []
-        return [entry.value for entry in reversed(found) if not entry.erased]
+        return self._archive.newest(limit)
 
     def find_evicted(self, text: str, *, limit: int = 20) -> list[dict[str, Any]]:
         """Evicted items that hold every word of the text, newest first."""
-        if not isinstance(text, str):
-            raise Invalid("text", f"{shown(text)} is no text", "give words to look for")
-        bounded(limit)
-        words = text.lower().split()
-        log, stop = EVICTED + self.run_id, self._store.length(EVICTED + self.run_id)
-        found: list[dict[str, Any]] = []
-        while stop > 0:
-            start = max(0, stop - 500)
-            for entry in reversed(self._store.read(log, start, stop)):
-                if len(found) == limit:
-                    return found
-                if not entry.erased and all(w in entry.value["content"].lower() for w in words):
-                    found.append(entry.value)
-            stop = start
-        return found
+        return self._archive.search(text, limit)
 
     def page_in(self, item_id: str, *, writer_id: str = "api") -> PatchResult:
         """Bring an evicted item back to where it was: the sliding context, or the pinned one.
@@ -215,8 +198,8 @@ class WorkingRun:
             NotFound: no such item has left.
         """
         with self.recording("page_in", writer_id):
-            item = self._left(item_id)
-        field = "sliding_context" if _is_sliding(item) else "pinned_context"
+            item = self._archive.get(item_id)
+        field = "sliding_context" if is_sliding(item) else "pinned_context"
         back = [{"op": "upsert", "field": field, "items": [item]}]
         return self.update(lambda _: {"ops": back}, writer_id=writer_id)
 
@@ -327,14 +310,10 @@ class WorkingRun:
     ) -> list[Operation]:
         payload: dict[str, Any] = {"new_seq": _seq(after), "patch": patch, "tokens": tokens}
         # Pinned items leave by the run's limit alone; a sliding item may have the same id.
-        if slid := [item["id"] for item in evicted if _is_sliding(item)]:
+        if slid := [item["id"] for item in evicted if is_sliding(item)]:
             payload["evicted"] = slid
         operations: list[Operation] = [self.ledger.event("WS_UPDATE_APPLIED", payload, writer_id)]
-        log = EVICTED + self.run_id
-        operations += [
-            Append(log, item, self.user_id, "evicted", writer_id, (), {ITEM: item_key(item["id"])})
-            for item in evicted
-        ]
+        operations += [self._archive.keep(item, writer_id) for item in evicted]
         return operations
 
     def _commit(
@@ -392,14 +371,6 @@ class WorkingRun:
                 error.add_note(f"and the refusal could not be recorded: {unlogged}")
             raise
 
-    def _left(self, item_id: str) -> dict[str, Any]:
-        query = Query(ITEM, value=item_key(item_id), log=EVICTED + self.run_id, reverse=True)
-        for entry in self._store.find(query, limit=1).items:
-            if not entry.erased:
-                item: dict[str, Any] = entry.value
-                return item
-        raise NotFound(f"no item {shown(item_id)} has left {self!r}", "look at `evicted`")
-
 
 def events_of(ledger: Ledger, stop: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """Type and payload of the first events that are still readable, oldest first."""
@@ -423,17 +394,6 @@ def _version(seq: int) -> int:
     if type(seq) is not int or seq < 0:
         raise Invalid("seq", f"{shown(seq)} is no sequence number", "give 0 or more")
     return seq + 1
-
-
-def _is_sliding(item: Mapping[str, Any]) -> bool:
-    return "priority" in item
-
-
-def item_key(item_id: object) -> str:
-    """What an evicted item is found by: of one length, whatever its id."""
-    if not isinstance(item_id, str):
-        raise Invalid("item_id", f"{shown(item_id)} is no id", "give a str")
-    return hashlib.sha256(item_id.encode(errors="surrogatepass")).hexdigest()
 
 
 def _value(document: Document) -> WorkingSet:
