@@ -56,21 +56,27 @@ class Ledger:
         payload: Mapping[str, Any],
         writer_id: str = "api",
         parent_event_id: str | None = None,
+        *,
+        checked: Mapping[str, Any] | None = None,
     ) -> Append:
         """The operation that records an event, for the batch of what it describes.
+
+        `checked` are parts of the payload that were checked before.
 
         Raises:
             Invalid: the type is unknown, or the payload not of its shape.
         """
         if not isinstance(payload, Mapping):
             raise Invalid("payload", f"{shown(payload)} is no mapping", "give a dict")
-        body = {
+        body: dict[str, Any] = {
             "event_id": str(uuid.uuid4()),
             "parent_event_id": parent_event_id,
             "payload": dict(payload),
         }
         whole = self._whole(body, event_type, writer_id, None, "1970-01-01T00:00:00Z")
         artifacts.check("ledger_event", whole)
+        if checked:
+            body["payload"] |= checked
         user, keys = self._identity.user_id, {_TYPE: event_type}
         return Append(self.log, body, user, event_type, writer_id, (), keys)
 

@@ -308,11 +308,12 @@ class WorkingRun:
         tokens: int,
         writer_id: str,
     ) -> list[Operation]:
-        payload: dict[str, Any] = {"new_seq": _seq(after), "patch": patch, "tokens": tokens}
+        payload: dict[str, Any] = {"new_seq": _seq(after), "tokens": tokens}
         # Pinned items leave by the run's limit alone; a sliding item may have the same id.
         if slid := [item["id"] for item in evicted if is_sliding(item)]:
             payload["evicted"] = slid
-        operations: list[Operation] = [self.ledger.event("WS_UPDATE_APPLIED", payload, writer_id)]
+        told = self.ledger.event("WS_UPDATE_APPLIED", payload, writer_id, checked={"patch": patch})
+        operations: list[Operation] = [told]
         operations += [self._archive.keep(item, writer_id) for item in evicted]
         return operations
 
