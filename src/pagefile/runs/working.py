@@ -26,10 +26,15 @@ from pagefile.store import Store
 _UPDATE_ATTEMPTS = 1_000
 #: What the working set and the milestones are folded from: nobody else may say it.
 _OWN_EVENTS = frozenset(
-    {
-        *("RUN_START", "RUN_FORKED", "RUN_RESTORED", "MILESTONE"),
-        *("WS_UPDATE_APPLIED", "WS_UPDATE_REJECTED", "WS_ROLLBACK"),
-    }
+    [
+        "RUN_START",
+        "RUN_FORKED",
+        "RUN_RESTORED",
+        "MILESTONE",
+        "WS_UPDATE_APPLIED",
+        "WS_UPDATE_REJECTED",
+        "WS_ROLLBACK",
+    ]
 )
 WorkingSet = dict[str, Any]
 
@@ -349,7 +354,7 @@ class WorkingRun:
             payload["current_seq"] = current
         try:
             self._record(self.ledger.event("WS_UPDATE_REJECTED", payload, writer_id))
-        except NotFound:
+        except NotFound:  # The run ended: that is the answer.
             raise
         except PagefileError as unlogged:
             text = f"{text} (and the refusal could not be recorded: {unlogged})"
