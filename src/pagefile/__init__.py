@@ -63,9 +63,9 @@ if TYPE_CHECKING:
     from pagefile.memory.items import LongTermItems
     from pagefile.runs.config import RunConfig
     from pagefile.runs.redaction import Secret
+    from pagefile.runs.result import PatchResult
     from pagefile.runs.run import Run
     from pagefile.runs.runs import Runs
-    from pagefile.runs.working import PatchResult
 
 __version__ = "0.1.0"
 
@@ -141,7 +141,7 @@ _ELSEWHERE = {
     "HandlerMetadata": "pagefile.context.slot",
     "LongTermItems": "pagefile.memory.items",
     "NewSlot": "pagefile.context.appender",
-    "PatchResult": "pagefile.runs.working",
+    "PatchResult": "pagefile.runs.result",
     "Path": "pagefile.context.path",
     "Run": "pagefile.runs.run",
     "RunConfig": "pagefile.runs.config",

@@ -10,7 +10,8 @@ import msgspec
 from pagefile.errors import Corrupt
 from pagefile.runs import artifacts
 from pagefile.runs.patch import apply_patch, diff
-from pagefile.runs.working import WorkingRun, WorkingSet, events_of
+from pagefile.runs.result import WorkingSet
+from pagefile.runs.working import WorkingRun, events_of
 
 #: What a restored run has of its own, though its first events tell of another.
 _IDENTITY = ("task_id", "thread_id", "run_id")

@@ -14,7 +14,8 @@ from pagefile.runs.episodes import Episodes, Milestone
 from pagefile.runs.knowledge import Knowledge
 from pagefile.runs.ledger import Identity
 from pagefile.runs.rebuild import Rebuilt, rebuild
-from pagefile.runs.working import PatchResult, WorkingRun, WorkingSet
+from pagefile.runs.result import PatchResult, WorkingSet
+from pagefile.runs.working import WorkingRun
 from pagefile.store import Store
 
 if TYPE_CHECKING:

@@ -35,8 +35,8 @@ from pagefile.runs.names import (
     require_id,
 )
 from pagefile.runs.redaction import redact
+from pagefile.runs.result import WorkingSet
 from pagefile.runs.run import Run
-from pagefile.runs.working import WorkingSet
 from pagefile.store import Store
 
 if TYPE_CHECKING:

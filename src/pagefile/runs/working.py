@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import msgspec
-
 from pagefile.batch import Append, Batch, Condition, Drop, Operation, Prune, Put, VersionIs
 from pagefile.bounds import require_count
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, PagefileError, shown
@@ -21,6 +19,7 @@ from pagefile.runs.ledger import Identity, Ledger
 from pagefile.runs.names import GONE, RUNS, WORKING_SET
 from pagefile.runs.patch import apply_patch, diff
 from pagefile.runs.redaction import redact
+from pagefile.runs.result import PatchResult, WorkingSet, copy_of
 from pagefile.store import Store
 
 _UPDATE_ATTEMPTS = 1_000
@@ -36,40 +35,6 @@ _OWN_EVENTS = frozenset(
         "WS_ROLLBACK",
     ]
 )
-WorkingSet = dict[str, Any]
-
-
-class PatchResult:
-    """What became of a patch. `code` is the error's, the same on every surface."""
-
-    __slots__ = ("_made", "_ws", "code", "error", "evicted", "ok")
-
-    def __init__(
-        self,
-        ok: bool,
-        ws: WorkingSet | None = None,
-        evicted: Sequence[dict[str, Any]] = (),
-        error: str | None = None,
-        code: str | None = None,
-    ) -> None:
-        self.ok = ok
-        self.evicted = tuple(_copy(item) for item in evicted)
-        self.error = error
-        self.code = code
-        self._made = ws
-        self._ws: WorkingSet | None = None
-
-    @property
-    def new_ws(self) -> WorkingSet | None:
-        """The working set that resulted: a copy of your own, made when you ask for it."""
-        if self._ws is None and self._made is not None:
-            self._ws = _copy(self._made)
-        return self._ws
-
-    def __repr__(self) -> str:
-        if self.ok:
-            return f"<PatchResult ok, {len(self.evicted)} evicted>"
-        return f"<PatchResult refused, {self.code}: {self.error}>"
 
 
 class WorkingRun:
@@ -105,7 +70,7 @@ class WorkingRun:
 
     def load(self) -> WorkingSet:
         """The working set as it is now: a copy of your own."""
-        return _copy(self._load())
+        return copy_of(self._load())
 
     def apply_patch(self, patch: Mapping[str, Any], *, writer_id: str = "api") -> PatchResult:
         """Change the working set if it is still at the patch's `expected_seq`.
@@ -383,12 +348,6 @@ def events_of(ledger: Ledger, stop: int) -> Iterator[tuple[str, dict[str, Any]]]
     for entry in ledger.entries(0, stop):
         if not entry.erased:
             yield entry.kind, entry.value["payload"]
-
-
-def _copy(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Of plain JSON values; much faster than copying object by object."""
-    copied: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
-    return copied
 
 
 def _seq(ws: Mapping[str, Any]) -> int:

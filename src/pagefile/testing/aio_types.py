@@ -94,7 +94,7 @@ from pagefile.runs.pack_format import PackLimits, PackReport, Progress
 from pagefile.runs.rebuild import Rebuilt
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
-from pagefile.runs.working import PatchResult, WorkingSet
+from pagefile.runs.result import PatchResult, WorkingSet
 from pagefile.store import Store
 """
 
