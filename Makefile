@@ -35,13 +35,14 @@ check: test  ## the same as test
 demo: setup  ## eight processes write, one is killed, nothing is lost
 	$(BIN)/python examples/crash_demo.py
 
-bench: setup  ## what the store, the context and the artifacts cost, next to peers
+bench: setup  ## what the store, the context and runs cost, next to peers
 	$(BIN)/python benchmarks/store.py
 	$(BIN)/python benchmarks/context.py
 	$(BIN)/python benchmarks/follow.py
 	$(BIN)/python benchmarks/artifacts.py
 	$(BIN)/python benchmarks/working_set.py
 	$(BIN)/python benchmarks/runs.py
+	$(BIN)/python benchmarks/packs.py
 	$(BIN)/python benchmarks/packs.py
 
 soak: setup  ## the long forms of the crash, power, model and race suites
