@@ -614,17 +614,22 @@ def test_closing_an_async_follower_ends_the_task_that_waits(pf: Pagefile) -> Non
 
 
 def test_an_async_follower_ends_with_its_timeout_its_log_or_its_handle(url: str) -> None:
-    async def drain(follower: AsyncFollower) -> list[Any]:
-        return [entry.value async for entry in follower]
+    async def drain(follower: AsyncFollower, into: list[Any]) -> list[Any]:
+        async for entry in follower:
+            into.append(entry.value)
+        return into
 
     async def story() -> list[list[Any]]:
         async with pagefile.aio.open(url) as pf:
             await pf.store.commit(Batch([Append("dropped", 1), Append("kept", 2)]))
+            found: list[list[Any]] = [[], [], []]
+            asked = (("kept", 0.01), ("dropped", None), ("kept", None))
             tasks = [
-                asyncio.create_task(drain(pf.feed.follow_async(log, -1, timeout=timeout)))
-                for log, timeout in (("kept", 0.01), ("dropped", None), ("kept", None))
+                asyncio.create_task(drain(pf.feed.follow_async(log, -1, timeout=timeout), into))
+                for (log, timeout), into in zip(asked, found, strict=True)
             ]
-            await until_async(lambda: registered(pf.feed) >= 2)
+            # A log that is dropped before anybody has seen it would be waited for.
+            await until_async(lambda: all(found))
             await pf.store.commit(Batch([Drop("dropped")]))
             ended = [await patiently(task) for task in tasks[:2]]
         return [*ended, await patiently(tasks[2])]
