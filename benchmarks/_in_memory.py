@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pagefile
+from _context_plain import BufferSlot, SlotMetadata
 from _measure import Subject, cpu_ratio, measure, rate_ratio
 from _row import Row, Target
 from _workplace import LOG, VALUE, Workplace, append_many
@@ -20,30 +21,6 @@ _BARE = "list, lock and bare slot (4 fields)"
 _SINGLE = "memory:, one append per commit"
 _BATCH_OF_ONE = "memory:, commit of a batch of one"
 _BATCHED = f"memory:, {_BATCH} appends per commit"
-
-
-@dataclass(frozen=True)
-class SlotMetadata:
-    """What an agent's buffer notes of a message: the ten fields of a slot."""
-
-    thread_id: str
-    from_id: str
-    to_id: str
-    slot_index: int
-    timestamp: str
-    payload_type: str
-    own_name: str | None = None
-    is_self_call: bool = False
-    usage_instructions: str = ""
-    todo_nudge: str = ""
-
-
-@dataclass(frozen=True)
-class Slot:
-    """A message as somebody would keep it by hand."""
-
-    payload: Any
-    metadata: SlotMetadata
 
 
 @dataclass(frozen=True)
@@ -60,14 +37,14 @@ class BareSlot:
 class SlotList:
     """The hand-written store: no encoding, no digest, no isolation of the payload."""
 
-    slots: list[Slot | BareSlot] = field(default_factory=list)
+    slots: list[BufferSlot | BareSlot] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def append(self, log: str, payload: Any) -> Slot:
+    def append(self, log: str, payload: Any) -> BufferSlot:
         with self.lock:
             now = datetime.now(UTC).isoformat()
             metadata = SlotMetadata(log, "a", "b", len(self.slots), now, type(payload).__name__)
-            slot = Slot(payload, metadata)
+            slot = BufferSlot(payload, metadata)
             self.slots.append(slot)
             return slot
 

@@ -24,7 +24,7 @@ from pagefile.runs import eviction, tokens
 from pagefile.runs.brief import render_context_brief
 from pagefile.runs.eviction import Budget, fit, rank
 from pagefile.runs.lines import HEADINGS, sliding_line
-from pagefile.runs.moment import microseconds
+from pagefile.runs.moments import parse_time
 from pagefile.runs.patch import apply_diff, apply_patch, diff, merge
 from pagefile.runs.redaction import REDACTED, Secret, redact
 from pagefile.runs.tokens import Bpe, Cached, CharsPerFour, counter_named, register_counter
@@ -361,7 +361,7 @@ def test_runs_W08_times_are_compared_in_utc() -> None:
     early, late = "2026-01-01T10:00:00+05:00", "2026-01-01T06:00:00Z"
 
     assert early > late
-    assert microseconds(early) < microseconds(late)
+    assert parse_time(early) < parse_time(late)
 
 
 @pytest.mark.parametrize(
@@ -392,8 +392,8 @@ def test_runs_W08_any_offset_names_the_same_moment(moment: datetime, minutes: in
     sign, (hours, rest) = "-" if minutes < 0 else "+", divmod(abs(minutes), 60)
     elapsed = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
-    assert microseconds(f"{wall}Z") == elapsed
-    assert microseconds(f"{wall}{sign}{hours:02}:{rest:02}") == elapsed - minutes * 60_000_000
+    assert parse_time(f"{wall}Z") == elapsed
+    assert parse_time(f"{wall}{sign}{hours:02}:{rest:02}") == elapsed - minutes * 60_000_000
 
 
 # Tokens

@@ -9,7 +9,7 @@ together under one *position*, which grows by one with each commit of the tenant
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from pagefile.audit import verify
 from pagefile.batch import Append, Batch, Put, Selector, VersionIs
@@ -25,6 +25,7 @@ from pagefile.records import Commit, Document, Entry, Head, Receipt, Report, Sta
 from pagefile.repeats import require_same_content
 from pagefile.selection import Rehearsed, receipt_of
 
+_T = TypeVar("_T")
 _UPDATE_ATTEMPTS = 1_000
 _DRY_RUN = "nothing was erased: this was a dry run"
 _SCRUB_LATER = "old pages are not overwritten yet, as asked: the next erase with scrub does it"
@@ -90,27 +91,11 @@ class Store(Reading):
             NotFound: it deletes, forks, drops or prunes what is not there.
             Unavailable: see its `outcome`; committing the same batch again is safe.
         """
-        prepared = self._preparer.prepare(batch, self._reached)
-        try:
-            sealed = self._committer.commit(self._tenant, prepared)
-        except Unavailable as failure:
-            failure.key = batch.key
-            raise
-        return self._answer(batch, prepared, sealed)
+        return self._committed(batch, self._answer)
 
     async def commit_async(self, batch: Batch) -> Commit:
         """`commit` for a running event loop, which it never blocks."""
-        prepared = self._preparer.prepare(batch, self._reached)
-        try:
-            sealed = await self._committer.submit(self._tenant, prepared)
-        except Unavailable as failure:
-            failure.key = batch.key
-            raise
-        if sealed.repeated:
-            import asyncio
-
-            return await asyncio.to_thread(self._answer, batch, prepared, sealed)
-        return self._answer(batch, prepared, sealed)
+        return await self._committed_async(batch, self._answer)
 
     def append(self, operation: Append) -> Entry:
         """Commit one append and nothing else; return the entry as it is stored.
@@ -136,27 +121,11 @@ class Store(Reading):
 
     def commit_entries(self, batch: Batch) -> list[Entry]:
         """`commit`, and the entries that the batch's appends became, as they are stored."""
-        prepared = self._preparer.prepare(batch, self._reached)
-        try:
-            sealed = self._committer.commit(self._tenant, prepared)
-        except Unavailable as failure:
-            failure.key = batch.key
-            raise
-        return self._appended(batch, prepared, sealed)
+        return self._committed(batch, self._appended)
 
     async def commit_entries_async(self, batch: Batch) -> list[Entry]:
         """`commit_entries` for a running event loop, which it never blocks."""
-        prepared = self._preparer.prepare(batch, self._reached)
-        try:
-            sealed = await self._committer.submit(self._tenant, prepared)
-        except Unavailable as failure:
-            failure.key = batch.key
-            raise
-        if sealed.repeated:
-            import asyncio
-
-            return await asyncio.to_thread(self._appended, batch, prepared, sealed)
-        return self._appended(batch, prepared, sealed)
+        return await self._committed_async(batch, self._appended)
 
     def update(
         self, document: str, change: Callable[[Any], Any], *, attempts: int = _UPDATE_ATTEMPTS
@@ -247,6 +216,31 @@ class Store(Reading):
         )
 
     # Inside
+
+    def _committed(self, batch: Batch, tell: Callable[[Batch, Prepared, Sealed], _T]) -> _T:
+        prepared = self._preparer.prepare(batch, self._reached)
+        try:
+            sealed = self._committer.commit(self._tenant, prepared)
+        except Unavailable as failure:
+            failure.key = batch.key
+            raise
+        return tell(batch, prepared, sealed)
+
+    async def _committed_async(
+        self, batch: Batch, tell: Callable[[Batch, Prepared, Sealed], _T]
+    ) -> _T:
+        prepared = self._preparer.prepare(batch, self._reached)
+        try:
+            sealed = await self._committer.submit(self._tenant, prepared)
+        except Unavailable as failure:
+            failure.key = batch.key
+            raise
+        if sealed.repeated:
+            import asyncio
+
+            # What a repeat is held against has to be read.
+            return await asyncio.to_thread(tell, batch, prepared, sealed)
+        return tell(batch, prepared, sealed)
 
     def _appended(self, batch: Batch, prepared: Prepared, sealed: Sealed) -> list[Entry]:
         commit = sealed.commit

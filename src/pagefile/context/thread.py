@@ -5,12 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import FrozenInstanceError
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from heapq import merge
 from itertools import islice
 from typing import Any, NamedTuple, NoReturn, overload
 
-from pagefile import codec
+from pagefile import codec, ordering
 from pagefile.context.following import AsyncSlotFollower, SlotFollower
 from pagefile.context.names import require_text
 from pagefile.context.reader import Reader
@@ -23,9 +23,6 @@ class Writer(NamedTuple):
 
     write: Callable[..., BufferSlot]
     write_async: Callable[..., Awaitable[BufferSlot]]
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ThreadContext:
@@ -268,7 +265,7 @@ def _bare_name(payload_type: str) -> str:
 def _microseconds(field: str, moment: object) -> int:
     if not isinstance(moment, datetime) or moment.utcoffset() is None:
         raise Invalid(field, f"{shown(moment)} is no aware datetime", "give one with a time zone")
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+    return ordering.microseconds(moment)
 
 
 def _alone(thread_id: str) -> tuple[Reader, Writer]:

@@ -19,7 +19,7 @@ import msgspec
 from pagefile.bounds import require_count
 from pagefile.errors import LimitExceeded
 from pagefile.runs.lines import HEADINGS, LEFT_OUT, NONE, TITLE, fixed_sections, sliding_line
-from pagefile.runs.moment import microseconds
+from pagefile.runs.moments import parse_time
 from pagefile.runs.tokens import Cached, TokenCounter
 
 #: Where an item stands: the lowest leaves first. The content parts items of one id.
@@ -110,7 +110,7 @@ def fixed_tokens(ws: Mapping[str, Any], counter: TokenCounter) -> int:
 
 def rank(item: Mapping[str, Any]) -> Rank:
     """Where a sliding item stands in the order of eviction."""
-    time = microseconds(item["timestamp"], f"sliding_context.{item['id']}.timestamp")
+    time = parse_time(item["timestamp"], f"sliding_context.{item['id']}.timestamp")
     return int(item["priority"]), time, item["id"], item["content"]
 
 
