@@ -162,8 +162,8 @@ class Selector(msgspec.Struct, frozen=True):
 
     `user` takes one user's records wherever they are; `anonymous` takes those
     of no user. `log` and `document` name one stream; `first` and `last` bound
-    its numbers, both included. `before_us` keeps what is newer. At least one
-    of user, anonymous, log, document must be given.
+    its numbers, both included; `numbers` lists them. `before_us` keeps what is
+    newer. At least one of user, anonymous, log, document must be given.
     """
 
     user: str | None = None
@@ -173,3 +173,4 @@ class Selector(msgspec.Struct, frozen=True):
     first: int | None = None
     last: int | None = None
     before_us: int | None = None
+    numbers: frozenset[int] | None = None

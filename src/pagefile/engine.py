@@ -68,7 +68,7 @@ class Write(msgspec.Struct, frozen=True, gc=False):
     base: str = ""
     number: int | None = None
     salt: bytes = b""
-    selector: Selector | None = None
+    selectors: Sequence[Selector] = ()
     rehearse: bool = False
 
 

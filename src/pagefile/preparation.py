@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any
 
+import msgspec
+
 from pagefile import codec
 from pagefile.batch import (
     Absent,
@@ -47,6 +49,8 @@ from pagefile.naming import Naming, require_flag, require_type
 from pagefile.ordering import KeyValue
 
 _SALTS_AT_ONCE = 256
+#: How many selections one erasure unites; each is looked up by itself.
+MOST_SELECTORS = 100_000
 _APPEND = Action.APPEND
 
 #: One batch may be committed by several threads at once, and must get one key.
@@ -239,11 +243,22 @@ class Preparer:
             next_step="store a reference to the content, or raise the limit",
         )
 
-    def prepare_erasure(self, selector: Selector, reached: int, *, rehearse: bool) -> Prepared:
-        """The one-operation batch that erases what `selector` names."""
-        self._check_selector(selector)
-        write = Write(Action.ERASE, LOG, "", selector=selector, rehearse=rehearse)
-        return Prepared(made_key(reached, self._salt()), (write,), (), self._limits, reached)
+    def prepare_erasure(
+        self, selectors: Sequence[Selector], beside: Batch | None, reached: int, *, rehearse: bool
+    ) -> Prepared:
+        """The batch that erases what the selectors name, after the operations beside it."""
+        if not 0 < len(selectors) <= MOST_SELECTORS:
+            raise Invalid(
+                "selector", f"there are {len(selectors)}", f"give 1 to {MOST_SELECTORS} of them"
+            )
+        for selector in selectors:
+            self._check_selector(selector)
+        erasure = Write(Action.ERASE, LOG, "", selectors=tuple(selectors), rehearse=rehearse)
+        if beside is None or rehearse:
+            key = made_key(reached, self._salt())
+            return Prepared(key, (erasure,), (), self._limits, reached)
+        prepared = self.prepare(beside, reached)
+        return msgspec.structs.replace(prepared, writes=(*prepared.writes, erasure))
 
     def _salt(self) -> bytes:
         try:
@@ -363,6 +378,7 @@ class Preparer:
         return Requirement(what, "", wanted, key, None if everyone else user)
 
     def _check_selector(self, selector: Selector) -> None:
+        require_type("selector", selector, Selector)
         require_flag("selector.anonymous", selector.anonymous)
         named = (selector.log, selector.document)
         if selector.user is None and not selector.anonymous and named == (None, None):
@@ -375,7 +391,8 @@ class Preparer:
             raise Invalid("selector", "names a user and nobody", "choose one of the two")
         if None not in named:
             raise Invalid("selector", "names a log and a document", "erase one, then the other")
-        if named == (None, None) and (selector.first is not None or selector.last is not None):
+        bounds = (selector.first, selector.last, selector.numbers)
+        if named == (None, None) and bounds != (None, None, None):
             raise Invalid("selector", "bounds numbers of no stream", "name a log or a document")
         self.naming.check_user(selector.user)
         for field, text in zip(("log", "document"), named, strict=True):
@@ -384,6 +401,10 @@ class Preparer:
         for field in ("first", "last", "before_us"):
             if (number := getattr(selector, field)) is not None:
                 require_count(number, f"selector.{field}")
+        if selector.numbers is not None:
+            require_type("selector.numbers", selector.numbers, frozenset)
+            for number in selector.numbers:
+                require_count(number, "selector.numbers")
 
 
 def _give_key(batch: Batch, made: str) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
+
 from pagefile.batch import Selector
 from pagefile.content import Action
 from pagefile.engine import DOCUMENT, LOG, Row, Stream, Transaction, Wiped
@@ -15,6 +19,43 @@ class Rehearsed(PagefileError):
     def __init__(self, wiped: tuple[Wiped, ...]) -> None:
         super().__init__("nothing was erased")
         self.wiped = wiped
+
+
+class Doomed(msgspec.Struct):
+    """What an erasure takes of one stream. `emptied` when nothing of it is left."""
+
+    stream: Stream
+    rows: list[Row]
+    emptied: bool
+    named: bool
+
+    def leaves_nothing(self, tx: Transaction) -> bool:
+        """Whether the stream ends: nothing of its own is left, and nothing it shares."""
+        return self.emptied and (self.named or shares_nothing(tx, self.stream))
+
+
+def doomed_by(tx: Transaction, selectors: Sequence[Selector]) -> list[Doomed]:
+    """What the selectors take together, stream by stream; each stream is read once."""
+    streams: dict[int, Stream] = {}
+    asked: dict[int, list[Selector]] = {}
+    for selector in selectors:
+        for stream in candidates(tx, selector):
+            streams[stream.oid] = stream
+            asked.setdefault(stream.oid, []).append(selector)
+    found = [_doomed_of(tx, stream, asked[oid]) for oid, stream in streams.items()]
+    return [doomed for doomed in found if doomed.rows or doomed.emptied]
+
+
+def _doomed_of(tx: Transaction, stream: Stream, selectors: Sequence[Selector]) -> Doomed:
+    rows = [row for row in tx.rows(stream) if row.content is not None]
+    doomed = [row for row in rows if any(matches(row, selector) for selector in selectors)]
+    named = any(is_named(selector) for selector in selectors)
+    whole = any(is_whole_stream(selector) for selector in selectors)
+    # That a document was deleted says nothing about anybody: such a version
+    # goes when nothing else is left, and its stream with it.
+    markers = [row for row in rows if row.action == Action.DELETE]
+    emptied = (bool(doomed) or named) and whole and len(doomed) + len(markers) == len(rows)
+    return Doomed(stream, rows if emptied else doomed, emptied, named)
 
 
 def candidates(tx: Transaction, selector: Selector) -> list[Stream]:
@@ -44,6 +85,8 @@ def matches(row: Row, selector: Selector) -> bool:
         return False
     if selector.last is not None and row.number > selector.last:
         return False
+    if selector.numbers is not None and row.number not in selector.numbers:
+        return False
     return selector.before_us is None or row.time_us < selector.before_us
 
 
@@ -55,7 +98,8 @@ def is_named(selector: Selector) -> bool:
 
 def is_whole_stream(selector: Selector) -> bool:
     """Whether nothing bounds the selection inside a stream."""
-    return selector.first is None and selector.last is None and selector.before_us is None
+    bounds = (selector.first, selector.last, selector.numbers, selector.before_us)
+    return bounds == (None, None, None, None)
 
 
 def shares_nothing(tx: Transaction, stream: Stream) -> bool:

@@ -8,7 +8,7 @@ together under one *position*, which grows by one with each commit of the tenant
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from pagefile.audit import verify
@@ -156,24 +156,39 @@ class Store(Reading):
 
     def erase(
         self,
-        selector: Selector,
+        selector: Selector | Sequence[Selector],
         *,
+        beside: Batch | None = None,
         dry_run: bool = False,
         scrub: bool = True,
         timeout: float = 5.0,
     ) -> Receipt:
         """Remove content for good, in one commit; say what went, and how far.
 
+        Several selectors take together what each takes. `beside` holds operations
+        and conditions of the same commit; what it writes is not erased.
+
         On a file, the last traces go when it is written anew, which takes time
         in proportion to its size; to erase many users, pass scrub=False for all
         but the last. `timeout` bounds the wait for others who hold old pages;
         if they outlast it, the receipt says `logical` and what remains to do.
+
+        Raises:
+            Conflict: a condition of `beside` does not hold; nothing was erased.
         """
-        require_type("selector", selector, Selector)
+        selectors = [selector] if isinstance(selector, Selector) else selector
+        if not isinstance(selectors, (list, tuple)):
+            raise Invalid("selector", shown(selector), "give a pagefile.Selector, or a list")
+        if beside is not None:
+            require_type("beside", beside, Batch)
+            if beside.key:
+                raise Invalid("beside.key", shown(beside.key), "leave it out: erase() makes one")
         require_flag("dry_run", dry_run)
         require_flag("scrub", scrub)
         require_seconds(timeout)
-        prepared = self._preparer.prepare_erasure(selector, self._reached, rehearse=dry_run)
+        prepared = self._preparer.prepare_erasure(
+            selectors, beside, self._reached, rehearse=dry_run
+        )
         try:
             sealed = self._committer.commit(self._tenant, prepared)
         except Rehearsed as rehearsed:

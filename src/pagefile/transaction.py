@@ -32,15 +32,7 @@ from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, Pagefile
 from pagefile.idempotency import implausible
 from pagefile.records import StreamKind
 from pagefile.repeats import repeat_of
-from pagefile.selection import (
-    Rehearsed,
-    candidates,
-    is_named,
-    is_whole_stream,
-    matches,
-    runs_of,
-    shares_nothing,
-)
+from pagefile.selection import Rehearsed, doomed_by, runs_of
 from pagefile.single import ManifestEntry, append_alone, numbered, require_room, seal
 
 
@@ -282,35 +274,27 @@ def _prune(draft: _Draft, stream: Stream, before: int) -> None:
 
 
 def _plan_erase(draft: _Draft, write: Write) -> None:
-    """Erase what matches. It stands alone in its batch, so nothing after it can fail."""
-    tx, selector = draft.tx, write.selector
-    assert selector is not None
-    wiped: list[Wiped] = []
-    emptied: list[Stream] = []
-    for stream in candidates(tx, selector):
-        rows = [row for row in tx.rows(stream) if row.content is not None]
-        doomed = [row for row in rows if matches(row, selector)]
-        if not doomed and not is_named(selector):
-            continue
-        # That a document was deleted says nothing about anybody: such a version
-        # goes when nothing else is left, and its stream with it.
-        markers = [row for row in rows if row.action == Action.DELETE]
-        if is_whole_stream(selector) and len(doomed) + len(markers) == len(rows):
-            doomed = rows
-            emptied.append(stream)
-        if not doomed:
-            continue
-        wiped.extend(runs_of(stream, doomed))
-        if not write.rehearse:
-            tx.wipe(stream, doomed)
-    if write.rehearse or not (wiped or emptied):
-        raise Rehearsed(tuple(wiped))
-    for stream in emptied:
-        if is_named(selector) or shares_nothing(tx, stream):
-            _retire(draft, stream)
+    """Erase what matches. It stands last in its batch, so nothing after it can fail."""
+    tx = draft.tx
+    written = {stream.oid: stream.kind for stream, _, _ in draft.additions}
+    doomed = doomed_by(tx, write.selectors)
+    wiped = tuple(run for one in doomed for run in runs_of(one.stream, one.rows))
+    if write.rehearse or not (doomed or draft.manifest):
+        raise Rehearsed(wiped)
+    for one in doomed:
+        if written.get(one.stream.oid) == DOCUMENT:
+            raise Invalid(
+                "beside", f"document {one.stream.name!r} is erased as well", "use two commits"
+            )
+    for one in doomed:
+        if one.rows:
+            tx.wipe(one.stream, one.rows)
+    for one in doomed:
+        if one.stream.oid not in written and one.leaves_nothing(tx):
+            _retire(draft, one.stream)
     if wiped:
         tx.head.last_erase = draft.position
-    draft.erased = tuple(wiped)
+    draft.erased = wiped
     draft.manifest.extend((Action.ERASE, run.oid, run.first, run.last) for run in wiped)
 
 

@@ -8,11 +8,13 @@ from pagefile.batch import (
     Append,
     Batch,
     Fork,
+    Operation,
     Prune,
     Put,
     Selector,
+    VersionIs,
 )
-from pagefile.errors import NotFound
+from pagefile.errors import Conflict, Invalid, NotFound
 from pagefile.handle import Options
 from pagefile.handle import open as open_store
 from pagefile.query import Query
@@ -60,6 +62,63 @@ class ErasureContract(ContractFixtures):
 
         assert report.problems == ()
         assert [e.erased for e in store.read("a")] == [False, True, False]
+
+    @promise("S9", "S1")
+    def test_several_selections_and_what_stands_beside_them_are_one_commit(
+        self, store: Store
+    ) -> None:
+        append(store, "index", "a", "b", "c", "d", user="u")
+        for name in ("one", "two", "three"):
+            put(store, name, name, user="u")
+        wanted = [
+            Selector(document="one"),
+            Selector(document="two"),
+            Selector(log="index", numbers=frozenset({0, 2})),
+        ]
+        beside: list[Operation] = [Append("index", "gone", user="u"), Put("receipt", 1, user="u")]
+        rehearsal = store.erase(wanted, dry_run=True)
+        before = store.head()
+        receipt = store.erase(wanted, beside=Batch(beside, [VersionIs("three", 1)]))
+
+        assert receipt.removed == rehearsal.removed
+        assert (receipt.records, receipt.position) == (4, before.position + 1)
+        assert store.head().position == before.position + 1
+        assert [e.erased for e in store.read("index")] == [True, False, True, False, False]
+        assert store.names("document") == ["receipt", "three"]
+        assert store.verify(head=before)
+        assert store.check()
+
+    @promise("S9", "S3")
+    def test_an_erasure_whose_condition_fails_takes_nothing(self, store: Store) -> None:
+        put(store, "one", 1, user="u")
+        put(store, "two", 2, user="u")
+        with pytest.raises(Conflict):
+            store.erase(Selector(user="u"), beside=Batch([Put("three", 3)], [VersionIs("two", 7)]))
+        with pytest.raises(Invalid):
+            store.erase(Selector(user="u"), beside=Batch([Put("three", 3), Put("one", 4)]))
+
+        assert (value_of(store, "one"), store.names("document")) == (1, ["one", "two"])
+        assert store.verify()
+
+    @promise("S9")
+    def test_a_user_is_erased_while_a_log_of_theirs_goes_on(self, store: Store) -> None:
+        append(store, "index", "secret", user="u")
+        store.erase(Selector(user="u"), beside=Batch([Append("index", "next", user="u")]))
+        again = store.erase(Selector(user="u"))
+
+        assert again.records == 1
+        assert store.names("log") == []
+        assert store.verify()
+        assert store.check()
+
+    @promise("S9")
+    def test_what_stands_beside_an_erasure_is_stored_though_nothing_matched(
+        self, store: Store
+    ) -> None:
+        receipt = store.erase(Selector(user="nobody"), beside=Batch([Put("note", 1)]))
+
+        assert (receipt.records, value_of(store, "note")) == (0, 1)
+        assert store.verify()
 
     @promise("S9")
     def test_an_erasure_reaches_what_forks_share(self, store: Store) -> None:
