@@ -35,7 +35,7 @@ check: test  ## the same as test
 demo: setup  ## eight processes write, one is killed, nothing is lost
 	$(BIN)/python examples/crash_demo.py
 
-bench: setup  ## what the store, the context and runs cost, next to peers
+bench: setup  ## what the store, the context, runs and memory cost, next to peers
 	$(BIN)/python benchmarks/store.py
 	$(BIN)/python benchmarks/context.py
 	$(BIN)/python benchmarks/follow.py
@@ -43,7 +43,8 @@ bench: setup  ## what the store, the context and runs cost, next to peers
 	$(BIN)/python benchmarks/working_set.py
 	$(BIN)/python benchmarks/runs.py
 	$(BIN)/python benchmarks/packs.py
-	$(BIN)/python benchmarks/packs.py
+	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/extraction.py
 
 soak: setup  ## the long forms of the crash, power, model and race suites
 	PAGEFILE_SOAK=1 $(BIN)/pytest -n $(JOBS) --dist loadgroup $(SOAK_SUITES)

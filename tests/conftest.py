@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import settings
+
+# What is shipped tells as much when it fails as what stands here.
+pytest.register_assert_rewrite("pagefile.testing")
 
 settings.register_profile("seeded", derandomize=True, deadline=None)
 settings.register_profile("soak", deadline=None)

@@ -46,7 +46,8 @@ sys.dont_write_bytecode = True
 import pagefile
 
 print(json.dumps({
-    "events": events,
+    # Copied here: looking for names below loads what they need, numpy too.
+    "events": list(events),
     "asked": [name for name in asked if name.startswith("PAGEFILE")],
     "modules": sorted(sys.modules),
     "undefined": [name for name in pagefile.__all__ if not hasattr(pagefile, name)],

@@ -60,7 +60,25 @@ if TYPE_CHECKING:
         slot_to_handler_metadata,
     )
     from pagefile.context.thread import ThreadContext
+    from pagefile.memory.block import MemoryBlock
+    from pagefile.memory.consolidation import ConsolidationPolicy, ConsolidationReport
+    from pagefile.memory.episode import Episode
+    from pagefile.memory.export import MemoryExport
+    from pagefile.memory.extraction.rules import RuleExtractor
+    from pagefile.memory.fact import Fact
+    from pagefile.memory.facts import FactStore
+    from pagefile.memory.forget import ForgetReceipt
+    from pagefile.memory.graph import FactGraph
+    from pagefile.memory.ids import new_id
+    from pagefile.memory.isolation import IsolationWarning
     from pagefile.memory.items import LongTermItems
+    from pagefile.memory.match import EpisodeMatch, FactMatch
+    from pagefile.memory.memory import Memory
+    from pagefile.memory.message import Image, Message, Role, ToolCall, ToolDef
+    from pagefile.memory.profile import MemoryProfile
+    from pagefile.memory.proposed_fact import ProposedFact
+    from pagefile.memory.provenance import Provenance
+    from pagefile.memory.worker import ConsolidationWorker
     from pagefile.runs.config import RunConfig
     from pagefile.runs.redaction import Secret
     from pagefile.runs.result import PatchResult
@@ -78,6 +96,9 @@ __all__ = [
     "Change",
     "Commit",
     "Conflict",
+    "ConsolidationPolicy",
+    "ConsolidationReport",
+    "ConsolidationWorker",
     "ContextBuffer",
     "Corrupt",
     "CountBelow",
@@ -85,17 +106,31 @@ __all__ = [
     "Document",
     "Drop",
     "Entry",
+    "Episode",
+    "EpisodeMatch",
     "Eviction",
+    "Fact",
+    "FactGraph",
+    "FactMatch",
+    "FactStore",
     "Forbidden",
+    "ForgetReceipt",
     "Fork",
     "HandlerMetadata",
     "Head",
+    "Image",
     "Invalid",
+    "IsolationWarning",
     "LengthBelow",
     "LengthIs",
     "LimitExceeded",
     "Limits",
     "LongTermItems",
+    "Memory",
+    "MemoryBlock",
+    "MemoryExport",
+    "MemoryProfile",
+    "Message",
     "NewSlot",
     "NotFound",
     "Options",
@@ -104,12 +139,16 @@ __all__ = [
     "PagefileError",
     "PatchResult",
     "Path",
+    "ProposedFact",
+    "Provenance",
     "Prune",
     "Put",
     "Query",
     "Receipt",
     "Record",
     "Report",
+    "Role",
+    "RuleExtractor",
     "Run",
     "RunConfig",
     "Runs",
@@ -120,12 +159,15 @@ __all__ = [
     "Store",
     "ThreadContext",
     "ThreadRegistry",
+    "ToolCall",
+    "ToolDef",
     "Unavailable",
     "Unchanged",
     "Unsupported",
     "VersionIs",
     "get_context_buffer",
     "get_registry",
+    "new_id",
     "open",
     "register",
     "reset_context_buffer",
@@ -136,13 +178,34 @@ __all__ = [
 #: Where names are that not everybody needs; their modules are loaded when they are asked for.
 _ELSEWHERE = {
     "BufferSlot": "pagefile.context.slot",
+    "ConsolidationPolicy": "pagefile.memory.consolidation",
+    "ConsolidationReport": "pagefile.memory.consolidation",
+    "ConsolidationWorker": "pagefile.memory.worker",
     "ContextBuffer": "pagefile.context.buffer",
+    "Episode": "pagefile.memory.episode",
+    "EpisodeMatch": "pagefile.memory.match",
     "Eviction": "pagefile.context.residency",
+    "Fact": "pagefile.memory.fact",
+    "FactGraph": "pagefile.memory.graph",
+    "FactMatch": "pagefile.memory.match",
+    "FactStore": "pagefile.memory.facts",
+    "ForgetReceipt": "pagefile.memory.forget",
     "HandlerMetadata": "pagefile.context.slot",
+    "Image": "pagefile.memory.message",
+    "IsolationWarning": "pagefile.memory.isolation",
     "LongTermItems": "pagefile.memory.items",
+    "Memory": "pagefile.memory.memory",
+    "MemoryBlock": "pagefile.memory.block",
+    "MemoryExport": "pagefile.memory.export",
+    "MemoryProfile": "pagefile.memory.profile",
+    "Message": "pagefile.memory.message",
     "NewSlot": "pagefile.context.appender",
     "PatchResult": "pagefile.runs.result",
     "Path": "pagefile.context.path",
+    "ProposedFact": "pagefile.memory.proposed_fact",
+    "Provenance": "pagefile.memory.provenance",
+    "Role": "pagefile.memory.message",
+    "RuleExtractor": "pagefile.memory.extraction.rules",
     "Run": "pagefile.runs.run",
     "RunConfig": "pagefile.runs.config",
     "Runs": "pagefile.runs.runs",
@@ -150,8 +213,11 @@ _ELSEWHERE = {
     "SlotMetadata": "pagefile.context.slot",
     "ThreadContext": "pagefile.context.thread",
     "ThreadRegistry": "pagefile.context.registry",
+    "ToolCall": "pagefile.memory.message",
+    "ToolDef": "pagefile.memory.message",
     "get_context_buffer": "pagefile.context.singleton",
     "get_registry": "pagefile.context.singleton",
+    "new_id": "pagefile.memory.ids",
     "reset_context_buffer": "pagefile.context.singleton",
     "reset_registry": "pagefile.context.singleton",
     "slot_to_handler_metadata": "pagefile.context.slot",

@@ -1,18 +1,9 @@
-"""The async face: the same names, awaited; derived from the sync classes.
-
-`derive` builds an async class from a sync one: each public method becomes a
-coroutine function with the same signature and docstring, each public property
-one without arguments. A method that has a
-non-blocking twin named `<method>_async` (only the write path has one: a commit
-joins the group that is forming) awaits it; any other runs in a worker thread,
-because reads are short. There is no second implementation to keep in step.
-"""
+"""The async face: the same names, awaited; derived from the sync classes."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
 import os
 from collections.abc import AsyncIterator, Callable, Generator
 from types import TracebackType
@@ -25,6 +16,7 @@ from pagefile.context.reader import PAGE
 from pagefile.context.registry import ThreadRegistry
 from pagefile.context.slot import BufferSlot
 from pagefile.context.thread import ThreadContext
+from pagefile.derivation import LIFTED, derive
 from pagefile.memory.items import LongTermItems
 from pagefile.records import Durability
 from pagefile.runs.episodes import Episodes
@@ -50,61 +42,6 @@ __all__ = [
     "open",
 ]
 
-_TWIN = "_async"
-#: Methods that give something to iterate over instead of something to await.
-STEPPED = frozenset({"follow"})
-#: Properties that read nothing from a store; the async classes have them as attributes.
-SHOWN_AS_THEY_ARE = frozenset(
-    {"can_write", "context", "items", "registry", "run_id", "runs", "user_id"}
-)
-
-
-def derive(sync: type, name: str) -> type:
-    """An async class over `sync`, whose instances are built from a sync instance."""
-    members: dict[str, Any] = {
-        "__init__": _keep,
-        "__doc__": f"`{sync.__name__}`, awaited.",
-        "__slots__": ("_sync",),
-    }
-    for method, function in inspect.getmembers(sync, inspect.isfunction):
-        if not method.startswith("_") and not method.endswith(_TWIN):
-            if method in STEPPED:
-                continue
-            twin = getattr(sync, method + _TWIN, None)
-            members[method] = _awaited(function) if twin is None else _delegated(twin, function)
-    for look, value in inspect.getmembers(sync, lambda member: isinstance(member, property)):
-        if not look.startswith("_") and look not in SHOWN_AS_THEY_ARE:
-            members[look] = _awaited(value.fget)
-    return type(name, (), members)
-
-
-def _keep(self: Any, sync: Any) -> None:
-    self._sync = sync
-
-
-def _awaited(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    async def method(self: Any, *args: Any, **options: Any) -> Any:
-        return _lifted(await asyncio.to_thread(function, self._sync, *args, **options))
-
-    return method
-
-
-def _delegated(twin: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    async def method(self: Any, *args: Any, **options: Any) -> Any:
-        return await twin(self._sync, *args, **options)
-
-    return method
-
-
-def _lifted(result: Any) -> Any:
-    """What reads when it is looked at must not be handed to a loop as it is."""
-    if isinstance(result, ThreadContext):
-        return AsyncThreadContext(result)
-    return AsyncRun(result) if isinstance(result, Run) else result
-
-
 if TYPE_CHECKING:
     from pagefile._aio_types import AsyncContextBuffer as _DerivedBuffer
     from pagefile._aio_types import (
@@ -119,6 +56,7 @@ if TYPE_CHECKING:
     from pagefile._aio_types import AsyncPagefile as _DerivedPagefile
     from pagefile._aio_types import AsyncRun as _DerivedRun
     from pagefile._aio_types import AsyncThreadContext as _DerivedThread
+    from pagefile.aio_memory import AsyncMemory
 else:
     AsyncStore = derive(Store, "AsyncStore")
     _DerivedBuffer = derive(ContextBuffer, "_DerivedBuffer")
@@ -201,6 +139,7 @@ class AsyncPagefile(_DerivedPagefile):
 
     def __init__(self, sync: handle.Pagefile) -> None:
         super().__init__(sync)
+        self._handle = sync
         self.tenant = sync.tenant
         self.store = AsyncStore(sync.store)
         self.context = AsyncContextBuffer(sync.context)
@@ -208,6 +147,16 @@ class AsyncPagefile(_DerivedPagefile):
         self.runs = AsyncRuns(sync.runs)
         self.items = AsyncLongTermItems(sync.items)
         self.feed = sync.feed
+        self._memory: AsyncMemory | None = None
+
+    @property
+    def memory(self) -> AsyncMemory:
+        """What this tenant's agents remember; loaded when it is asked for."""
+        if self._memory is None:
+            from pagefile.aio_memory import AsyncMemory
+
+            self._memory = AsyncMemory(self._handle.memory)
+        return self._memory
 
     async def __aenter__(self) -> Self:
         return self
@@ -219,6 +168,9 @@ class AsyncPagefile(_DerivedPagefile):
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+LIFTED.update({ThreadContext: AsyncThreadContext, Run: AsyncRun})
 
 
 class _Opening:

@@ -301,6 +301,14 @@ class Instant(Protocol):
         """Commit a single append: position, time and index."""
 
 
+@runtime_checkable
+class Finds(Protocol):
+    """What an engine has besides when it finds a document and its row in one step."""
+
+    def current(self, tenant: str, names: Sequence[str]) -> list[Row | None]:
+        """The last row of each living document, None where there is none."""
+
+
 class Engine(Protocol):
     """Durable, ordered bytes for many tenants.
 

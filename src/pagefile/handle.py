@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pagefile.context.buffer import ContextBuffer
     from pagefile.context.registry import ThreadRegistry
     from pagefile.memory.items import LongTermItems
+    from pagefile.memory.memory import Memory
     from pagefile.runs.runs import Runs
 
 _DAY_SECONDS = 86_400
@@ -76,6 +77,7 @@ class Pagefile:
         self._registry: ThreadRegistry | None = None
         self._runs: Runs | None = None
         self._items: LongTermItems | None = None
+        self._memory: Memory | None = None
         self.feed = feed_of(self.store)
         self._owned: Admin | None = None
 
@@ -122,6 +124,19 @@ class Pagefile:
                 self._items = LongTermItems(self.store)
         return self._items
 
+    @property
+    def memory(self) -> Memory:
+        """What this tenant's agents remember, for each user apart.
+
+        With the defaults of `Memory`; build one on this handle to choose others.
+        """
+        from pagefile.memory.memory import Memory
+
+        with self._making:
+            if self._memory is None:
+                self._memory = Memory(self.store)
+        return self._memory
+
     def verify(self, *, head: Head | None = None) -> Report:
         """See `Store.verify`."""
         return self.store.verify(head=head)
@@ -144,6 +159,8 @@ class Pagefile:
             Unavailable: commits did not end in time; they go on. Close again later.
         """
         self.feed.close()
+        if self._memory is not None:
+            self._memory.close()
         if self._owned is not None:
             self._owned.close()
 

@@ -179,6 +179,15 @@ class SqliteEngine:
                 number = self._tenant_numbers[tenant] = int(found[0][0])
         return number
 
+    def current(self, tenant: str, names: Sequence[str]) -> list[Row | None]:
+        number = self._tenant_number(tenant)
+        if number is None:
+            return [None] * len(names)
+        with self._file.reader() as connection:
+            query = self._sql["current_row"]
+            found = [fetch(connection, query, number, name) for name in names]
+        return [self._row(rows[0]) if rows else None for rows in found]
+
     def rows(self, tenant: str, stream: Stream, first: int, last: int, limit: int) -> list[Row]:
         if last < first or last < 0:
             return []

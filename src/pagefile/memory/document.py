@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import msgspec
 
 from pagefile.errors import Corrupt
-from pagefile.records import Document
+from pagefile.records import Document, Entry
 
 Shape = TypeVar("Shape", bound=msgspec.Struct)
 
@@ -17,15 +18,28 @@ def plain(value: msgspec.Struct) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
+def living(records: Iterable[Entry | Document]) -> list[Document]:
+    """The documents among what was found whose content is still there."""
+    return [
+        record
+        for record in records
+        if isinstance(record, Document) and not record.erased and not record.deleted
+    ]
+
+
 def shaped(document: Document, shape: type[Shape]) -> Shape:
     """What the document holds, a copy of its own.
 
     Raises:
         Corrupt: it has not this shape.
     """
+    body = document.body
     try:
+        # Most bodies have no tags in them, and can be read in one go.
+        if not document.type_name and not document.deleted and b'"$' not in body:
+            return msgspec.json.decode(body, type=shape)
         return msgspec.convert(document.value, shape)
-    except msgspec.ValidationError as error:
+    except msgspec.DecodeError as error:
         raise Corrupt(
             f"document {document.name!r} is no {shape.__name__} ({error})",
             "something else wrote it: restore it, or delete it",

@@ -10,12 +10,16 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
-from pagefile.aio import SHOWN_AS_THEY_ARE, STEPPED
 from pagefile.context.buffer import ContextBuffer
 from pagefile.context.registry import ThreadRegistry
 from pagefile.context.thread import ThreadContext
+from pagefile.derivation import SHOWN_AS_THEY_ARE, STEPPED
 from pagefile.handle import Pagefile
+from pagefile.memory.fact_graph import StoredGraph
+from pagefile.memory.facts import FactStore
 from pagefile.memory.items import LongTermItems
+from pagefile.memory.memory import Memory
+from pagefile.memory.proposed_fact import ProposedFacts
 from pagefile.runs.episodes import Episodes
 from pagefile.runs.knowledge import Knowledge
 from pagefile.runs.ledger import Ledger
@@ -29,6 +33,10 @@ _CLASSES = (
     ThreadContext,
     ThreadRegistry,
     LongTermItems,
+    FactStore,
+    StoredGraph,
+    ProposedFacts,
+    Memory,
     Ledger,
     Episodes,
     Knowledge,
@@ -80,6 +88,34 @@ from pagefile.records import (
     StreamKind,
 )
 from pagefile.query import Query
+import threading
+from collections.abc import AsyncIterator as AsyncIterator
+from pagefile.memory.block import MemoryBlock
+from pagefile.memory.bringing import ImportReceipt, Lines
+from pagefile.memory.consolidation import ConsolidationReport
+from pagefile.memory.duplicates import Duplicate
+from pagefile.memory.episode import Episode
+from pagefile.memory.episodes import TimeRange
+from pagefile.memory.export import MemoryExport
+from pagefile.memory.fact import Fact
+from pagefile.memory.fact import Status as FactStatus
+from pagefile.memory.fact_documents import Assertion
+from pagefile.memory.fact_graph import Neighborhood, StoredGraph, Walk
+from pagefile.memory.fact_history import History, Story
+from pagefile.memory.fact_view import Group, Sight, Viewpoint
+from pagefile.memory.facts import FactStore
+from pagefile.memory.forget import ForgetReceipt
+from pagefile.memory.graph import Direction
+from pagefile.memory.item import Status as ItemStatus
+from pagefile.memory.match import EpisodeMatch, FactMatch, MemoryMatch
+from pagefile.memory.searching import MemoryKind
+from pagefile.memory.memory import Memory
+from pagefile.memory.message import Message
+from pagefile.memory.plane import Kind
+from pagefile.memory.profile import MemoryProfile
+from pagefile.memory.proposed_fact import Decision, ProposedFact, ProposedFacts
+from pagefile.memory.provenance import Provenance
+from pagefile.batch import Put
 from pagefile.memory.items import Beside, Committed, LongTermItems, Proposal
 from pagefile.memory.item import MemoryItem, Revision, Status
 from pagefile.memory.plan import Plan, Preview

@@ -18,6 +18,7 @@ from pagefile.batch import (
     LengthIs,
     Prune,
     Put,
+    Selector,
     Unchanged,
     VersionIs,
 )
@@ -38,6 +39,30 @@ from pagefile.testing.contract.ground import (
 
 class ConditionContract(ContractFixtures):
     """S3, S7, S8: conditions, repeats, limits."""
+
+    @promise("S6")
+    def test_many_documents_are_read_as_each_by_itself(self, store: Store) -> None:
+        put(store, "one", 1)
+        put(store, "one", 11, user="u")
+        put(store, "two", 2)
+        put(store, "gone", 3)
+        store.commit(Batch([Delete("gone")]))
+        put(store, "erased", 4, user="x")
+        put(store, "erased", 5, user="y")
+        store.erase(Selector(user="y"))
+        names = ["two", "one", "never", "gone", "erased", "one"]
+
+        assert store.get_many(names) == [store.get(name) for name in names]
+        assert [d if d is None else d.version for d in store.get_many(names[:5])] == [
+            1,
+            2,
+            None,
+            None,
+            2,
+        ]
+        assert store.get_many([]) == []
+        with pytest.raises(Invalid):
+            store.get_many({"one"})  # type: ignore[arg-type]
 
     @promise("S3")
     def test_of_many_writers_expecting_one_version_exactly_one_commits(

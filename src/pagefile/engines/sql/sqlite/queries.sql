@@ -110,6 +110,13 @@ SELECT number, position, ordinal, time_us, action, partition, kind, actor, sourc
        tenant_keys, notes, type, body, salt, id
 FROM records WHERE stream = ? AND number BETWEEN ? AND ? ORDER BY number LIMIT ?
 
+-- :current_row The last record of the living document of that name.
+SELECT number, position, ordinal, time_us, action, partition, records.kind, actor, sources, keys,
+       tenant_keys, notes, type, body, records.salt, records.id
+FROM streams JOIN records ON records.stream = streams.id
+WHERE tenant = ? AND streams.kind = 'document' AND name = ? AND dropped = 0
+ORDER BY number DESC LIMIT 1
+
 -- :rows_from_end Records of one stream, last first.
 SELECT number, position, ordinal, time_us, action, partition, kind, actor, sources, keys,
        tenant_keys, notes, type, body, salt, id

@@ -1,0 +1,281 @@
+"""What stores and finds memories: ours, and peers that are installed.
+
+Each has the same five steps: `open`, `fill` many at once as fast as it can,
+`put` one, `search` for ten, `close`. A peer is given the vectors that everybody has.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import apsw
+import numpy as np
+
+import pagefile
+from _memory_data import DIMENSIONS, GivenVectors, Vectors
+from pagefile import Episode, Memory
+
+WANTED = 10
+
+
+class Subject(Protocol):
+    """One of those that are compared."""
+
+    def fill(self, user: str, texts: Sequence[str], rows: Vectors) -> None: ...
+    def put(self, user: str, text: str, row: Vectors) -> None: ...
+    def search(self, user: str, text: str, row: Vectors) -> list[str]: ...
+    def close(self) -> None: ...
+
+
+class Ours:
+    """Pagefile's memory, whole: words, vectors, structure, explanation."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self._table: dict[str, Vectors] = {}
+        self._handle = pagefile.open(folder / "ours.db" if url == "file" else url)
+        self._memory = Memory(self._handle, embedder=GivenVectors(self._table))
+        self._number = 0
+
+    def _episode(self, user: str, text: str, row: Vectors) -> Episode:
+        self._number += 1
+        session = f"session-{self._number // 20}"
+        return Episode(session_id=session, user_id=user, input=text, embedding=row.tolist())
+
+    def fill(self, user: str, texts: Sequence[str], rows: Vectors) -> None:
+        for at in range(0, len(texts), 1_000):
+            part = zip(texts[at : at + 1_000], rows[at : at + 1_000], strict=True)
+            self._memory.remember_many([self._episode(user, text, row) for text, row in part])
+
+    def put(self, user: str, text: str, row: Vectors) -> None:
+        self._memory.remember(self._episode(user, text, row))
+
+    def search(self, user: str, text: str, row: Vectors) -> list[str]:
+        self._table.clear()
+        self._table[text] = row
+        return [e.input for e in self._memory.recall(text, user_id=user, limit=WANTED)]
+
+    def close(self) -> None:
+        self._memory.close()
+        self._handle.close()
+
+
+class OursVectorsAlone(Ours):
+    """The vector arm of the same, as it is compared with an exact scan."""
+
+    def search(self, user: str, text: str, row: Vectors) -> list[str]:
+        self._table.clear()
+        self._table[text] = row
+        found = self._memory.recall_scored(text, user_id=user, limit=WANTED, alpha=1)
+        return [match.episode.input for match in found]
+
+
+class NumpyExact:
+    """All vectors of a user in one float32 matrix, multiplied."""
+
+    def __init__(self, folder: Path) -> None:
+        self._texts: dict[str, list[str]] = {}
+        self._rows: dict[str, Vectors] = {}
+
+    def fill(self, user: str, texts: Sequence[str], rows: Vectors) -> None:
+        self._texts.setdefault(user, []).extend(texts)
+        before = self._rows.get(user)
+        self._rows[user] = rows.copy() if before is None else np.concatenate((before, rows))
+
+    def put(self, user: str, text: str, row: Vectors) -> None:
+        self.fill(user, [text], row[None, :])
+
+    def search(self, user: str, text: str, row: Vectors) -> list[str]:
+        scores = self._rows[user] @ row
+        best = np.argpartition(scores, -WANTED)[-WANTED:]
+        return [self._texts[user][at] for at in best[np.argsort(-scores[best])]]
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class Fts5:
+    """SQLite's full-text index alone, one for all users, as most build it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._db = apsw.Connection(str(folder / "fts.db"))
+        self._run("PRAGMA journal_mode=wal")
+        self._run("PRAGMA synchronous=full")
+        self._run("CREATE VIRTUAL TABLE m USING fts5(text, user UNINDEXED, tokenize='porter')")
+
+    def _run(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        return self._db.execute(sql, values).fetchall()
+
+    def fill(self, user: str, texts: Sequence[str], rows: Vectors) -> None:
+        with self._db:
+            self._db.executemany("INSERT INTO m VALUES (?, ?)", [(text, user) for text in texts])
+
+    def put(self, user: str, text: str, row: Vectors) -> None:
+        self._run("INSERT INTO m VALUES (?, ?)", (text, user))
+
+    def search(self, user: str, text: str, row: Vectors) -> list[str]:
+        query = " OR ".join(f'"{word}"' for word in text.split())
+        sql = "SELECT text FROM m WHERE m MATCH ? AND user = ? ORDER BY rank LIMIT ?"
+        return [found[0] for found in self._run(sql, (query, user, WANTED))]
+
+    def close(self) -> None:
+        self._db.close()
+
+
+class LangGraph:
+    """LangGraph's store with an index, in memory or in SQLite."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        self._given: list[list[float]] = []
+        index: Any = {"dims": DIMENSIONS, "embed": self._embed, "fields": ["text"]}
+        self._number = 0
+        self._exit: Callable[[], None] = lambda: None
+        if kind == "memory":
+            from langgraph.store.memory import InMemoryStore
+
+            self._store: Any = InMemoryStore(index=index)
+            return
+        import sqlite3
+
+        if not hasattr(sqlite3.Connection, "enable_load_extension"):
+            # The standard library's may be built without extensions, which its index is.
+            sys.modules["sqlite3"] = __import__("pysqlite3")
+        from langgraph.store.sqlite import SqliteStore
+
+        opened = SqliteStore.from_conn_string(str(folder / "graph.db"), index=index)
+        self._store = opened.__enter__()
+        self._exit = lambda: opened.__exit__(None, None, None)
+        self._store.setup()
+
+    def _embed(self, texts: Sequence[str]) -> list[list[float]]:
+        return [self._given.pop(0) for _ in texts]
+
+    def fill(self, user: str, texts: Sequence[str], rows: Vectors) -> None:
+        for text, row in zip(texts, rows, strict=True):
+            self.put(user, text, row)
+
+    def put(self, user: str, text: str, row: Vectors) -> None:
+        self._given[:] = [row.tolist()]
+        self._number += 1
+        self._store.put(("memories", user), f"m{self._number}", {"text": text})
+
+    def search(self, user: str, text: str, row: Vectors) -> list[str]:
+        self._given[:] = [row.tolist()]
+        found = self._store.search(("memories", user), query=text, limit=WANTED)
+        return [item.value["text"] for item in found]
+
+    def close(self) -> None:
+        self._exit()
+
+
+class Mem0:
+    """mem0 with `infer=False`: no model, its local vector store on disk."""
+
+    def __init__(self, folder: Path) -> None:
+        os.environ.update(MEM0_TELEMETRY="false", MEM0_DIR=str(folder), OPENAI_API_KEY="none")
+        from mem0 import Memory as Peer
+
+        store = {"path": str(folder / "q"), "embedding_model_dims": DIMENSIONS, "on_disk": True}
+        self._memory: Any = Peer.from_config(
+            {
+                "vector_store": {"provider": "qdrant", "config": store},
+                "history_db_path": str(folder / "history.db"),
+            }
+        )
+        self._row: list[float] = []
+        self._memory.embedding_model = self
+
+    def embed(self, text: str, memory_action: str | None = None) -> list[float]:
+        return self._row
+
+    def embed_batch(
+        self, texts: Sequence[str], memory_action: str | None = None
+    ) -> list[list[float]]:
+        return [self._row for _ in texts]
+
+    def fill(self, user: str, texts: Sequence[str], rows: Vectors) -> None:
+        for text, row in zip(texts, rows, strict=True):
+            self.put(user, text, row)
+
+    def put(self, user: str, text: str, row: Vectors) -> None:
+        self._row = row.tolist()
+        self._memory.add([{"role": "user", "content": text}], user_id=user, infer=False)
+
+    def search(self, user: str, text: str, row: Vectors) -> list[str]:
+        self._row = row.tolist()
+        found = self._memory.search(text, filters={"user_id": user}, top_k=WANTED)
+        return [one["memory"] for one in found["results"]]
+
+    def close(self) -> None:
+        self._memory.vector_store.client.close()
+
+
+class Chroma:
+    """chromadb on disk, one collection, filtered by user."""
+
+    def __init__(self, folder: Path) -> None:
+        import chromadb
+
+        self._client: Any = chromadb.PersistentClient(
+            str(folder / "chroma"), settings=chromadb.Settings(anonymized_telemetry=False)
+        )
+        self._all = self._client.create_collection("memories", metadata={"hnsw:space": "cosine"})
+        self._number = 0
+
+    def fill(self, user: str, texts: Sequence[str], rows: Vectors) -> None:
+        for at in range(0, len(texts), 1_000):
+            self._add(user, texts[at : at + 1_000], rows[at : at + 1_000])
+
+    def _add(self, user: str, texts: Sequence[str], rows: Vectors) -> None:
+        ids = [f"m{self._number + i}" for i in range(len(texts))]
+        self._number += len(texts)
+        self._all.add(
+            ids=ids, embeddings=rows, documents=list(texts), metadatas=[{"user": user}] * len(texts)
+        )
+
+    def put(self, user: str, text: str, row: Vectors) -> None:
+        self._add(user, [text], row[None, :])
+
+    def search(self, user: str, text: str, row: Vectors) -> list[str]:
+        found = self._all.query(query_embeddings=[row], n_results=WANTED, where={"user": user})
+        return list(found["documents"][0])
+
+    def close(self) -> None:
+        """It has no way to be closed."""
+
+
+#: By name: what must be installed, and how it is made.
+SUBJECTS: dict[str, tuple[str, Callable[[Path], Subject]]] = {
+    "pagefile, file": ("pagefile", lambda folder: Ours(folder, "file")),
+    "pagefile, memory:": ("pagefile", lambda folder: Ours(folder, "memory:")),
+    "pagefile, vectors alone": ("pagefile", lambda folder: OursVectorsAlone(folder, "memory:")),
+    "numpy float32 exact": ("numpy", NumpyExact),
+    "FTS5 alone": ("apsw", Fts5),
+    "LangGraph InMemoryStore": ("langgraph", lambda folder: LangGraph(folder, "memory")),
+    "LangGraph SqliteStore": ("langgraph.store.sqlite", lambda folder: LangGraph(folder, "sqlite")),
+    "mem0, infer=False": ("mem0", Mem0),
+    "chromadb": ("chromadb", Chroma),
+}
+
+
+def installed(name: str) -> bool:
+    """Whether a subject can be measured here."""
+    try:
+        return importlib.util.find_spec(SUBJECTS[name][0]) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def size_on_disk(folder: Path) -> int:
+    """Bytes of all files."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def told(figures: dict[str, Any]) -> str:
+    """Figures as a line for another process."""
+    return json.dumps(figures)

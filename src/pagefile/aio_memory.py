@@ -1,0 +1,64 @@
+"""The async face of memory; a module of its own, because it loads what only recall needs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from pagefile.derivation import derive
+from pagefile.memory.export import MemoryExport
+from pagefile.memory.fact_graph import StoredGraph
+from pagefile.memory.facts import FactStore
+from pagefile.memory.memory import Memory
+from pagefile.memory.proposed_fact import ProposedFacts
+
+__all__ = ["AsyncFactStore", "AsyncMemory", "AsyncProposedFacts", "AsyncStoredGraph"]
+
+_PAGE = 200
+
+if TYPE_CHECKING:
+    from pagefile._aio_types import AsyncFactStore, AsyncProposedFacts, AsyncStoredGraph
+    from pagefile._aio_types import AsyncMemory as _DerivedMemory
+else:
+    AsyncFactStore = derive(FactStore, "AsyncFactStore")
+    AsyncStoredGraph = derive(StoredGraph, "AsyncStoredGraph")
+    AsyncProposedFacts = derive(ProposedFacts, "AsyncProposedFacts")
+    _DerivedMemory = derive(Memory, "_DerivedMemory")
+
+
+class AsyncMemory(_DerivedMemory):
+    """`Memory`, awaited; an export is gone through with `async for`."""
+
+    def __init__(self, sync: Memory) -> None:
+        super().__init__(sync)
+        self._memory = sync
+        self.facts = AsyncFactStore(sync.facts)
+        self.graph = AsyncStoredGraph(sync.graph)
+        self.proposals = AsyncProposedFacts(sync.proposals)
+
+    async def export(self, *, user_id: str | None = None) -> AsyncMemoryExport:  # type: ignore[override]
+        """Everything that is kept of a user, read while it is gone through."""
+        made = await asyncio.to_thread(self._memory.export, user_id=user_id)
+        return AsyncMemoryExport(made)
+
+
+class AsyncMemoryExport:
+    """`MemoryExport`, awaited."""
+
+    def __init__(self, sync: MemoryExport) -> None:
+        self._sync = sync
+        self.user_id = sync.user_id
+        self.exported_at = sync.exported_at
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        lines = iter(self._sync)
+        while page := await asyncio.to_thread(lambda: list(islice(lines, _PAGE))):
+            for line in page:
+                yield line
+
+    async def write(self, path: str | os.PathLike[str]) -> int:
+        """Write the lines into a file that is not there yet; the number of records."""
+        return await asyncio.to_thread(self._sync.write, path)

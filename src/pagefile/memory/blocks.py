@@ -1,0 +1,190 @@
+"""The blocks of each user: read in order, replaced, appended to, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+
+from pagefile.batch import Absent, Batch, Condition, CountBelow, Unchanged, VersionIs
+from pagefile.bounds import require_count
+from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, shown
+from pagefile.memory.block import (
+    ALL,
+    BY_ORDER,
+    MemoryBlock,
+    block_of,
+    document_of,
+    is_there,
+    put_block,
+    put_end,
+    require_block_name,
+)
+from pagefile.memory.document import living
+from pagefile.memory.owner import require_user
+from pagefile.query import Query
+from pagefile.records import Document
+from pagefile.store import Store
+
+#: How often a change is tried again after somebody else was faster.
+_ATTEMPTS = 1_000
+#: No user can have more, whatever a handle's own limit is.
+MOST_BLOCKS = 1_000
+
+#: From the text there is to the text there will be.
+Change = Callable[[str], str]
+
+
+class Blocks:
+    """Named texts of each user, each with its own history.
+
+    A block takes its place at the end when it is made and keeps it. Two writers
+    never lose an append: each starts again from what the other stored.
+    """
+
+    def __init__(
+        self, store: Store, now: Callable[[], datetime], *, max_blocks: int, max_chars: int
+    ) -> None:
+        self._store = store
+        self._now = now
+        self._max_blocks = max_blocks
+        self._max_chars = max_chars
+
+    def all(self, user_id: str | None) -> list[MemoryBlock]:
+        """Every block of the user, in order."""
+        require_user(user_id)
+        page = self._store.find(Query(BY_ORDER, user=user_id), limit=MOST_BLOCKS)
+        return [block_of(one) for one in living(page.items)]
+
+    def get(self, name: str, user_id: str | None) -> MemoryBlock:
+        """One block.
+
+        Raises:
+            NotFound: the user has none of that name.
+        """
+        found = self._found(name, user_id)
+        if found is None:
+            raise _unknown(name)
+        return block_of(found)
+
+    def history(
+        self, name: str, user_id: str | None, *, after: int = 0, limit: int = 100
+    ) -> list[MemoryBlock]:
+        """The block's versions, oldest first."""
+        self._require(name, user_id)
+        versions = self._store.history(document_of(name, user_id), after=after, limit=limit)
+        return [block_of(one) for one in living(versions) if is_there(one)]
+
+    def change(
+        self, name: str, user_id: str | None, change: Change, *, expected_version: int | None = None
+    ) -> MemoryBlock:
+        """Make the block's text what `change` makes of it; "" when there is none yet.
+
+        Raises:
+            Conflict: it is not at `expected_version`; 0 is a block that is not there.
+            LimitExceeded: the text or the number of blocks would be too large.
+        """
+        self._require(name, user_id)
+        if expected_version is not None:
+            require_count(expected_version, "expected_version")
+        for _ in range(_ATTEMPTS):
+            position = self._store.head().position
+            last = self._last(name, user_id)
+            found = last if last is not None and is_there(last) else None
+            version = 0 if found is None else found.version
+            if expected_version is not None and version != expected_version:
+                raise _moved(name, expected_version, version)
+            block = self._next(name, user_id, found, change)
+            when = self._condition(last, block, user_id, position)
+            if found is not None:
+                when = when[:1]
+            try:
+                commit = self._store.commit(Batch([put_block(block, user_id)], when))
+            except Conflict:
+                continue
+            return msgspec.structs.replace(block, version=commit.versions[0])
+        raise _moved(name, version, version + 1)
+
+    def delete(
+        self, name: str, user_id: str | None, *, expected_version: int | None = None
+    ) -> None:
+        """Take a block out of every prompt; its versions stay readable until it is forgotten.
+
+        Raises:
+            NotFound: there is none. Conflict: it is not at `expected_version`.
+        """
+        found = self._found(name, user_id)
+        if expected_version is not None:
+            require_count(expected_version, "expected_version")
+        if found is None:
+            raise _unknown(name)
+        if expected_version is not None and found.version != expected_version:
+            raise _moved(name, expected_version, found.version)
+        end = put_end(name, user_id, self._now())
+        try:
+            self._store.commit(Batch([end], [VersionIs(found.name, found.version)]))
+        except Conflict:
+            # Changed meanwhile: who wants it gone whatever it says wants that still.
+            self.delete(name, user_id, expected_version=expected_version)
+
+    def _next(
+        self, name: str, user_id: str | None, found: Document | None, change: Change
+    ) -> MemoryBlock:
+        current = None if found is None else block_of(found)
+        content = change("" if current is None else current.content)
+        if type(content) is not str:
+            raise Invalid("content", shown(content), "give text")
+        if len(content) > self._max_chars:
+            raise LimitExceeded(
+                f"the characters of block {name!r}",
+                limit=self._max_chars,
+                wanted=len(content),
+                next_step="shorten it, or raise max_block_chars",
+            )
+        order = self._place(user_id) if current is None else current.pinned_order
+        return MemoryBlock(name=name, content=content, updated_at=self._now(), pinned_order=order)
+
+    def _place(self, user_id: str | None) -> int:
+        """The number after the last block's."""
+        last = living(self._store.find(Query(BY_ORDER, user=user_id, reverse=True), limit=1).items)
+        return block_of(last[0]).pinned_order + 1 if last else 0
+
+    def _condition(
+        self, last: Document | None, block: MemoryBlock, user_id: str | None, position: int
+    ) -> list[Condition]:
+        """That nothing changed meanwhile; for a new block, also that there is room for it."""
+        name = document_of(block.name, user_id)
+        # Two that are made at once must not take the same place.
+        return [
+            Absent(name) if last is None else VersionIs(name, last.version),
+            Unchanged(ALL, True, position, user=user_id),
+            CountBelow(ALL, True, self._max_blocks, user=user_id),
+        ]
+
+    def _found(self, name: str, user_id: str | None) -> Document | None:
+        self._require(name, user_id)
+        last = self._last(name, user_id)
+        return last if last is not None and is_there(last) else None
+
+    def _last(self, name: str, user_id: str | None) -> Document | None:
+        found = self._store.get(document_of(name, user_id))
+        return None if found is None or found.erased else found
+
+    def _require(self, name: str, user_id: str | None) -> None:
+        require_block_name(name)
+        require_user(user_id)
+
+
+def _unknown(name: str) -> NotFound:
+    return NotFound(f"there is no block {shown(name)} here", "list them with working()")
+
+
+def _moved(name: str, expected: int, current: int) -> Conflict:
+    return Conflict(
+        f"block {name!r} is at version {current}, not {expected}",
+        "read it again, then retry",
+        target=name,
+        expected=expected,
+        current=current,
+    )

@@ -1,0 +1,96 @@
+"""What follows from episodes that are forgotten: facts, candidates, and how far reading was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from pagefile.batch import Condition, Operation, VersionIs
+from pagefile.memory.document import living
+from pagefile.memory.extraction_state import state_name
+from pagefile.memory.fact_documents import RETRACTION
+from pagefile.memory.fact_index import FactIndexing
+from pagefile.memory.facts import FactStore
+from pagefile.memory.forget import Derived
+from pagefile.memory.ids import new_id
+from pagefile.memory.owner import owner_key
+from pagefile.memory.proposed_fact import BY_STATUS
+from pagefile.query import Query
+from pagefile.recall.catalogue import DOCUMENT
+from pagefile.records import Document
+from pagefile.store import Store
+
+_PAGE = 1_000
+
+
+class DerivedFromEpisodes:
+    """Finds what was derived from episodes.
+
+    What rests on them alone goes with them. An assertion that rests on others
+    too is asserted again without them, under a new id, so that no id of what was
+    forgotten is left in it.
+    """
+
+    def __init__(self, store: Store, facts: FactStore, indexing: FactIndexing) -> None:
+        self._store = store
+        self._facts = facts
+        self._indexing = indexing
+
+    def __call__(self, user_id: str | None, episodes: frozenset[str]) -> Derived:
+        if not episodes:
+            return Derived()
+        documents = [
+            name
+            for name in (state_name(episode, user_id) for episode in sorted(episodes))
+            if self._store.get(name) is not None
+        ]
+        documents += [
+            candidate.name
+            for candidate in self._candidates(user_id)
+            if not episodes.isdisjoint(candidate.sources)
+        ]
+        documents += self._retractions(user_id, episodes)
+        resting = self._facts.derived_from(episodes, user_id=user_id)
+        documents += self._facts.documents_of([each.id for each in resting], user_id=user_id)
+        beside: list[Operation] = []
+        conditions: list[Condition] = []
+        kept = [
+            msgspec.structs.replace(
+                each,
+                id=new_id("fact"),
+                sources=tuple(s for s in each.sources if s not in episodes),
+            )
+            for each in resting
+            if not episodes.issuperset(each.sources)
+        ]
+        if kept:
+            # The index is the eraser's to keep in step; what is asserted again is indexed here.
+            beside, when = self._indexing.asserting(kept)
+            # Only that it is indexed where it will be read: the eraser keeps the rest.
+            conditions = [
+                one for one in when if isinstance(one, VersionIs) and one.document == DOCUMENT
+            ]
+        return Derived(documents, beside, conditions)
+
+    def _retractions(self, user_id: str | None, episodes: frozenset[str]) -> list[str]:
+        """What says, because of one of the episodes, that a fact is no longer so."""
+        prefix = f"{RETRACTION}/{owner_key(user_id)}/"
+        found: list[str] = []
+        after = ""
+        while names := self._store.names("document", prefix=prefix, after=after, limit=_PAGE):
+            for name in names:
+                document = self._store.get(name)
+                if document is not None and not document.erased:
+                    found += [name] * (not episodes.isdisjoint(document.sources))
+            after = names[-1]
+        return found
+
+    def _candidates(self, user_id: str | None) -> Iterator[Document]:
+        cursor: str | None = None
+        while True:
+            page = self._store.find(Query(BY_STATUS, user=user_id, cursor=cursor), limit=_PAGE)
+            yield from living(page.items)
+            cursor = page.cursor
+            if cursor is None:
+                return

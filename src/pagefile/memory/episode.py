@@ -1,0 +1,192 @@
+"""An episode: one finished exchange, and how it is stored.
+
+    memory/episode/<digest of the user>/<id>        in that user's partition
+
+An id counts within its partition, so that writing one can never touch what
+another user has under the same id.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from pagefile.batch import Put
+from pagefile.errors import Invalid, shown
+from pagefile.memory.document import shaped
+from pagefile.memory.fact import require_moment
+from pagefile.memory.ids import new_id
+from pagefile.memory.message import Message, ToolCall
+from pagefile.memory.owner import owner_key, require_user, users_key
+from pagefile.memory.text import require_session, require_text
+from pagefile.ordering import microseconds
+from pagefile.records import Document
+
+#: A session's episodes stand under this key in the order of their time, then of their id.
+BY_SESSION = "memory.session"
+BY_TIME = "memory.time"
+#: Under this key, of the whole tenant, stand those that no extractor has seen yet.
+UNREAD = "memory.unread"
+
+MOST_TEXT = 1_000_000
+_MOST_CALLS = 1_000
+_MOST_DIMENSIONS = 8_192
+_LARGEST = sys.float_info.max
+_ID = re.compile(r"[A-Za-z0-9._:@+-]{1,128}")
+
+
+class Episode(msgspec.Struct, frozen=True, kw_only=True):
+    """One finished exchange: what came in, what went out, and when.
+
+    `speaker` is who said the input, when it was not the user. `embedding` is
+    used instead of making one. `tool_transcript` is None when none was kept.
+    `said_again` are the times of later ones that were merged into this one.
+    """
+
+    session_id: str
+    input: str = ""
+    output: str = ""
+    id: str = msgspec.field(default_factory=lambda: new_id("ep"))
+    user_id: str | None = None
+    occurred_at: datetime = msgspec.field(default_factory=lambda: datetime.now(UTC))
+    tool_calls: Sequence[ToolCall] = ()
+    embedding: Sequence[float] | None = None
+    tool_transcript: Sequence[Message] | None = None
+    speaker: str | None = None
+    said_again: Sequence[datetime] = ()
+
+    def __post_init__(self) -> None:
+        for field in ("tool_calls", "embedding", "tool_transcript", "said_again"):
+            given = getattr(self, field)
+            if type(given) is not tuple and given is not None:
+                msgspec.structs.force_setattr(self, field, _as_tuple(field, given))
+        _require(self)
+        moment = require_moment("occurred_at", self.occurred_at)
+        msgspec.structs.force_setattr(self, "occurred_at", moment)
+        if self.said_again:
+            again = tuple(require_moment("said_again", each) for each in self.said_again)
+            msgspec.structs.force_setattr(self, "said_again", again)
+
+    @property
+    def text(self) -> str:
+        """What is searched: input and output, one under the other."""
+        return "\n".join(part for part in (self.input, self.output) if part)
+
+    @property
+    def document(self) -> str:
+        """The name of the document that holds it."""
+        return document_of(self.id, self.user_id)
+
+    def format(self) -> str:
+        """One line for people."""
+        return f"[{self.occurred_at.isoformat()}] {self.input!r} -> {self.output!r}"
+
+
+def document_of(episode_id: str, user_id: str | None) -> str:
+    """The name of the document of the episode of that id."""
+    return f"memory/episode/{owner_key(user_id)}/{episode_id}"
+
+
+def require_episode_id(episode_id: object) -> None:
+    """Refuse what could not be an episode's id."""
+    if not isinstance(episode_id, str) or not _ID.fullmatch(episode_id):
+        raise Invalid(
+            "id", shown(episode_id), "give up to 128 letters, digits and the signs . _ : @ + -"
+        )
+
+
+def put_episode(episode: Episode, *, unread: bool = True) -> Put:
+    """Write an episode, in the partition of its user."""
+    time_us = microseconds(episode.occurred_at)
+    tenant_keys = users_key(episode.user_id)
+    if unread:
+        tenant_keys[UNREAD] = time_us
+    return Put(
+        episode.document,
+        stored_form(episode),
+        user=episode.user_id,
+        kind="episode",
+        actor=episode.speaker or "",
+        keys={
+            BY_SESSION: (episode.session_id, time_us, episode.id),
+            BY_TIME: (time_us, episode.id),
+        },
+        tenant_keys=tenant_keys,
+    )
+
+
+def stored_form(episode: Episode) -> dict[str, Any]:
+    """The episode as plain JSON values; the vector is in the index, not here."""
+    form: dict[str, Any] = {
+        "id": episode.id,
+        "session_id": episode.session_id,
+        "user_id": episode.user_id,
+        "occurred_at": episode.occurred_at.isoformat(),
+        "input": episode.input,
+        "output": episode.output,
+    }
+    if episode.speaker is not None:
+        form["speaker"] = episode.speaker
+    if episode.said_again:
+        form["said_again"] = [moment.isoformat() for moment in episode.said_again]
+    if episode.tool_calls:
+        form["tool_calls"] = msgspec.to_builtins(episode.tool_calls)
+    if episode.tool_transcript is not None:
+        form["tool_transcript"] = msgspec.to_builtins(episode.tool_transcript)
+    return form
+
+
+def episode_of(document: Document) -> Episode:
+    """The episode in a stored version, a copy of its own."""
+    return shaped(document, Episode)
+
+
+def _require(episode: Episode) -> None:
+    require_user(episode.user_id)
+    require_episode_id(episode.id)
+    require_session(episode.session_id)
+    require_text("input", episode.input, MOST_TEXT)
+    require_text("output", episode.output, MOST_TEXT)
+    if episode.speaker is not None and (
+        not require_text("speaker", episode.speaker, 128) or not episode.speaker.isprintable()
+    ):
+        rule = "give a name of 1 to 128 printable characters"
+        raise Invalid("speaker", shown(episode.speaker), rule)
+    _require_parts(episode)
+
+
+def _require_parts(episode: Episode) -> None:
+    if len(episode.tool_calls) > _MOST_CALLS or len(episode.tool_transcript or ()) > _MOST_CALLS:
+        raise Invalid("tool_calls", "are too many", f"keep at most {_MOST_CALLS} with an episode")
+    for field, kind in (("tool_calls", ToolCall), ("tool_transcript", Message)):
+        for part in getattr(episode, field) or ():
+            if not isinstance(part, kind):
+                raise Invalid(
+                    field, f"{shown(part)} is no {kind.__name__}", f"give {kind.__name__}s"
+                )
+    vector = episode.embedding
+    if vector is not None:
+        try:
+            # One that is not finite makes the sum so; looking at each would take longer.
+            fits = 0 < len(vector) <= _MOST_DIMENSIONS and math.isfinite(sum(vector))
+            fits = fits and min(vector) >= -_LARGEST and max(vector) <= _LARGEST
+        except (TypeError, OverflowError):
+            fits = False
+        if not fits:
+            raise Invalid("embedding", shown(vector), "give finite numbers, or leave it out")
+
+
+def _as_tuple(field: str, given: Any) -> tuple[Any, ...]:
+    if isinstance(given, (str, bytes)):
+        raise Invalid(field, shown(given), "give a list")
+    try:
+        # Numbers of an array become Python's own, which every codec knows.
+        return tuple(given.tolist() if hasattr(given, "tolist") else given)
+    except TypeError:
+        raise Invalid(field, shown(given), "give a list") from None

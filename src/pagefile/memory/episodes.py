@@ -1,0 +1,127 @@
+"""Episodes in a store: read by id, by session, by time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from pagefile.bounds import require_count
+from pagefile.errors import Invalid, NotFound, shown
+from pagefile.memory.document import living
+from pagefile.memory.episode import (
+    BY_SESSION,
+    BY_TIME,
+    Episode,
+    document_of,
+    episode_of,
+    require_episode_id,
+)
+from pagefile.memory.fact import moment_us
+from pagefile.memory.owner import require_user
+from pagefile.ordering import KeyValue, microseconds
+from pagefile.query import Query
+from pagefile.records import Document
+from pagefile.store import Store
+
+_PAGE = 500
+#: Nothing happens after this; keys of moments end here.
+_LAST_US = 2**62
+
+TimeRange = tuple[datetime | None, datetime | None]
+
+
+class Episodes:
+    """Finished exchanges of each user, in the order of their time, then of their id."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def get(self, episode_id: str, user_id: str | None) -> Episode:
+        """One episode.
+
+        Raises:
+            NotFound: the user has none of that id.
+        """
+        require_episode_id(episode_id)
+        require_user(user_id)
+        found = self._store.get(document_of(episode_id, user_id))
+        if found is None or found.erased:
+            raise NotFound(
+                f"there is no episode {shown(episode_id)} here", "give the user_id it belongs to"
+            )
+        return episode_of(found)
+
+    def newest(
+        self, user_id: str | None, limit: int, time_range: TimeRange | None = None
+    ) -> list[Episode]:
+        """The last episodes, newest first, within both ends of the range."""
+        low, high = bounds_of(time_range)
+        query = Query(BY_TIME, low=(low,), high=(high + 1,), user=user_id, reverse=True)
+        page = self._store.find(query, limit=limit)
+        return [episode_of(found) for found in living(page.items)]
+
+    def newest_of_session(
+        self, session_id: str, user_id: str | None, limit: int, low: int, high: int
+    ) -> list[Episode]:
+        """The last episodes of a session between two moments, newest first."""
+        query = Query(
+            BY_SESSION,
+            low=(session_id, low),
+            high=(session_id, high + 1),
+            user=user_id,
+            reverse=True,
+        )
+        return [episode_of(found) for found in living(self._store.find(query, limit=limit).items)]
+
+    def of_session(
+        self, session_id: str, user_id: str | None, *, newest_first: bool = False
+    ) -> Iterator[Episode]:
+        """A session's episodes, one after the other, read as they are asked for."""
+        for document in self.documents(user_id, session_id=session_id, newest_first=newest_first):
+            yield episode_of(document)
+
+    def documents(
+        self,
+        user_id: str | None,
+        *,
+        session_id: str | None = None,
+        before: datetime | None = None,
+        newest_first: bool = False,
+    ) -> Iterator[Document]:
+        """The documents of a user's episodes, of one session or of all, before a moment."""
+        end = _LAST_US if before is None else microseconds(before)
+        prefix: tuple[str, ...] = () if session_id is None else (session_id,)
+        field = BY_TIME if session_id is None else BY_SESSION
+        low: KeyValue = (*prefix, -_LAST_US)
+        high: KeyValue = (*prefix, end)
+        cursor: str | None = None
+        while True:
+            query = Query(
+                field, low=low, high=high, user=user_id, cursor=cursor, reverse=newest_first
+            )
+            page = self._store.find(query, limit=_PAGE)
+            yield from living(page.items)
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+
+def bounds_of(time_range: TimeRange | None) -> tuple[int, int]:
+    """The range in microseconds, both ends included; an open end is as far as time goes."""
+    if time_range is None:
+        return -_LAST_US, _LAST_US
+    if not isinstance(time_range, tuple) or len(time_range) != 2:
+        raise Invalid("time_range", shown(time_range), "give (from, until), either may be None")
+    low, high = time_range
+    bounds = (
+        -_LAST_US if low is None else moment_us("time_range", low),
+        _LAST_US if high is None else moment_us("time_range", high),
+    )
+    if bounds[0] > bounds[1]:
+        raise Invalid("time_range", "ends before it begins", "give the earlier moment first")
+    return bounds
+
+
+def require_limit(limit: object, most: int = 1_000) -> int:
+    """How many are wanted: 0 is none, and there is a most."""
+    return require_count(limit, "limit", most=most)

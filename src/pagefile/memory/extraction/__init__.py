@@ -1,0 +1,5 @@
+"""From finished exchanges to proposed facts: by rules, or by a model over HTTP.
+
+`RuleExtractor` is the default and needs nothing. `ChatExtractor` asks a model that
+speaks the OpenAI-compatible chat API, and is loaded only when it is asked for.
+"""

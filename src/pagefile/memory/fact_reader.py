@@ -1,0 +1,372 @@
+"""Reading facts: by their parts, by words, at a valid time, as known at a recorded time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import get_args
+
+from pagefile.bounds import MOST_PER_READ, bounded
+from pagefile.errors import Invalid, NotFound, shown
+from pagefile.memory.change import MOST_ID_BYTES, require_name_or_none
+from pagefile.memory.fact import (
+    Fact,
+    Status,
+    canonical_predicate,
+    moment_us,
+    require_text,
+)
+from pagefile.memory.fact_documents import (
+    ASSERTION,
+    BY_OBJECT,
+    BY_PREDICATE,
+    BY_SUBJECT,
+    FACTS,
+    Assertion,
+    Ledger,
+    aliases_of,
+    assertion_in,
+    document_of,
+    key_of,
+    ledger_of,
+)
+from pagefile.memory.fact_history import History, Story, history_of, story_of
+from pagefile.memory.fact_kinds import PredicateKinds
+from pagefile.memory.fact_names import Names
+from pagefile.memory.fact_text import ranked
+from pagefile.memory.fact_view import Group, Sight, Viewpoint, active, groups_of
+from pagefile.memory.owner import owner_key
+from pagefile.naming import Naming, require_flag
+from pagefile.query import Query
+from pagefile.records import Document
+from pagefile.store import Store
+
+MOST_QUERY = 10_000
+MOST_IDS = 1_000
+_IDS = Naming(512)
+#: Statuses that no window of the plane has, so that they are found among the unseen.
+_UNSEEN = ("superseded", "outweighed", "retracted")
+
+
+def machine_clock() -> int:
+    """Microseconds since 1970 UTC."""
+    return time.time_ns() // 1_000
+
+
+class FactReader:
+    """What is known, for one user at a time; None is the bucket of no user.
+
+    Every method that takes `valid_at` and `known_at` means the same by them.
+    `known_at` is when one looks from: what was recorded later does not count.
+    None is now. `valid_at` is when one looks at; None is the moment one looks
+    from, that is `known_at` if it is given, else now.
+    """
+
+    def __init__(self, store: Store, clock: Callable[[], int] = machine_clock) -> None:
+        self._store = store
+        self._clock = clock
+        self.kinds = PredicateKinds(store)
+
+    def query(
+        self,
+        *,
+        subject: str | None = None,
+        predicate: str | None = None,
+        object_: str | None = None,
+        valid_at: datetime | None = None,
+        known_at: datetime | None = None,
+        limit: int = 10,
+        user_id: str | None = None,
+        history: bool = False,
+        status: Status | None = None,
+    ) -> list[Fact]:
+        """Facts that match all the given parts, recorded last first, then by id.
+
+        Only those that hold at `valid_at`, unless `history=True`, which shows
+        every window, or a `status`, which shows those that have it, assertions
+        that hold at no time included.
+        """
+        require_flag("history", history)
+        limit = bounded(limit)
+        if status is not None and status not in get_args(Status)[1:]:
+            words = ", ".join(get_args(Status)[1:])
+            raise Invalid("status", shown(status), f"use one of {words}, or None")
+        view = self.viewpoint(valid_at, known_at, user_id)
+        parts = _parts(view.names, subject, predicate, object_)
+        found = []
+        for group in groups_of(self._ledger(view.names, user_id, *parts), view):
+            sights = group.seen()
+            if status in _UNSEEN:
+                sights += group.unseen()
+            for sight in sights:
+                wanted = sight.status == (status or "active") or (history and status is None)
+                if wanted and parts[2] in (None, sight.object):
+                    found.append(sight)
+        found.sort(key=lambda sight: sight.order)
+        return [sight.fact() for sight in found[:limit]]
+
+    def recall_text(
+        self,
+        query: str,
+        *,
+        limit: int = 5,
+        valid_at: datetime | None = None,
+        known_at: datetime | None = None,
+        user_id: str | None = None,
+        history: bool = False,
+    ) -> list[Fact]:
+        """Facts that share a word with `query`, best first; equal ones newest first, then by id.
+
+        A query without a word that says something finds the newest. Reads all
+        facts of the user.
+        """
+        if type(query) is not str or len(query) > MOST_QUERY:
+            raise Invalid("query", shown(query), f"give text of at most {MOST_QUERY} characters")
+        require_flag("history", history)
+        limit = bounded(limit)
+        view = self.viewpoint(valid_at, known_at, user_id)
+        ledger = self._ledger(view.names, user_id, None, None, None)
+        groups = groups_of(ledger, view)
+        sights = [s for group in groups for s in group.seen()] if history else active(groups)
+        return [sight.fact() for sight in ranked(query, sights, limit)]
+
+    def holding(
+        self,
+        fact_ids: Sequence[str],
+        *,
+        valid_at: datetime | None = None,
+        known_at: datetime | None = None,
+        user_id: str | None = None,
+        history: bool = False,
+    ) -> list[Fact]:
+        """The facts that these assertions support, each once, in the order of the ids.
+
+        For who finds assertions by other means, such as an index of words. Ids
+        that this user does not have, or that hold at no such time, give nothing.
+        Reads the subjects of these assertions only.
+        """
+        require_flag("history", history)
+        if not isinstance(fact_ids, (list, tuple)) or len(fact_ids) > MOST_IDS:
+            raise Invalid("fact_ids", shown(fact_ids), f"give a list of at most {MOST_IDS} ids")
+        view = self.viewpoint(valid_at, known_at, user_id)
+        by_id: dict[str, list[Sight]] = {}
+        for fact_id in fact_ids:
+            if fact_id not in by_id and (found := self._assertion(fact_id, user_id)) is not None:
+                for sight in self.group_of(found, view).seen():
+                    if sight.window is not None and (history or sight.status == "active"):
+                        for name in sight.window.claims:
+                            by_id.setdefault(name, []).append(sight)
+                by_id.setdefault(fact_id, [])
+        each_once: dict[tuple[str, int], Sight] = {}
+        for sight in (sight for fact_id in fact_ids for sight in by_id.get(fact_id, ())):
+            each_once.setdefault((sight.assertion.id, sight.start), sight)
+        return [sight.fact() for sight in each_once.values()]
+
+    def history(
+        self,
+        subject: str,
+        predicate: str,
+        *,
+        user_id: str | None = None,
+        limit: int = 1_000,
+    ) -> History:
+        """The whole plane of a subject and predicate: every rectangle, with its links.
+
+        In the order in which they were recorded. Only the newest 500 changes of
+        belief are looked at; `cut` says when there were more.
+        """
+        limit = bounded(limit)
+        require_text("subject", subject)
+        name = canonical_predicate(predicate)
+        view = self.viewpoint(None, None, user_id)
+        canonical = view.names.of(subject)
+        ledger = self._ledger(view.names, user_id, canonical, name, None)
+        aliases = aliases_of(self._store, user_id)
+        return history_of(ledger, view, aliases, self.kinds.statements(), limit)
+
+    def why(
+        self, fact_id: str, *, user_id: str | None = None, known_at: datetime | None = None
+    ) -> Story:
+        """Where a fact comes from and what became of it.
+
+        Raises:
+            NotFound: this user has no assertion of that id, or had none by then.
+        """
+        view = self.viewpoint(None, known_at, user_id)
+        group = self.group_of(self.assertion(fact_id, user_id=user_id), view)
+        if fact_id not in group.assertions:
+            raise _unknown(fact_id)
+        return story_of(group, fact_id)
+
+    def assertion(self, fact_id: str, *, user_id: str | None = None) -> Assertion:
+        """An assertion as it was made.
+
+        Raises:
+            NotFound: this user has none of that id.
+        """
+        found = self._assertion(fact_id, user_id)
+        if found is None:
+            raise _unknown(fact_id)
+        return found
+
+    def aliases(
+        self, *, user_id: str | None = None, known_at: datetime | None = None
+    ) -> dict[str, str]:
+        """Every alias, normalised, and what it stands for."""
+        return self.viewpoint(None, known_at, user_id).names.table()
+
+    def all_facts(self) -> list[Fact]:
+        """Every assertion of every user of the tenant, as it was made; for operators."""
+        return [assertion.fact() for assertion in self._everything(FACTS)]
+
+    def count(self, *, user_id: str | None = None) -> int:
+        """How many assertions of this user are stored, whether or not they hold."""
+        require_name_or_none("user_id", user_id)
+        return sum(1 for _ in self._names(f"{FACTS}{owner_key(user_id)}/"))
+
+    # For those who build on facts
+
+    def viewpoint(
+        self, valid_at: datetime | None, known_at: datetime | None, user_id: str | None
+    ) -> Viewpoint:
+        """From when and at when to look, with names and kinds as they were known."""
+        require_name_or_none("user_id", user_id)
+        known = None if known_at is None else moment_us("known_at", known_at)
+        if valid_at is not None:
+            valid = moment_us("valid_at", valid_at)
+        else:
+            valid = self._clock() if known is None else known
+        names = Names(aliases_of(self._store, user_id), known)
+        return Viewpoint(known, valid, names, self.kinds.declared(known))
+
+    def group_of(self, assertion: Assertion, view: Viewpoint) -> Group:
+        """The plane in which an assertion stands."""
+        subject, predicate = view.names.canonical(assertion.subject), assertion.stored.predicate
+        ledger = self._ledger(view.names, assertion.user_id, subject, predicate, None)
+        return next(iter(groups_of(ledger, view)))
+
+    def facts_from(
+        self, name: str, user_id: str | None, view: Viewpoint, most: int
+    ) -> tuple[list[Fact], bool]:
+        """Active facts with this canonical subject; True when `most` records were not all."""
+        ledger, cut = Ledger({}, {}), False
+        for spelling in view.names.spellings(name):
+            query = Query(BY_SUBJECT, (key_of(spelling),), prefix=True, user=user_id)
+            found, more = ledger_of(self._store, query, most)
+            if more:
+                # They come by predicate, and part of the last one would say too much.
+                last = max((e.stored.predicate for e in found.assertions.values()), default="")
+                found.assertions = {
+                    name: each
+                    for name, each in found.assertions.items()
+                    if each.stored.predicate != last
+                }
+                cut = True
+            ledger.take(found)
+        return [sight.fact() for sight in active(groups_of(ledger, view))], cut
+
+    def facts_to(
+        self, name: str, user_id: str | None, view: Viewpoint, most: int
+    ) -> tuple[list[Fact], bool]:
+        """Active facts with this canonical object; True when `most` records were not all."""
+        found: list[Fact] = []
+        pointing, cut = self._pointing(name, user_id, view.names, most)
+        for subject, predicate in sorted(pointing):
+            ledger = self._ledger(view.names, user_id, subject, predicate, None)
+            sights = active(groups_of(ledger, view))
+            found += [sight.fact() for sight in sights if sight.object == name]
+        return found, cut
+
+    # Inside
+
+    def _assertion(self, fact_id: str, user_id: str | None) -> Assertion | None:
+        _IDS.check_text("fact_id", fact_id)
+        require_name_or_none("user_id", user_id)
+        if len(fact_id.encode()) > MOST_ID_BYTES:
+            return None
+        found = self._store.get(document_of(user_id, fact_id))
+        return None if found is None or found.erased else assertion_in(found)
+
+    def _ledger(
+        self,
+        names: Names,
+        user_id: str | None,
+        subject: str | None,
+        predicate: str | None,
+        object_: str | None,
+    ) -> Ledger:
+        """All that is needed to see the facts that these canonical parts may have."""
+        ledger = Ledger({}, {})
+        for query in self._queries(names, user_id, subject, predicate, object_):
+            ledger.take(ledger_of(self._store, query)[0])
+        return ledger
+
+    def _queries(
+        self,
+        names: Names,
+        user_id: str | None,
+        subject: str | None,
+        predicate: str | None,
+        object_: str | None,
+    ) -> Iterator[Query]:
+        if subject is not None:
+            for spelling in names.spellings(subject):
+                key = key_of(spelling)
+                if predicate is None:
+                    yield Query(BY_SUBJECT, (key,), prefix=True, user=user_id)
+                else:
+                    yield Query(BY_SUBJECT, (key, predicate), user=user_id)
+        elif object_ is not None:
+            # What holds an object depends on the others of its subject and predicate.
+            for from_, about in sorted(self._pointing(object_, user_id, names, None)[0]):
+                if predicate in (None, about):
+                    yield from self._queries(names, user_id, from_, about, None)
+        else:
+            yield Query(BY_PREDICATE, predicate, user=user_id)
+
+    def _pointing(
+        self, object_: str, user_id: str | None, names: Names, most: int | None
+    ) -> tuple[set[tuple[str, str]], bool]:
+        """Canonical subjects and predicates of assertions with this object, newest first."""
+        found, cut = set[tuple[str, str]](), False
+        for spelling in names.spellings(object_):
+            query = Query(BY_OBJECT, key_of(spelling), user=user_id, reverse=True)
+            ledger, more = ledger_of(self._store, query, most)
+            cut = cut or more
+            for each in ledger.assertions.values():
+                found.add((names.canonical(each.subject), each.stored.predicate))
+        return found, cut
+
+    def _everything(self, prefix: str) -> list[Assertion]:
+        found = []
+        for name in self._names(prefix):
+            document = self._store.get(name)
+            if isinstance(document, Document) and not document.erased:
+                assert document.kind == ASSERTION
+                found.append(assertion_in(document))
+        return sorted(found, key=lambda assertion: assertion.order)
+
+    def _names(self, prefix: str) -> Iterator[str]:
+        after = ""
+        while page := self._store.names(
+            "document", prefix=prefix, after=after, limit=MOST_PER_READ
+        ):
+            yield from page
+            after = page[-1]
+
+
+def _parts(
+    names: Names, subject: str | None, predicate: str | None, object_: str | None
+) -> tuple[str | None, str | None, str | None]:
+    return (
+        None if subject is None else names.of(require_text("subject", subject)),
+        None if predicate is None else canonical_predicate(predicate),
+        None if object_ is None else names.of(require_text("object_", object_)),
+    )
+
+
+def _unknown(fact_id: str) -> NotFound:
+    return NotFound(
+        f"there is no fact {shown(fact_id)} of this user", "give the user_id it was asserted for"
+    )

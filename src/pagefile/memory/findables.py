@@ -1,0 +1,81 @@
+"""Everything in memory that can be found: for making the index anew, and for what is brought in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from pagefile.batch import Append, Condition, Operation, Put
+from pagefile.errors import Invalid
+from pagefile.memory.episode import Episode
+from pagefile.memory.fact_documents import StoredAssertion
+from pagefile.memory.fact_index import findable_fact
+from pagefile.memory.owner import owner_key
+from pagefile.memory.remember import findable as findable_episode
+from pagefile.recall.index import Findable, SearchIndex, Source
+from pagefile.store import Store
+
+_EPISODES = "memory/episode/"
+_FACTS = "fact/"
+_PAGE = 1_000
+
+
+class Findables:
+    """What a document is found by, whatever kind of memory it is."""
+
+    def __init__(self, store: Store, index: SearchIndex) -> None:
+        self._store = store
+        self._index = index
+
+    def all(self) -> Iterator[Source]:
+        """Everything of every user, partition by partition."""
+        for prefix in (_EPISODES, _FACTS):
+            after = ""
+            while names := self._store.names("document", prefix=prefix, after=after, limit=_PAGE):
+                for name in names:
+                    found = self._store.get(name)
+                    if found is not None and not found.erased:
+                        for thing in _things(name, found.user, found.value):
+                            yield Source(found.user, owner_key(found.user), found.version, thing)
+                after = names[-1]
+
+    def check(self, operation: Append | Put) -> None:
+        """Refuse what calls itself something to be found, and is not.
+
+        Raises:
+            Invalid: it is no such thing, or another's.
+        """
+        if isinstance(operation, Put):
+            _things(operation.document, operation.user, operation.value)
+
+    def indexing(self, puts: Sequence[Put]) -> tuple[list[Operation], list[Condition]]:
+        """What makes documents of one user findable that are about to be put as they are."""
+        things = [thing for put in puts for thing in _things(put.document, put.user, put.value)]
+        if not things:
+            return [], []
+        user = puts[0].user
+        entries = self._index.analysed(things)
+        return self._index.operations(user, owner_key(user), entries)
+
+
+def _things(name: str, user: str | None, value: Any) -> list[Findable]:
+    """What a document is found by; nothing when it is not there to be found.
+
+    By its name: a run's milestones are called episodes too.
+    """
+    kind = "episode" if name.startswith(_EPISODES) else "fact" if name.startswith(_FACTS) else ""
+    try:
+        if kind == "episode":
+            episode = msgspec.convert(value, Episode)
+            if episode.document != name or episode.user_id != user:
+                raise Invalid(name, "is not the episode of that name", "export it again")
+            return [findable_episode(episode)]
+        if kind == "fact":
+            said = msgspec.convert(value, StoredAssertion)
+            words = (said.subject, said.predicate, said.object)
+            return [findable_fact(name, *words, said.from_us)]
+    except msgspec.ValidationError as error:
+        raise Invalid(name, f"is no {kind} ({error})", "export it again") from error
+    return []

@@ -1,0 +1,298 @@
+"""Forgetting: everything that is kept of a user, a session or a time, gone in one commit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Self
+
+import msgspec
+
+from pagefile.batch import Batch, Condition, Operation, Selector, VersionIs
+from pagefile.context.names import THREADS
+from pagefile.context.names import log_of as thread_log
+from pagefile.errors import Conflict, Invalid, LimitExceeded
+from pagefile.memory.episodes import Episodes
+from pagefile.memory.fact import require_moment
+from pagefile.memory.forgotten import forgotten_of
+from pagefile.memory.owner import owner_key, require_user, unchanged_since
+from pagefile.memory.text import require_session
+from pagefile.memory.use import OF_MEMORY, use_log
+from pagefile.ordering import microseconds
+from pagefile.recall.index import SearchIndex
+from pagefile.recall.shelf import entries_of
+from pagefile.records import Receipt, Touched
+from pagefile.store import Store
+
+#: How often it is tried again after something was remembered meanwhile.
+_ATTEMPTS = 100
+_MOST_DERIVED = 100_000
+
+#: What streams are called, and what a receipt calls what was in them.
+_KINDS = {
+    "memory/episode/": "episodes",
+    "memory/block/": "blocks",
+    "memory/use/": "uses",
+    "memory/candidate/": "candidates",
+    "memory/extraction/": "extractions",
+    "fact/": "facts",
+    "fact-retraction/": "retractions",
+    "fact-alias/": "aliases",
+    "item/": "items",
+    THREADS: "slots",
+    "run/": "runs",
+    "episode/": "milestones",
+    "ledger/": "events",
+    "recall/": "index",
+}
+#: Where memory keeps documents and logs of each user, and of nobody.
+PARTITIONED = (
+    "memory/episode/",
+    "memory/block/",
+    "memory/candidate/",
+    "memory/extraction/",
+    "fact/",
+    "fact-retraction/",
+    "fact-alias/",
+    "memory/use/",
+)
+#: What is one thing with all its versions: the older ones do not go alone.
+_WHOLE = (
+    "memory/episode/",
+    "memory/candidate/",
+    "memory/extraction/",
+    "fact/",
+    "fact-retraction/",
+    "fact-alias/",
+)
+#: What counts as one thing each however many versions it had.
+_DOCUMENTS = frozenset({"episodes", "blocks", "facts", "items", "runs", "milestones"})
+
+
+class ForgetReceipt(int):
+    """How many things were forgotten, and which, as a number that compares and adds.
+
+    `counts` says how many of each kind; index entries are derived, and not
+    counted in the number. `dry_run` is True when nothing was touched. `receipt`
+    is the store's own, with every stream and how far the removal reaches.
+    """
+
+    counts: Mapping[str, int]
+    dry_run: bool
+    receipt: Receipt
+
+    def __new__(cls, counts: Mapping[str, int], *, dry_run: bool, receipt: Receipt) -> Self:
+        made = super().__new__(cls, sum(n for kind, n in counts.items() if kind != "index"))
+        made.counts = dict(counts)
+        made.dry_run = dry_run
+        made.receipt = receipt
+        return made
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{kind}={n}" for kind, n in sorted(self.counts.items()))
+        return f"ForgetReceipt({int(self)}: {parts or 'nothing'})"
+
+    __str__ = __repr__
+
+
+class Derived(msgspec.Struct, frozen=True):
+    """What follows from what is to go: documents that go too, and what stands in for them."""
+
+    documents: Sequence[str] = ()
+    beside: Sequence[Operation] = ()
+    conditions: Sequence[Condition] = ()
+
+
+#: From a user and the episodes that go to what was derived from them.
+Deriving = Callable[[str | None, frozenset[str]], Derived]
+
+
+class Forgetting:
+    """Finds what has to go, and erases it everywhere at once."""
+
+    def __init__(self, store: Store, index: SearchIndex, derived: Deriving) -> None:
+        self._store = store
+        self._index = index
+        self._episodes = Episodes(store)
+        self._derived = derived
+
+    def forget(
+        self,
+        user_id: str | None,
+        session_id: str | None = None,
+        before: datetime | None = None,
+        *,
+        dry_run: bool = False,
+        scrub: bool = True,
+    ) -> ForgetReceipt:
+        """Erase what matches, or say what would be erased.
+
+        Raises:
+            LimitExceeded: more was derived than one commit can name; give `before`.
+        """
+        _require(user_id, session_id, before)
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._attempt(user_id, session_id, before, dry_run, scrub)
+            except Conflict as conflict:
+                last = conflict  # Something was remembered meanwhile: it has to go too.
+        raise last
+
+    def _attempt(
+        self,
+        user_id: str | None,
+        session_id: str | None,
+        before: datetime | None,
+        dry_run: bool,
+        scrub: bool,
+    ) -> ForgetReceipt:
+        position = self._store.head().position
+        selectors = self._selectors(user_id, session_id, before)
+        doomed = self._documents(selectors)
+        derived = self._derived(user_id, frozenset(_ids_of_episodes(doomed)))
+        # Named, so that versions go too that are newer than what the rest is measured by.
+        selectors += [Selector(document=name) for name in doomed if name.startswith(_WHOLE)]
+        selectors += [Selector(document=name) for name in derived.documents if name not in doomed]
+        doomed |= set(derived.documents)
+        if len(selectors) > _MOST_DERIVED:
+            raise LimitExceeded(
+                "the number of things that one call forgets by name",
+                limit=_MOST_DERIVED,
+                wanted=len(selectors),
+                next_step="forget in steps, with `before`",
+            )
+        is_all = session_id is None and before is None
+        if not is_all:
+            selectors += self._uses(user_id, doomed)
+        entries, beside, when = self._index.erasure(
+            user_id, owner_key(user_id), None if is_all else doomed
+        )
+        selectors += entries
+        if dry_run or not selectors:
+            receipt = self._rehearsed(selectors)
+            return ForgetReceipt(_counts(receipt.removed), dry_run=dry_run, receipt=receipt)
+        forgotten = forgotten_of(self._store, user_id)
+        operations = [forgotten.with_names(sorted(doomed)), *derived.beside, *beside]
+        conditions: list[Condition] = [
+            *when,
+            *derived.conditions,
+            VersionIs(forgotten.document, forgotten.version),
+            unchanged_since(user_id, position),
+        ]
+        receipt = self._store.erase(selectors, beside=Batch(operations, conditions), scrub=scrub)
+        return ForgetReceipt(_counts(receipt.removed), dry_run=False, receipt=receipt)
+
+    def _selectors(
+        self, user_id: str | None, session_id: str | None, before: datetime | None
+    ) -> list[Selector]:
+        before_us = None if before is None else microseconds(before)
+        if session_id is None and user_id is not None:
+            whole = Selector(user=user_id, before_us=before_us)
+            return [whole, *self._episodes_before(user_id, None, before)] if before else [whole]
+        selectors = self._episodes_before(user_id, session_id, before)
+        if session_id is not None:
+            # A session's thread is the one of the same name; what others said in it stays.
+            whose = Selector(user=user_id, anonymous=user_id is None, before_us=before_us)
+            log = self._thread_of(session_id)
+            if log is not None:
+                selectors.append(msgspec.structs.replace(whose, log=log))
+            return selectors
+        return selectors + of_nobody(self._store, before_us)
+
+    def _episodes_before(
+        self, user_id: str | None, session_id: str | None, before: datetime | None
+    ) -> list[Selector]:
+        documents = self._episodes.documents(user_id, session_id=session_id, before=before)
+        return [Selector(document=document.name) for document in documents]
+
+    def _thread_of(self, session_id: str) -> str | None:
+        """The log of the thread of that name; not every session could name one."""
+        try:
+            log = thread_log(session_id)
+            return log if self._store.has_log(log) else None
+        except Invalid:
+            return None
+
+    def _uses(self, user_id: str | None, documents: Iterable[str]) -> list[Selector]:
+        """The notes of recalls that gave these back."""
+        log = use_log(user_id)
+        if not self._store.has_log(log):
+            return []
+        wanted = frozenset(documents)
+        numbers = frozenset(
+            entry.index
+            for entry in entries_of(self._store, log)
+            if not entry.erased and entry.keys.get(OF_MEMORY) in wanted
+        )
+        return [Selector(log=log, numbers=numbers)] if numbers else []
+
+    def _documents(self, selectors: Sequence[Selector]) -> set[str]:
+        """The documents that will be gone; one whose newest version stays is not."""
+        touched = self._rehearsed(selectors).removed
+        return {
+            one.name
+            for one in touched
+            if one.stream == "document" and one.name is not None and self._is_last(one)
+        }
+
+    def _is_last(self, one: Touched) -> bool:
+        assert one.name is not None
+        if one.name.startswith(_WHOLE):
+            return True
+        found = self._store.get(one.name)
+        return found is None or found.version <= one.last
+
+    def _rehearsed(self, selectors: Sequence[Selector]) -> Receipt:
+        if not selectors:
+            return Receipt(None, (), 0, 0, "bytes")
+        return self._store.erase(selectors, dry_run=True)
+
+
+def of_nobody(store: Store, before_us: int | None = None) -> list[Selector]:
+    """What memory keeps in the bucket of nobody, name by name: the rest is not memory's."""
+    found = [
+        Selector(anonymous=True, document=name, before_us=before_us)
+        for prefix in PARTITIONED
+        for name in _names(store, f"{prefix}anon/")
+    ]
+    log = use_log(None)
+    if store.has_log(log):
+        found.append(Selector(anonymous=True, log=log, before_us=before_us))
+    return found
+
+
+def _counts(removed: Sequence[Touched]) -> dict[str, int]:
+    """How many things of each kind; a document is one thing however many versions it had."""
+    counts: Counter[str] = Counter()
+    seen: set[str] = set()
+    for one in removed:
+        name = one.name or ""
+        kind = next((kind for prefix, kind in _KINDS.items() if name.startswith(prefix)), "other")
+        if kind not in _DOCUMENTS and one.stream == "log":
+            counts[kind] += one.last - one.first + 1
+        elif name not in seen:
+            seen.add(name)
+            counts[kind] += 1
+    return dict(counts)
+
+
+def _ids_of_episodes(documents: Iterable[str]) -> list[str]:
+    return [name.rsplit("/", 1)[1] for name in documents if name.startswith("memory/episode/")]
+
+
+def _names(store: Store, prefix: str) -> list[str]:
+    found: list[str] = []
+    after = ""
+    while page := store.names("document", prefix=prefix, after=after, limit=10_000):
+        found += page
+        after = page[-1]
+    return found
+
+
+def _require(user_id: object, session_id: object, before: object) -> None:
+    require_user(user_id)
+    if session_id is not None:
+        require_session(session_id)
+    if before is not None:
+        require_moment("before", before)

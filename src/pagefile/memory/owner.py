@@ -1,0 +1,39 @@
+"""Whose a thing is, as the names of its streams say it: by a digest, never by the id itself."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+
+from pagefile.batch import Unchanged
+from pagefile.naming import Naming
+from pagefile.ordering import KeyValue
+
+_NAMING = Naming(512)
+#: Under these keys, of the whole tenant, stands everything that memory keeps for somebody,
+#: and for nobody.
+USERS = "memory.user"
+NOBODY = "memory.nobody"
+
+
+@lru_cache(maxsize=8_192)
+def owner_key(user_id: str | None) -> str:
+    """What stands for a user in the name of a stream; nobody has a bucket of their own."""
+    return "anon" if user_id is None else hashlib.sha256(user_id.encode()).hexdigest()[:32]
+
+
+def users_key(user_id: str | None) -> dict[str, KeyValue]:
+    """The tenant's key under which all that memory keeps for this user stands."""
+    return {NOBODY: True} if user_id is None else {USERS: user_id}
+
+
+def unchanged_since(user_id: str | None, position: int) -> Unchanged:
+    """The condition that nothing was remembered or forgotten for this user since."""
+    ((field, value),) = users_key(user_id).items()
+    return Unchanged(field, value, position, everyone=True)
+
+
+def require_user(user_id: object) -> None:
+    """None is the bucket of nobody; the empty string would look like it and is refused."""
+    if user_id is not None and (type(user_id) is not str or user_id not in _NAMING.known_good):
+        _NAMING.check_text("user_id", user_id)

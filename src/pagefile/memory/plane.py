@@ -1,0 +1,282 @@
+"""The plane of valid time × recorded time: which assertion holds where.
+
+Pure functions. Nothing is ever closed in a store: windows follow from the
+assertions and retractions that were recorded up to a moment, so a moment of
+the past gives the answer it gave then.
+
+For one subject and one predicate, at one valid moment *v*, as known at *k*:
+
+    1  What counts: assertions recorded up to *k* whose window has *v* in it,
+       and which no retraction recorded up to *k* takes away at *v*.
+    2  A multi-valued predicate holds every object that is left.
+    3  A single-valued one holds one object:
+       a  An object whose confidence is below half of the strongest one's
+          stands back.
+       b  An assertion without an end ("until further notice") stands back
+          behind one of another object that starts later.
+       c  Of those that are left, the one recorded last decides.
+
+Assertions of the same object that are left support each other: neighbouring
+windows become one, with all their sources; their confidences are joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+from heapq import merge
+from itertools import zip_longest
+from typing import Literal
+
+import msgspec
+
+Kind = Literal["single", "multi"]
+
+#: Recorded time, then what decides between equal ones: position, place in the commit, id.
+Order = tuple[int, int, int, str]
+
+
+class Claim(msgspec.Struct, frozen=True, gc=False):
+    """An assertion as the plane sees it; `end` None is until further notice."""
+
+    id: str
+    object: str
+    start: int
+    end: int | None
+    confidence: float
+    order: Order
+    sources: tuple[str, ...] = ()
+    #: Whether it was asserted without an end, whatever a retraction says since.
+    is_open: bool = True
+
+    def reaches(self, moment: int) -> bool:
+        return self.end is None or moment < self.end
+
+
+class Withdrawal(msgspec.Struct, frozen=True, gc=False):
+    """A retraction as the plane sees it: of all of a claim, or from `since` on."""
+
+    target: str
+    since: int | None
+
+
+class Window(msgspec.Struct, frozen=True):
+    """Where one object holds, and the claims that say so, in the order they were recorded.
+
+    `next` is the claim of the window that took over at `end`, if one did.
+    """
+
+    object: str
+    start: int
+    end: int | None
+    claims: tuple[str, ...]
+    sources: tuple[str, ...]
+    confidence: float
+    next: str | None = None
+
+    @property
+    def id(self) -> str:
+        """A fact goes by the name under which it was first recorded."""
+        return self.claims[0]
+
+    def has(self, moment: int) -> bool:
+        return self.start <= moment and (self.end is None or moment < self.end)
+
+
+def standing(claims: Iterable[Claim], withdrawals: Iterable[Withdrawal] = ()) -> list[Claim]:
+    """The claims, less what was withdrawn of them."""
+    cuts: dict[str, list[int | None]] = {}
+    for one in withdrawals:
+        cuts.setdefault(one.target, []).append(one.since)
+    found = []
+    for claim in claims:
+        if claim.id in cuts:
+            ends = cuts[claim.id] if claim.end is None else [*cuts[claim.id], claim.end]
+            end = min(claim.start if each is None else each for each in ends)
+            if end <= claim.start:
+                continue
+            claim = msgspec.structs.replace(claim, end=end)
+        found.append(claim)
+    return found
+
+
+def windows(claims: Sequence[Claim], kind: Kind) -> list[Window]:
+    """Every window of standing claims of one subject and predicate, by start, then object."""
+    if kind == "multi":
+        by_object: dict[str, list[Claim]] = {}
+        for claim in claims:
+            by_object.setdefault(claim.object, []).append(claim)
+        found = [window for each in by_object.values() for window in _joined(each)]
+        return sorted(found, key=lambda window: (window.start, window.object))
+    return _linked(_Sweep(claims).windows(), {claim.id: claim for claim in claims})
+
+
+def joint_confidence(claims: Sequence[Claim]) -> float:
+    """How sure all of them together make one.
+
+    Claims that share a source, and all that name none, are one witness, as
+    sure as the surest of them. Witnesses add up: two at 0.5 make 0.75.
+    """
+    if len(claims) == 1:
+        return claims[0].confidence
+    witnesses: list[tuple[set[str], float]] = []
+    for claim in claims:
+        named, confidence = set(claim.sources or ("",)), claim.confidence
+        others = []
+        for sources, sure in witnesses:
+            if named & sources:
+                named, confidence = named | sources, max(confidence, sure)
+            else:
+                others.append((sources, sure))
+        witnesses = [*others, (named, confidence)]
+    if len(witnesses) == 1:
+        return witnesses[0][1]
+    doubt = 1.0
+    for sure in sorted(sure for _, sure in witnesses):
+        doubt *= 1 - sure
+    return round(1 - doubt, 12)
+
+
+def _joined(claims: Sequence[Claim]) -> list[Window]:
+    """Windows of one object: claims that overlap or touch become one."""
+    found: list[Window] = []
+    run: list[Claim] = []
+    end: int | None = 0
+    for claim in sorted(claims, key=_start):
+        if run and (end is None or claim.start <= end):
+            end = None if end is None or claim.end is None else max(end, claim.end)
+            run.append(claim)
+            continue
+        if run:
+            found.append(_window(run, run[0].start, end))
+        run, end = [claim], claim.end
+    return [*found, _window(run, run[0].start, end)]
+
+
+def _window(claims: Iterable[Claim], start: int, end: int | None) -> Window:
+    ordered = sorted(claims, key=_order)
+    return Window(
+        ordered[0].object,
+        start,
+        end,
+        tuple(claim.id for claim in ordered),
+        tuple(dict.fromkeys(source for claim in ordered for source in claim.sources)),
+        joint_confidence(ordered),
+    )
+
+
+class _Sweep:
+    """Goes over valid time once, from one start or end of a claim to the next."""
+
+    def __init__(self, claims: Sequence[Claim]) -> None:
+        self._starts: dict[int, list[Claim]] = {}
+        self._ends: dict[int, list[Claim]] = {}
+        for claim in claims:
+            self._starts.setdefault(claim.start, []).append(claim)
+            if claim.end is not None:
+                self._ends.setdefault(claim.end, []).append(claim)
+        # No object can weigh more than 1, so from one half on nobody stands back.
+        self._weighs = any(claim.confidence < 0.5 for claim in claims)
+        self._active: dict[str, dict[str, Claim]] = {}
+        #: Of those, the ones until further notice, by their start, and the others.
+        self._open: list[Claim] = []
+        self._closed: dict[str, Claim] = {}
+        self._weights: dict[str, float] = {}
+
+    def windows(self) -> list[Window]:
+        found: list[Window] = []
+        support: dict[str, Claim] = {}
+        held: str | None = None
+        start = 0
+        for point in sorted({*self._starts, *self._ends}):
+            for claim in self._ends.get(point, ()):
+                self._leave(claim)
+            for claim in self._starts.get(point, ()):
+                self._enter(claim)
+            holder, supporters = self._holder()
+            if holder != held:
+                if held is not None:
+                    found.append(_window(support.values(), start, point))
+                support, held, start = {}, holder, point
+            support.update((claim.id, claim) for claim in supporters)
+        if held is not None:
+            found.append(_window(support.values(), start, None))
+        return found
+
+    def _enter(self, claim: Claim) -> None:
+        self._active.setdefault(claim.object, {})[claim.id] = claim
+        self._weights.pop(claim.object, None)
+        if claim.is_open:
+            self._open.append(claim)
+        else:
+            self._closed[claim.id] = claim
+
+    def _leave(self, claim: Claim) -> None:
+        of_object = self._active[claim.object]
+        del of_object[claim.id]
+        self._weights.pop(claim.object, None)
+        if not of_object:
+            del self._active[claim.object]
+        if claim.is_open:  # Ended by a retraction, which is rare.
+            self._open.remove(claim)
+        else:
+            del self._closed[claim.id]
+
+    def _holder(self) -> tuple[str | None, Iterable[Claim]]:
+        """The object that holds from this point on, and the claims that say so."""
+        allowed: Set[str] = self._active.keys()
+        if self._weighs and len(allowed) > 1:
+            allowed = self._strong()
+        if len(allowed) < 2:
+            holder = next(iter(allowed), None)
+            return holder, () if holder is None else self._active[holder].values()
+        closed = [claim for claim in self._closed.values() if claim.object in allowed]
+        leader, rival = self._latest(closed, allowed)
+        left = closed
+        for claim in reversed(self._open):
+            if claim.start < rival.start:
+                break  # All that are left started before two objects.
+            stands_back = claim.object != leader.object and claim.start < leader.start
+            if claim.object in allowed and not stands_back:
+                left.append(claim)
+        holder = max(left, key=_order).object
+        return holder, [claim for claim in left if claim.object == holder]
+
+    def _latest(self, closed: Sequence[Claim], allowed: Set[str]) -> tuple[Claim, Claim]:
+        """The claim that starts last, and the one that does so of all other objects."""
+        found: list[Claim] = []
+        for claim in merge(
+            reversed(self._open), sorted(closed, key=_start, reverse=True), key=_start, reverse=True
+        ):
+            if claim.object in allowed and (not found or claim.object != found[0].object):
+                found.append(claim)
+                if len(found) == 2:
+                    break
+        return found[0], found[1]
+
+    def _strong(self) -> set[str]:
+        for name, claims in self._active.items():
+            if name not in self._weights:
+                self._weights[name] = joint_confidence(list(claims.values()))
+        top = max(self._weights[name] for name in self._active)
+        return {name for name in self._active if 2 * self._weights[name] >= top}
+
+
+def _linked(found: list[Window], claims: dict[str, Claim]) -> list[Window]:
+    """Each window with the one that cut it short, if one did."""
+    linked = []
+    for window, after in zip_longest(found, found[1:]):
+        end = window.end
+        if after is not None and end == after.start:
+            assert end is not None
+            if any(claims[name].reaches(end) for name in window.claims):
+                window = msgspec.structs.replace(window, next=after.id)
+        linked.append(window)
+    return linked
+
+
+def _start(claim: Claim) -> int:
+    return claim.start
+
+
+def _order(claim: Claim) -> Order:
+    return claim.order

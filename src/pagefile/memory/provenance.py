@@ -1,0 +1,132 @@
+"""Why something is known: where it came from, who let it in, what it replaced, who used it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from pagefile.errors import Invalid, NotFound, shown
+from pagefile.memory.change import require_name_or_none
+from pagefile.memory.episode import document_of as episode_document
+from pagefile.memory.episode import episode_of, require_episode_id
+from pagefile.memory.fact_documents import document_of as fact_document
+from pagefile.memory.facts import FactStore
+from pagefile.memory.proposed_fact import candidate_name, proposed_of
+from pagefile.memory.reader import ItemReader
+from pagefile.memory.use import Use, UseRecorder
+from pagefile.store import Store
+
+
+class Provenance(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a memory comes from and what became of it.
+
+    `sources` are ids of episodes and slots; those that are gone are not among
+    them. `proposed_by` and `committed_by` are extractors, reviewers or callers.
+    `supersedes` and `superseded_by` are ids. `uses` are the recalls that gave it
+    back, where their recording is switched on.
+    """
+
+    id: str
+    kind: Literal["episode", "fact", "item"]
+    text: str
+    sources: tuple[str, ...] = ()
+    proposed_by: str = ""
+    committed_by: str = ""
+    recorded_at: datetime | None = None
+    reason: str = ""
+    quote: str = ""
+    supersedes: tuple[str, ...] = ()
+    superseded_by: tuple[str, ...] = ()
+    uses: tuple[Use, ...] = ()
+    details: Any = None
+
+
+class Provenances:
+    """Answers why, for whatever kind of memory an id names."""
+
+    def __init__(self, store: Store, facts: FactStore, uses: UseRecorder) -> None:
+        self._store = store
+        self._facts = facts
+        self._uses = uses
+        self._items = ItemReader(store)
+
+    def why(self, memory_id: str, user_id: str | None, project_id: str | None) -> Provenance:
+        """Why a memory is here.
+
+        Raises:
+            NotFound: nothing of that id is to be seen with this user.
+        """
+        require_episode_id(memory_id)
+        for look in (self._episode, self._fact):
+            found = look(memory_id, user_id)
+            if found is not None:
+                return found
+        return self._item(memory_id, user_id, project_id)
+
+    def _episode(self, memory_id: str, user_id: str | None) -> Provenance | None:
+        name = episode_document(memory_id, user_id)
+        found = self._store.get(name)
+        if found is None or found.erased:
+            return None
+        episode = episode_of(found)
+        return Provenance(
+            id=memory_id,
+            kind="episode",
+            text=episode.text,
+            sources=(episode.session_id,),
+            committed_by=episode.speaker or "",
+            recorded_at=found.time,
+            uses=tuple(self._uses.of(name, user_id)),
+        )
+
+    def _fact(self, memory_id: str, user_id: str | None) -> Provenance | None:
+        name = fact_document(user_id, memory_id)
+        found = self._store.get(name)
+        if found is None or found.erased:
+            return None
+        story = self._facts.why(memory_id, user_id=user_id)
+        candidate = self._store.get(candidate_name(memory_id, user_id))
+        proposal = None if candidate is None or candidate.erased else proposed_of(candidate)
+        asserted = story.asserted
+        return Provenance(
+            id=memory_id,
+            kind="fact",
+            text=asserted.text,
+            sources=story.sources,
+            supersedes=tuple(fact.id for fact in story.supersedes),
+            superseded_by=tuple(fact.id for fact in story.closed_by),
+            proposed_by=asserted.actor if proposal is None else proposal.proposed_by,
+            committed_by=asserted.actor if proposal is None else proposal.decided_by,
+            recorded_at=asserted.recorded_at,
+            reason=asserted.reason,
+            quote="" if proposal is None else proposal.quote,
+            uses=tuple(self._uses.of(name, user_id)),
+            details=story,
+        )
+
+    def _item(self, memory_id: str, user_id: str | None, project_id: str | None) -> Provenance:
+        require_name_or_none("project_id", project_id)
+        try:
+            versions = self._items.history(memory_id, user_id=user_id, project_id=project_id)
+        except (NotFound, Invalid):  # Not every id of ours could be an item's.
+            raise NotFound(
+                f"there is no memory {shown(memory_id)} to be seen here",
+                "give the user_id or project_id it belongs to",
+            ) from None
+        last = versions[-1]
+        replaced = last.item.superseded_by
+        return Provenance(
+            id=memory_id,
+            kind="item",
+            text=last.item.content,
+            sources=last.item.source_refs,
+            proposed_by=versions[0].cause.batch_id,
+            committed_by=last.cause.by,
+            recorded_at=last.item.updated_at,
+            reason=last.cause.rationale,
+            supersedes=last.item.supersedes,
+            superseded_by=() if replaced is None else (replaced,),
+            details=tuple(versions),
+        )

@@ -1,0 +1,186 @@
+"""Finding: from a question to episodes and facts, best first, each with its reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from pagefile.errors import Invalid, shown
+from pagefile.memory.episode import episode_of
+from pagefile.memory.episodes import Episodes, TimeRange, bounds_of, require_limit
+from pagefile.memory.fact import Fact
+from pagefile.memory.facts import FactStore
+from pagefile.memory.match import EpisodeMatch, FactMatch
+from pagefile.memory.owner import owner_key
+from pagefile.memory.text import require_session, require_text
+from pagefile.memory.use import UseRecorder
+from pagefile.recall.fusion import Weights
+from pagefile.recall.hit import Hit
+from pagefile.recall.index import SearchIndex
+from pagefile.recall.reranker import Reranker
+from pagefile.store import Store
+
+_MOST_QUERY = 100_000
+_DEFAULT = Weights()
+#: A fact is asserted several times, and some assertions hold no longer: so many are looked at.
+_FACTS_LOOKED_AT = 4
+_FACTS_AT_LEAST = 50
+#: How many of the best a reranker reads, for each one that is wanted.
+_RERANKED = 3
+
+
+class Recaller:
+    """Asks the index, and reads what it names; what is no longer there is not given."""
+
+    def __init__(
+        self,
+        store: Store,
+        index: SearchIndex,
+        facts: FactStore,
+        uses: UseRecorder,
+        reranker: Reranker | None,
+    ) -> None:
+        self._store = store
+        self._index = index
+        self._facts = facts
+        self._uses = uses
+        self._reranker = reranker
+        self._episodes = Episodes(store)
+
+    def episodes(
+        self,
+        query: str,
+        user_id: str | None,
+        limit: int,
+        time_range: TimeRange | None,
+        session_id: str | None,
+        alpha: float | None,
+        *,
+        explain: bool = True,
+    ) -> list[EpisodeMatch]:
+        """Episodes that answer the question; the newest when it is blank."""
+        text = _require_query(query)
+        weights = _weights(alpha)
+        low, high = bounds_of(time_range)
+        if session_id is not None:
+            require_session(session_id)
+        if not require_limit(limit):
+            return []
+        if not text:
+            return self._newest(user_id, limit, time_range, session_id)
+        hits = self._index.search(
+            owner_key(user_id),
+            text,
+            limit=limit if self._reranker is None else limit * _RERANKED,
+            kinds=("episode",),
+            session=session_id,
+            time_range=None if time_range is None else (low, high + 1),
+            weights=weights,
+            explain=explain,
+        )
+        found = self._matches(hits, user_id)
+        if self._reranker is not None:
+            found = self._reranked(text, found)
+        found = found[:limit]
+        self._uses.note(user_id, [match.episode.document for match in found])
+        return found
+
+    def facts(
+        self,
+        query: str,
+        user_id: str | None,
+        limit: int,
+        valid_at: datetime | None,
+        known_at: datetime | None,
+        *,
+        explain: bool = True,
+    ) -> list[FactMatch]:
+        """Facts that answer the question and hold at that time; the newest when it is blank."""
+        text = _require_query(query)
+        if not require_limit(limit):
+            return []
+        if not text:
+            newest = self._facts.query(
+                valid_at=valid_at, known_at=known_at, user_id=user_id, limit=limit
+            )
+            return [FactMatch(fact=fact, score=1.0) for fact in newest]
+        hits = self._index.search(
+            owner_key(user_id),
+            text,
+            limit=max(_FACTS_LOOKED_AT * limit, _FACTS_AT_LEAST),
+            kinds=("fact",),
+            explain=explain,
+        )
+        by_id = {hit.key.rsplit("/", 1)[1]: hit for hit in hits}
+        holding = self._facts.holding(
+            list(by_id), valid_at=valid_at, known_at=known_at, user_id=user_id
+        )
+        best: list[FactMatch] = []
+        for fact in holding[:limit]:
+            # The first that says so: of several assertions of a fact, the one found best.
+            hit = next(by_id[name] for name in by_id if name in fact.asserted)
+            best.append(FactMatch(fact=fact, score=hit.score, hit=hit))
+        self._uses.note(user_id, [_document(match.fact) for match in best])
+        return best
+
+    def _newest(
+        self,
+        user_id: str | None,
+        limit: int,
+        time_range: TimeRange | None,
+        session_id: str | None,
+    ) -> list[EpisodeMatch]:
+        if session_id is None:
+            found = self._episodes.newest(user_id, limit, time_range)
+        else:
+            low, high = bounds_of(time_range)
+            found = self._episodes.newest_of_session(session_id, user_id, limit, low, high)
+        return [EpisodeMatch(episode=episode, score=1.0) for episode in found]
+
+    def _matches(self, hits: Sequence[Hit], user_id: str | None) -> list[EpisodeMatch]:
+        """What the hits stand for; what is no longer there, or not this user's, is left out."""
+        found: list[EpisodeMatch] = []
+        documents = self._store.get_many([hit.key for hit in hits])
+        for hit, document in zip(hits, documents, strict=True):
+            if document is None or document.erased or document.user != user_id:
+                continue
+            scores = {arm.name: arm.score for arm in hit.arms}
+            found.append(
+                EpisodeMatch(
+                    episode=episode_of(document),
+                    score=hit.score,
+                    vector_score=scores.get("vector"),
+                    bm25_score=scores.get("lexical"),
+                    hit=hit,
+                )
+            )
+        return found
+
+    def _reranked(self, query: str, found: list[EpisodeMatch]) -> list[EpisodeMatch]:
+        assert self._reranker is not None
+        scores = self._reranker.scores(query, [match.episode.text for match in found])
+        told = [
+            msgspec.structs.replace(match, rerank_score=float(score))
+            for match, score in zip(found, scores, strict=True)
+        ]
+        # Stable: what the reranker holds equal keeps the order it came in.
+        return sorted(told, key=lambda match: -(match.rerank_score or 0.0))
+
+
+def _document(fact: Fact) -> str:
+    return f"fact/{owner_key(fact.user_id)}/{fact.id}"
+
+
+def _require_query(query: object) -> str:
+    return require_text("query", query, _MOST_QUERY).strip()
+
+
+def _weights(alpha: float | None) -> Weights:
+    if alpha is None:
+        return _DEFAULT
+    if type(alpha) not in (int, float) or not 0 <= alpha <= 1:
+        raise Invalid("alpha", shown(alpha), "give 0 for words alone to 1 for vectors alone")
+    # At the ends the arm alone speaks, without neighbours, speakers and time.
+    return Weights.plain(float(alpha)) if alpha in (0, 1) else Weights(alpha=float(alpha))

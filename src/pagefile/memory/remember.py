@@ -1,0 +1,244 @@
+"""Storing episodes: once each, findable in the same commit, never one that was forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from pagefile.batch import Absent, Batch, Condition, Operation, Put, VersionIs
+from pagefile.errors import Conflict, Invalid, LimitExceeded, shown
+from pagefile.memory.duplicates import Duplicate
+from pagefile.memory.episode import UNREAD, Episode, episode_of, put_episode, stored_form
+from pagefile.memory.guard import Guard
+from pagefile.memory.owner import owner_key
+from pagefile.memory.recognition import POLICIES, DuplicatePolicy, Recognition
+from pagefile.ordering import microseconds
+from pagefile.recall.entry import IndexEntry
+from pagefile.recall.index import Findable, SearchIndex
+from pagefile.records import Document
+from pagefile.store import Store
+
+MOST_AT_ONCE = 1_000
+#: How often a batch is tried again after somebody else was faster.
+_ATTEMPTS = 1_000 + MOST_AT_ONCE
+#: How many times of repetition an episode keeps, the last ones.
+_MOST_TIMES = 100
+
+
+class Rememberer:
+    """Writes episodes of any user; what was stored under an id before is never lost unseen."""
+
+    def __init__(
+        self,
+        store: Store,
+        index: SearchIndex,
+        guard: Guard,
+        policy: DuplicatePolicy,
+        on_duplicate: Callable[[Duplicate], None] | None,
+    ) -> None:
+        if policy not in POLICIES:
+            raise Invalid("duplicates", shown(policy), f"use one of {', '.join(POLICIES)}")
+        self._store = store
+        self._index = index
+        self._guard = guard
+        self._policy = policy
+        self._on_duplicate = on_duplicate
+        self._recognition = Recognition(store, index)
+
+    def remember(self, episodes: Sequence[Episode]) -> list[str]:
+        """Store all of them or none, in one commit.
+
+        An id that is there already with the same content is left alone; with
+        other content it becomes a new version, which keeps the tool transcript
+        where the new one brings none.
+
+        Raises:
+            Forbidden: one of them was forgotten; only a new id can be stored.
+        """
+        plans = {episode.document: _Plan(episode) for episode in _checked(episodes)}
+        if self._policy != "keep":
+            self._recognise(list(plans.values()))
+        for _ in range(_ATTEMPTS):
+            pending = [plan for plan in plans.values() if plan.put is not None]
+            if not pending:
+                break
+            self._analyse(pending)
+            self._refuse(plans.values())
+            try:
+                self._store.commit(self._batch(pending))
+                break
+            except Conflict as conflict:
+                last = conflict
+                if not self._settled(conflict, plans):
+                    raise
+        else:
+            raise last
+        return [plan.episode.id for plan in plans.values()]
+
+    def _recognise(self, plans: Sequence[_Plan], *, told: bool = True) -> None:
+        """Say what was said before, and where it is to be merged, merge it."""
+        merged: dict[str, _Plan] = {}
+        fresh: list[_Plan] = []
+        for plan in plans:
+            known = self._recognition.earlier(plan.asked)
+            if known is None:
+                fresh.append(plan)
+                continue
+            if told and self._on_duplicate is not None:
+                self._on_duplicate(known[0])
+            if self._policy == "merge":
+                plan.merge(merged.setdefault(known[1].name, plan), known[1])
+        by_name = {plan.asked.document: plan for plan in fresh}
+        for one, of, share in self._recognition.within([plan.asked for plan in fresh]):
+            if told and self._on_duplicate is not None:
+                self._on_duplicate(Duplicate(one.id, of.id, share))
+            if self._policy == "merge":
+                by_name[one.document].follow(by_name[of.document])
+
+    def _refuse(self, plans: Iterable[_Plan]) -> None:
+        """What was forgotten is not stored, nor merged with what was not."""
+        for plan in plans:
+            names = (plan.asked.document, plan.episode.document)
+            self._guard.refuse(plan.asked.user_id, names)
+
+    def _batch(self, plans: Sequence[_Plan]) -> Batch:
+        operations: list[Operation] = []
+        conditions: list[Condition] = []
+        for user in {plan.episode.user_id: None for plan in plans}:
+            own = [plan for plan in plans if plan.episode.user_id == user]
+            analysed = [plan.entry for plan in own if plan.entry is not None]
+            entries, unchanged = self._index.operations(user, owner_key(user), analysed)
+            for plan, entry in zip(own, entries, strict=True):
+                assert plan.put is not None
+                operations += (plan.put, entry)
+                conditions.append(plan.condition)
+            conditions += (self._guard.condition(user), *unchanged)
+        return Batch(operations, list(dict.fromkeys(conditions)))
+
+    def _analyse(self, plans: Sequence[_Plan]) -> None:
+        fresh = [plan for plan in plans if plan.entry is None]
+        entries = self._index.analysed([findable(plan.episode) for plan in fresh])
+        for plan, entry in zip(fresh, entries, strict=True):
+            plan.entry = entry
+
+    def _settled(self, conflict: Conflict, plans: dict[str, _Plan]) -> bool:
+        """Whether the plans have been brought up to date with what was in the way."""
+        if self._index.refresh(conflict):
+            return True
+        if any(conflict.target == plan.episode.document for plan in plans.values()):
+            if any(plan.is_merged for plan in plans.values()):
+                # What it was to be merged with has changed, or is gone.
+                for plan in plans.values():
+                    plan.start_again()
+                self._recognise(list(plans.values()), told=False)
+            # Where one is there already the others may be: all are looked at, not one a commit.
+            for plan in plans.values():
+                if plan.put is not None and not plan.is_merged:
+                    self._renew(plan)
+            return True
+        users = {plan.asked.user_id: None for plan in plans.values()}
+        if any(self._guard.learns(conflict, user) for user in users):
+            self._refuse(plans.values())
+            return True
+        return False
+
+    def _renew(self, plan: _Plan) -> None:
+        """Bring a plan up to date with what is stored under its id now."""
+        found = self._store.get(plan.episode.document)
+        if found is None or found.erased:
+            plan.condition = Absent(plan.episode.document)
+            return
+        before, episode = episode_of(found), plan.episode
+        if episode.tool_transcript is None and before.tool_transcript is not None:
+            episode = msgspec.structs.replace(episode, tool_transcript=before.tool_transcript)
+        if not episode.said_again and before.said_again:
+            episode = msgspec.structs.replace(episode, said_again=before.said_again)
+        if stored_form(episode) == stored_form(before):
+            plan.put = None
+            return
+        plan.episode, plan.put = episode, put_episode(episode)
+        plan.entry = None
+        plan.condition = VersionIs(found.name, found.version)
+
+
+class _Plan:
+    """What is to be stored for one episode; nothing when it is there already."""
+
+    def __init__(self, episode: Episode) -> None:
+        self.asked = episode
+        self.start_again()
+
+    def start_again(self) -> None:
+        """As it was asked for."""
+        self.episode = episode = self.asked
+        self.put: Put | None = put_episode(episode)
+        self.condition: Condition = Absent(episode.document)
+        self.entry: IndexEntry | None = None
+        self.leader = self
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether it adds to what another says."""
+        return self.episode.document != self.asked.document
+
+    def merge(self, first: _Plan, found: Document) -> None:
+        """Add when this was said to a stored episode, together with the first that does."""
+        if first is self:
+            self.episode = episode_of(found)
+            self.put = None
+            self.condition = VersionIs(found.name, found.version)
+        self.leader = first
+        first._said_at(self.asked.occurred_at, unread=UNREAD in found.tenant_keys)
+        self._stand_back()
+
+    def follow(self, other: _Plan) -> None:
+        """Add when this was said to another that is about to be stored."""
+        self.leader = other.leader
+        self.leader._said_at(self.asked.occurred_at, unread=True)
+        self._stand_back()
+
+    def _said_at(self, moment: datetime, *, unread: bool) -> None:
+        known = self.episode
+        if moment == known.occurred_at or moment in known.said_again:
+            return  # The same, sent again.
+        times = (*known.said_again, moment)[-_MOST_TIMES:]
+        self.episode = msgspec.structs.replace(known, said_again=times)
+        self.put = put_episode(self.episode, unread=unread)
+        self.entry = None
+
+    def _stand_back(self) -> None:
+        if self.leader is not self:
+            self.episode, self.put = self.leader.episode, None
+
+
+def findable(episode: Episode) -> Findable:
+    """What an episode is found by."""
+    return Findable(
+        key=episode.document,
+        kind="episode",
+        text=episode.text,
+        speaker=episode.speaker or "",
+        session=episode.session_id,
+        time_us=microseconds(episode.occurred_at),
+        vector=episode.embedding,
+    )
+
+
+def _checked(episodes: Sequence[Episode]) -> Sequence[Episode]:
+    if not isinstance(episodes, (list, tuple)):
+        raise Invalid("episodes", shown(episodes), "give a list of Episodes")
+    if len(episodes) > MOST_AT_ONCE:
+        raise LimitExceeded(
+            "the number of episodes in one call",
+            limit=MOST_AT_ONCE,
+            wanted=len(episodes),
+            next_step="remember them in several calls",
+        )
+    for episode in episodes:
+        if not isinstance(episode, Episode):
+            raise Invalid("episode", f"{shown(episode)} is no Episode", "give pagefile.Episode(…)")
+    if len({episode.document for episode in episodes}) < len(episodes):
+        raise Invalid("episodes", "two of them have the same id", "give each its own")
+    return episodes

@@ -1,0 +1,1 @@
+"""Recall: finding what was remembered, by its words, its meaning, who said it and when."""

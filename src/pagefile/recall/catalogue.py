@@ -1,0 +1,104 @@
+"""What a tenant's search index is made with: the embedding model, the analysis, the generation.
+
+    recall-model        in nobody's partition
+
+Every write to the index commits on condition that this document has not
+changed, so two models can never be mixed, whatever two processes do at once.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from pagefile.batch import Batch, Put, VersionIs
+from pagefile.errors import Conflict, Corrupt, Unsupported
+from pagefile.store import Store
+
+DOCUMENT = "recall-model"
+#: The name of having no embedder: the lexical arm alone.
+NO_MODEL = "none"
+
+
+class Model(msgspec.Struct, frozen=True):
+    """How entries of the index were made."""
+
+    name: str
+    dimensions: int
+    analysis: int
+
+
+class Catalogue(msgspec.Struct, frozen=True):
+    """The model in force, the generation of logs it fills, and the document's version."""
+
+    model: Model
+    generation: int = 1
+    rebuilding: bool = False
+    version: int = 0
+
+    @property
+    def unchanged(self) -> VersionIs:
+        """The condition that this is still what holds."""
+        return VersionIs(DOCUMENT, self.version)
+
+
+def read_catalogue(store: Store) -> Catalogue | None:
+    """What the index is made with; None before the first entry."""
+    found = store.get(DOCUMENT)
+    if found is None or found.erased:
+        return None
+    try:
+        form = msgspec.convert(found.value, _Stored)
+    except msgspec.ValidationError as error:
+        raise Corrupt(
+            f"document {DOCUMENT!r} does not say what the index is made with ({error})",
+            "rebuild the index with reindex()",
+        ) from error
+    return Catalogue(form.model, form.generation, form.rebuilding, found.version)
+
+
+def settle_catalogue(store: Store, wanted: Model) -> Catalogue:
+    """The catalogue, made with this model if there is none yet.
+
+    Raises:
+        Unsupported: the index was made with another model.
+    """
+    while (held := read_catalogue(store)) is None:
+        try:
+            return write_catalogue(store, Catalogue(wanted))
+        except Conflict:
+            continue
+    if held.model != wanted:
+        raise other_model(held.model, wanted)
+    return held
+
+
+def write_catalogue(store: Store, catalogue: Catalogue) -> Catalogue:
+    """Store it as the version after its own.
+
+    Raises:
+        Conflict: somebody else changed it.
+    """
+    form = _Stored(catalogue.model, catalogue.generation, catalogue.rebuilding)
+    put = Put(DOCUMENT, msgspec.to_builtins(form), kind="recall")
+    commit = store.commit(Batch([put], [catalogue.unchanged]))
+    return msgspec.structs.replace(catalogue, version=commit.versions[0])
+
+
+def other_model(held: Model, wanted: Model) -> Unsupported:
+    """The error for an index that another model made."""
+    return Unsupported(
+        f"the search index is made with {_named(held)}, and this handle has {_named(wanted)}",
+        "open it with the same embedder, or rebuild the index with reindex()",
+    )
+
+
+def _named(model: Model) -> str:
+    if model.name == NO_MODEL:
+        return f"no embedder (analysis {model.analysis})"
+    return f"{model.name!r} ({model.dimensions} dimensions, analysis {model.analysis})"
+
+
+class _Stored(msgspec.Struct):
+    model: Model
+    generation: int
+    rebuilding: bool

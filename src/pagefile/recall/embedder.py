@@ -1,0 +1,107 @@
+"""Whoever turns text into vectors, and the check that what came back is fit to be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pagefile.errors import Invalid, shown
+
+Floats = NDArray[np.float32]
+
+#: Room for every model in use; a longer vector is a mistake.
+MOST_DIMENSIONS = 16_384
+_SHORT, _LONG = 1e-12, 1e12
+
+
+class Embedder(Protocol):
+    """Turns text into vectors of one length.
+
+    `name` says which model it is: vectors of two names are never compared. An
+    embedder that asks a question in another way than it stores a text has
+    `embed_query(text)` besides; without it a question is a text like another.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dimensions(self) -> int: ...
+
+    def embed(self, text: str) -> Sequence[float] | Floats:
+        """The vector of one text."""
+        ...
+
+    def embed_batch(self, texts: Sequence[str]) -> Sequence[Sequence[float]] | Floats:
+        """The vectors of several, in their order."""
+        ...
+
+
+def embed_query(embedder: Embedder, text: str) -> Floats:
+    """The vector of a question, of unit length."""
+    ask = getattr(embedder, "embed_query", embedder.embed)
+    return unit_vector(ask(text), embedder.dimensions)
+
+
+def embed_texts(embedder: Embedder, texts: Sequence[str]) -> Floats:
+    """One row of unit length for each text."""
+    if not texts:
+        return np.empty((0, embedder.dimensions), np.float32)
+    return unit_rows(embedder.embed_batch(texts), len(texts), embedder.dimensions)
+
+
+def unit_vector(values: object, dimensions: int | None = None) -> Floats:
+    """The vector scaled to length 1; refused when it is none, or of another length."""
+    vector: Floats = unit_rows([values], 1, dimensions)[0]
+    return vector
+
+
+def _plain_row(values: object) -> Floats | None:
+    """The numbers as a row, where that is what they are."""
+    try:
+        row: Floats = np.asarray(values, dtype=np.float32)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return row if row.ndim == 1 else None
+
+
+def unit_rows(values: object, count: int, dimensions: int | None = None) -> Floats:
+    """The rows scaled to length 1 each. A row of zeros has no direction, and is refused."""
+    try:
+        rows = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise Invalid("vector", f"{shown(values)} is no list of numbers", "give numbers") from None
+    if rows.ndim != 2 or rows.shape[0] != count or not 0 < rows.shape[1] <= MOST_DIMENSIONS:
+        raise Invalid(
+            "vector", f"of shape {shown(rows.shape)}", f"give {count} of 1 to {MOST_DIMENSIONS}"
+        )
+    if dimensions is not None and rows.shape[1] != dimensions:
+        raise Invalid(
+            "vector",
+            f"of {rows.shape[1]} numbers where {dimensions} are kept",
+            "embed with the model of this index, or index anew with the other one",
+        )
+    if not np.isfinite(rows).all():
+        raise Invalid("vector", "holds a number that is not finite", "mend the embedder")
+    # In two steps: the squares of very large or very small numbers leave the range.
+    largest: NDArray[Any] = np.abs(rows).max(axis=1, keepdims=True)
+    if not largest.all():
+        raise Invalid("vector", "is all zeros and has no direction", "mend the embedder")
+    rows = rows / largest
+    unit: Floats = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    return unit
+
+
+def packed(vector: Floats) -> bytes:
+    """A vector as it is kept: float16, little endian."""
+    return vector.astype("<f2").tobytes()
+
+
+def unpacked(raw: bytes) -> Floats:
+    """The inverse of `packed`, of unit length again."""
+    if len(raw) % 2:
+        raise Invalid("vector", f"is {len(raw)} bytes long", "give two bytes for each number")
+    return unit_vector(np.frombuffer(raw, "<f2"))

@@ -1,0 +1,328 @@
+"""The search index of one tenant: what is added to it, what is asked of it, how it is made anew."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from pagefile.batch import Batch, Condition, Drop, LengthIs, Operation, Prune, Selector, VersionIs
+from pagefile.errors import Conflict, NotFound
+from pagefile.recall.analysis import ANALYSIS_VERSION
+from pagefile.recall.catalogue import (
+    DOCUMENT,
+    NO_MODEL,
+    Catalogue,
+    Model,
+    other_model,
+    read_catalogue,
+    settle_catalogue,
+    write_catalogue,
+)
+from pagefile.recall.embedder import Embedder, embed_texts, packed, unit_vector
+from pagefile.recall.entry import IndexEntry, entry_of, told
+from pagefile.recall.fusion import Weights
+from pagefile.recall.hit import Hit
+from pagefile.recall.partition import PartitionIndex, TimeRange
+from pagefile.recall.shelf import REREAD, Shelf, append_entry, decoded, entries_of, log_of
+from pagefile.store import Store
+
+#: How many things are embedded and committed at once when the index is made anew.
+_REBUILD_BATCH = 200
+_DEFAULT = Weights()
+
+
+class Findable(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that can be found: the name of its document, and what to find it by."""
+
+    key: str
+    kind: str
+    text: str
+    speaker: str = ""
+    session: str = ""
+    time_us: int = 0
+    status: str = ""
+    scope: str = ""
+    vector: Sequence[float] | None = None
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A thing to be indexed anew: whose it is, and the version it was read at."""
+
+    user: str | None
+    whose: str
+    version: int
+    thing: Findable
+
+
+class SearchIndex:
+    """What a tenant's memories are found by, derived from them and rebuilt from them.
+
+    Without an embedder the lexical arm stands alone. An index that another model
+    made is refused, for writing and for searching, until it is rebuilt.
+    """
+
+    def __init__(self, store: Store, embedder: Embedder | None, shelf: Shelf) -> None:
+        self._store = store
+        self._shelf = shelf
+        self.embedder = embedder
+        self._lock = threading.Lock()
+        self._held: Catalogue | None = None
+
+    @property
+    def model(self) -> Model:
+        """What entries are made with here."""
+        if self.embedder is None:
+            return Model(NO_MODEL, 0, ANALYSIS_VERSION)
+        return Model(self.embedder.name, self.embedder.dimensions, ANALYSIS_VERSION)
+
+    # Writing
+
+    def analysed(self, things: Sequence[Findable]) -> list[IndexEntry]:
+        """What the index will keep of these; the only slow step, so it comes before a commit."""
+        vectors = self._vectors(things)
+        return [
+            entry_of(
+                key=thing.key,
+                kind=thing.kind,
+                text=thing.text,
+                speaker=thing.speaker,
+                session=thing.session,
+                time_us=thing.time_us,
+                status=thing.status,
+                scope=thing.scope,
+                vector=vector,
+            )
+            for thing, vector in zip(things, vectors, strict=True)
+        ]
+
+    def operations(
+        self, user: str | None, whose: str, entries: Sequence[IndexEntry]
+    ) -> tuple[list[Operation], list[Condition]]:
+        """What makes these findable, for the commit that stores them, and its condition.
+
+        When that commit meets a `Conflict` about `recall-model`, call `refresh`
+        and ask again.
+        """
+        catalogue = self._catalogue()
+        log = log_of(catalogue.generation, whose)
+        return [append_entry(log, entry, user) for entry in entries], [catalogue.unchanged]
+
+    def erasure(
+        self, user: str | None, whose: str, keys: Collection[str] | None
+    ) -> tuple[list[Selector], list[Operation], list[Condition]]:
+        """What erases these from the index: the entries to erase, what goes beside, and when.
+
+        None is the whole partition. Whoever has it in memory reads it again.
+        """
+        catalogue = self._known()
+        if catalogue is None:
+            return [], [], []
+        selectors: list[Selector] = []
+        again: list[Operation] = []
+        when: list[Condition] = [catalogue.unchanged]
+        for log in self._logs(catalogue, whose):
+            # Who makes the index anew adds to it without anything else changing.
+            when.append(LengthIs(log, self._store.length(log)))
+            if keys is None:
+                selectors.append(Selector(log=log))
+            elif numbers := self._shelf.numbers(log, frozenset(keys)):
+                selectors.append(Selector(log=log, numbers=numbers))
+                again.append(append_entry(log, IndexEntry(key="", kind=REREAD), user))
+        return selectors, again, when
+
+    def _logs(self, catalogue: Catalogue, whose: str) -> list[str]:
+        """The partition's logs; older ones are there until a rebuilding is done."""
+        oldest = 1 if catalogue.rebuilding else catalogue.generation
+        logs = [log_of(number, whose) for number in range(oldest, catalogue.generation + 1)]
+        return [log for log in logs if self._store.has_log(log)]
+
+    def refresh(self, conflict: Conflict) -> bool:
+        """Whether the conflict was about the index; the next call reads it anew."""
+        if conflict.target != DOCUMENT:
+            return False
+        self._held = None
+        return True
+
+    def _vectors(self, things: Sequence[Findable]) -> list[bytes]:
+        embedder = self.embedder
+        if embedder is None:
+            return [b""] * len(things)
+        missing = [
+            told(thing.text, thing.speaker)
+            for thing in things
+            if thing.vector is None and thing.text.strip()
+        ]
+        made = iter(embed_texts(embedder, missing) if missing else ())
+        vectors: list[bytes] = []
+        for thing in things:
+            if thing.vector is not None:
+                vectors.append(packed(unit_vector(thing.vector, embedder.dimensions)))
+            else:
+                vectors.append(packed(next(made)) if thing.text.strip() else b"")
+        return vectors
+
+    # Asking
+
+    def search(
+        self,
+        whose: str,
+        query: str,
+        *,
+        limit: int,
+        kinds: Sequence[str] | None = None,
+        session: str | None = None,
+        statuses: Sequence[str] | None = None,
+        scope: str | None = None,
+        time_range: TimeRange | None = None,
+        now_us: int | None = None,
+        weights: Weights | None = None,
+        explain: bool = True,
+    ) -> list[Hit]:
+        """What is found, best first; nothing where nothing was ever indexed."""
+        partition = self._partition(whose)
+        if partition is None:
+            return []
+        return partition.search(
+            query,
+            vector=self.embedder,
+            limit=limit,
+            kinds=kinds,
+            session=session,
+            statuses=statuses,
+            scope=scope,
+            time_range=time_range,
+            now_us=now_us,
+            weights=_DEFAULT if weights is None else weights,
+            explain=explain,
+        )
+
+    def counts(self, whose: str) -> dict[str, int]:
+        """How many of each kind can be found in a partition."""
+        partition = self._partition(whose)
+        return {} if partition is None else partition.counts()
+
+    def recent_sessions(self, whose: str, kind: str, limit: int) -> list[str]:
+        """The sessions of a kind with the newest entries, newest first."""
+        partition = self._partition(whose)
+        return [] if partition is None else partition.recent_sessions(kind, limit)
+
+    def texts(self, whose: str, kind: str) -> dict[str, list[str]]:
+        """The terms of everything of a kind in a partition, oldest first; reads its log."""
+        catalogue = self._known()
+        if catalogue is None:
+            return {}
+        found: dict[str, IndexEntry] = {}
+        for stored in entries_of(self._store, log_of(catalogue.generation, whose)):
+            if stored.erased:
+                continue
+            entry = decoded(stored)
+            found.pop(entry.key, None)
+            if not entry.gone and entry.kind == kind:
+                found[entry.key] = entry
+        return {key: entry.text.split() for key, entry in found.items()}
+
+    def _partition(self, whose: str) -> PartitionIndex | None:
+        catalogue = self._known()
+        return None if catalogue is None else self._shelf.partition(catalogue, whose)
+
+    # Keeping
+
+    def rebuild(
+        self,
+        sources: Callable[[], Iterable[Source]],
+        progress: Callable[[int], None] | None = None,
+    ) -> int:
+        """Make the index anew, with the model of this handle; return how many were indexed.
+
+        What is stored meanwhile is indexed as usual. Until it is done, a search
+        finds what was indexed so far. One that was interrupted is done again.
+        """
+        held = read_catalogue(self._store)
+        if held is None:
+            held = settle_catalogue(self._store, self.model)
+        fresh = write_catalogue(
+            self._store,
+            Catalogue(self.model, held.generation + 1, rebuilding=True, version=held.version),
+        )
+        self._held = fresh
+        count = 0
+        batch: list[Source] = []
+        for source in sources():
+            if batch and (batch[-1].whose != source.whose or len(batch) == _REBUILD_BATCH):
+                count += self._rebuilt(fresh, batch)
+                batch = []
+                if progress is not None:
+                    progress(count)
+            batch.append(source)
+        count += self._rebuilt(fresh, batch)
+        self._drop_before(fresh.generation)
+        done = msgspec.structs.replace(fresh, rebuilding=False)
+        self._held = write_catalogue(self._store, done)
+        if progress is not None:
+            progress(count)
+        return count
+
+    def _rebuilt(self, catalogue: Catalogue, batch: Sequence[Source]) -> int:
+        if not batch:
+            return 0
+        log = log_of(catalogue.generation, batch[0].whose)
+        entries = self.analysed([source.thing for source in batch])
+        try:
+            self._commit(catalogue, log, batch, entries)
+        except Conflict as conflict:
+            if conflict.target == DOCUMENT:
+                raise
+            # Who changed or removed one meanwhile has indexed what it is now.
+            for source, entry in zip(batch, entries, strict=True):
+                with suppress(Conflict):
+                    self._commit(catalogue, log, [source], [entry])
+        return len(batch)
+
+    def _commit(
+        self,
+        catalogue: Catalogue,
+        log: str,
+        sources: Sequence[Source],
+        entries: Sequence[IndexEntry],
+    ) -> None:
+        unchanged = [VersionIs(source.thing.key, source.version) for source in sources]
+        operations = [
+            append_entry(log, entry, source.user)
+            for source, entry in zip(sources, entries, strict=True)
+        ]
+        self._store.commit(Batch(operations, [catalogue.unchanged, *unchanged]))
+
+    def _drop_before(self, generation: int) -> None:
+        after = ""
+        while names := self._store.names("log", prefix="recall/", after=after, limit=1_000):
+            for name in names:
+                if int(name.split("/")[1]) < generation:
+                    self._drop(name)
+            after = names[-1]
+        self._shelf.forget()
+
+    def _drop(self, log: str) -> None:
+        try:
+            # Pruned first: derived content has no past that anybody asks for.
+            self._store.commit(Batch([Prune(None, log=log)]))
+            self._store.commit(Batch([Drop(log)]))
+        except NotFound:
+            return  # Erased with its user, or dropped by another who rebuilds.
+
+    def _known(self) -> Catalogue | None:
+        """The catalogue, if there is an index at all; another model's is refused."""
+        held = self._held = read_catalogue(self._store)
+        if held is not None and held.model != self.model:
+            raise other_model(held.model, self.model)
+        return held
+
+    def _catalogue(self) -> Catalogue:
+        with self._lock:
+            if self._held is None:
+                self._held = settle_catalogue(self._store, self.model)
+            elif self._held.model != self.model:
+                raise other_model(self._held.model, self.model)
+            return self._held

@@ -1,0 +1,210 @@
+"""The lexical arm of one partition: an inverted index in arrays, scored by BM25.
+
+Documents are rows, counted from 0 in the order they came. What is frozen lies
+sorted by term, four bytes for a row and one for how often; what came since lies
+in a short tail that a search looks through. Nothing is a Python object but the
+vocabulary. Document frequencies and the mean length are those of the living
+documents of this partition, and of nobody else's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pagefile.recall.column import Column
+from pagefile.recall.embedder import Floats
+
+Rows = NDArray[np.int64]
+
+#: A tail this long is still looked through faster than it is sorted in.
+_LEAST_TAIL = 16_384
+#: Longer, it may be one in so many of what is frozen.
+_TAIL_SHARE = 8
+_MOST_TIMES = 255
+
+
+class Match(NamedTuple):
+    """A term of the question, and the living rows that hold it."""
+
+    term: str
+    rows: Rows
+    times: Floats
+    #: How much the term tells: the rarer, the more.
+    weight: float
+
+
+class LexicalIndex:
+    """The terms of each row, and the rows of each term."""
+
+    def __init__(self) -> None:
+        self._vocabulary: dict[str, int] = {}
+        # Every document one after the other, as numbers of terms; where each begins.
+        self._flow = Column(np.uint32)
+        self._starts = Column(np.int64)
+        self._starts.append(0)
+        self._lengths = Column(np.int32)
+        self._alive = Column(np.bool_)
+        self._dead = 0
+        self._total_length = 0
+        self._offsets = np.zeros(1, np.int64)
+        self._rows = np.zeros(0, np.uint32)
+        self._times = np.zeros(0, np.uint8)
+        self._frozen_rows = 0
+        self._frozen_flow = 0
+
+    def __len__(self) -> int:
+        """The number of rows, living and dead."""
+        return len(self._lengths)
+
+    @property
+    def living(self) -> int:
+        return len(self) - self._dead
+
+    @property
+    def lengths(self) -> NDArray[np.int32]:
+        """How many terms each row has; 0 for a dead one."""
+        return self._lengths.values
+
+    @property
+    def mean_length(self) -> float:
+        return max(1.0, self._total_length / max(1, self.living))
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the arrays; of the vocabulary an estimate."""
+        columns = (self._flow, self._starts, self._lengths, self._alive)
+        arrays = self._offsets.nbytes + self._rows.nbytes + self._times.nbytes
+        return arrays + sum(c.size_bytes for c in columns) + 140 * len(self._vocabulary)
+
+    def add(self, terms: Sequence[str]) -> None:
+        """Give the next row to a document."""
+        self.add_many((terms,))
+
+    def add_many(self, documents: Iterable[Sequence[str]]) -> None:
+        """Give the next rows to documents, in their order."""
+        numbers: list[int] = []
+        lengths: list[int] = []
+        number_of = self._vocabulary
+        for terms in documents:
+            numbers.extend([number_of.setdefault(term, len(number_of)) for term in terms])
+            lengths.append(len(terms))
+        self._add_numbers(numbers, lengths)
+
+    def _add_numbers(self, numbers: Sequence[int] | Rows, lengths: Sequence[int] | Rows) -> None:
+        start = len(self._flow)
+        self._flow.extend(numbers)
+        self._starts.extend(start + np.cumsum(lengths, dtype=np.int64))
+        self._lengths.extend(lengths)
+        self._alive.extend(np.ones(len(lengths), np.bool_))
+        self._total_length += len(numbers)
+        tail = len(self._flow) - self._frozen_flow
+        if tail > max(_LEAST_TAIL, self._frozen_flow // _TAIL_SHARE):
+            self._freeze()
+
+    def kill(self, row: int) -> None:
+        """Take a row out of every count and score; its place stays until `compacted`."""
+        if self._alive.values[row]:
+            self._alive.values[row] = False
+            self._dead += 1
+            self._total_length -= int(self._lengths.values[row])
+            self._lengths.values[row] = 0
+
+    def compacted(self, rows: Rows) -> LexicalIndex:
+        """An index of these living rows only, numbered anew in their order."""
+        begins, ends = self._starts.values[rows], self._starts.values[rows + 1]
+        flow = self._flow.values
+        numbers = flow[_places(begins, ends - begins)]
+        used, renumbered = np.unique(numbers, return_inverse=True)
+        names = list(self._vocabulary)
+        fresh = LexicalIndex()
+        fresh._vocabulary = {names[old]: new for new, old in enumerate(used)}
+        fresh._add_numbers(renumbered, ends - begins)
+        return fresh
+
+    def match(self, terms: Iterable[str]) -> list[Match]:
+        """The rows of each different term that some living row holds, in the order asked."""
+        found = []
+        for term in dict.fromkeys(terms):
+            number = self._vocabulary.get(term)
+            if number is None:
+                continue
+            rows, times = self._postings(number)
+            if len(rows):
+                rarity = (self.living - len(rows) + 0.5) / (len(rows) + 0.5)
+                found.append(Match(term, rows, times, math.log(1 + rarity)))
+        return found
+
+    def bm25(self, matches: Iterable[Match], k1: float, b: float) -> Floats:
+        """A score for every row, 0 where nothing matches."""
+        scores = np.zeros(len(self), np.float32)
+        # As an array of one, so that the products stay float32.
+        slope = np.float32(k1 * b / self.mean_length)
+        for match in matches:
+            softened = np.float32(k1 * (1 - b)) + slope * self.lengths[match.rows]
+            gained = match.times * np.float32(k1 + 1) / (match.times + softened)
+            scores[match.rows] += np.float32(match.weight) * gained
+        return scores
+
+    def terms_of(self, row: int) -> list[str]:
+        """The terms of a row, in their order."""
+        names = list(self._vocabulary)
+        start, end = self._starts.values[row : row + 2]
+        return [names[number] for number in self._flow.values[start:end]]
+
+    def _postings(self, number: int) -> tuple[Rows, Floats]:
+        rows, times = np.zeros(0, np.int64), np.zeros(0, np.float32)
+        if number < len(self._offsets) - 1:
+            start, end = self._offsets[number], self._offsets[number + 1]
+            rows = self._rows[start:end].astype(np.int64)
+            times = self._times[start:end].astype(np.float32)
+        hits = np.flatnonzero(self._flow.values[self._frozen_flow :] == number)
+        if len(hits):
+            where = np.searchsorted(self._starts.values, hits + self._frozen_flow, "right") - 1
+            late, often = np.unique(where, return_counts=True)
+            rows = np.concatenate((rows, late))
+            times = np.concatenate((times, np.minimum(often, _MOST_TIMES).astype(np.float32)))
+        if self._dead:
+            alive = self._alive.values[rows]
+            rows, times = rows[alive], times[alive]
+        return rows, times
+
+    def _freeze(self) -> None:
+        """Sort the tail into what is frozen; both are in order, so it is one merge."""
+        tail = self._flow.values[self._frozen_flow :].astype(np.int64)
+        lengths = np.diff(self._starts.values[self._frozen_rows :])
+        rows = np.repeat(np.arange(self._frozen_rows, len(self), dtype=np.int64), lengths)
+        both, often = np.unique(tail << 32 | rows, return_counts=True)
+        terms = both >> 32
+        width = len(self._vocabulary)
+        new = np.bincount(terms, minlength=width)
+        old = np.zeros(width, np.int64)
+        old[: len(self._offsets) - 1] = np.diff(self._offsets)
+        offsets = np.zeros(width + 1, np.int64)
+        np.cumsum(old + new, out=offsets[1:])
+        # Of one term first what was frozen, then what is new: rows stay in order.
+        old_place = _places(offsets[:-1], old)
+        new_place = _places(offsets[:-1] + old, new)
+        self._rows = _merged(self._rows, old_place, (both & 0xFFFFFFFF), new_place)
+        self._times = _merged(self._times, old_place, np.minimum(often, _MOST_TIMES), new_place)
+        self._offsets = offsets
+        self._frozen_rows, self._frozen_flow = len(self), len(self._flow)
+
+
+def _places(begins: Rows, counts: Rows) -> Rows:
+    """begins[0], begins[0] + 1, … counts[0] times, then the same of the next."""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    places: Rows = np.arange(total) + np.repeat(begins - (ends - counts), counts)
+    return places
+
+
+def _merged(old: NDArray[Any], old_place: Rows, new: NDArray[Any], new_place: Rows) -> NDArray[Any]:
+    merged = np.empty(len(old) + len(new), old.dtype)
+    merged[old_place] = old
+    merged[new_place] = new
+    return merged

@@ -1,0 +1,238 @@
+"""What surrounds a row: the turns before and after it, and the session it is part of.
+
+A short turn says little by itself: "Yes, last Friday!" is found by what was
+asked before it. Neighbours are those of the same session and kind, in the order
+they came. A long text speaks for itself, and borrows nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pagefile.recall.column import Column
+from pagefile.recall.embedder import Floats
+from pagefile.recall.fusion import Weights
+from pagefile.recall.lexical import LexicalIndex, Match, Rows
+
+_NOBODY = -1
+_MOST_WORDS = 2**31 - 1
+#: The parameters of BM25 for whole sessions, which differ in length as documents do.
+_SESSION_K1, _SESSION_B = 1.2, 0.75
+
+
+class Structure:
+    """Neighbours and sessions of the rows of one partition."""
+
+    def __init__(self) -> None:
+        self._before = Column(np.int32)
+        self._after = Column(np.int32)
+        self._session = Column(np.int32)
+        self._heard = Column(np.int32)
+        self._asks = Column(np.bool_)
+        self._number_of: dict[tuple[str, str], int] = {}
+        self._names: list[tuple[str, str]] = []
+        #: The newest row of each session.
+        self._last: list[int] = []
+        self._kept: dict[str, Any] = {}
+
+    @property
+    def size_bytes(self) -> int:
+        columns = (self._before, self._after, self._session, self._heard, self._asks)
+        return sum(c.size_bytes for c in columns) + 200 * len(self._number_of)
+
+    @property
+    def asks(self) -> NDArray[np.bool_]:
+        return self._asks.values
+
+    def add(self, kind: str, session: str, heard: int, asks: bool) -> None:
+        """The next row is the newest of its session; without one it stands alone."""
+        self.add_many([(kind, session, heard, asks)])
+
+    def add_many(self, rows: Iterable[tuple[str, str, int, bool]]) -> None:
+        """Give the next rows to things of a kind and a session, of so many words, asking or not."""
+        first = len(self._before)
+        before: list[int] = []
+        after: list[int] = []
+        sessions: list[int] = []
+        words: list[int] = []
+        asking: list[bool] = []
+        for row, (kind, session, heard, asks) in enumerate(rows, first):
+            number = last = _NOBODY
+            if session:
+                number = self._number(kind, session)
+                last = self._last[number]
+                self._last[number] = row
+                if last >= first:
+                    after[last - first] = row
+                elif last != _NOBODY:
+                    self._after.values[last] = row
+            before.append(last)
+            after.append(_NOBODY)
+            sessions.append(number)
+            words.append(min(heard, _MOST_WORDS))
+            asking.append(asks)
+        for column, values in (
+            (self._before, before),
+            (self._after, after),
+            (self._session, sessions),
+            (self._heard, words),
+            (self._asks, asking),
+        ):
+            column.extend(values)
+        self._kept.clear()
+
+    def _number(self, kind: str, session: str) -> int:
+        number = self._number_of.get((kind, session))
+        if number is None:
+            number = self._number_of[kind, session] = len(self._names)
+            self._names.append((kind, session))
+            self._last.append(_NOBODY)
+        return number
+
+    def kill(self, row: int) -> None:
+        """Take a row out: those beside it become neighbours."""
+        before, after = int(self._before.values[row]), int(self._after.values[row])
+        if before != _NOBODY:
+            self._after.values[before] = after
+        if after != _NOBODY:
+            self._before.values[after] = before
+        elif (number := self._session.values[row]) != _NOBODY:
+            self._last[number] = before
+        self._before.values[row] = self._after.values[row] = _NOBODY
+        self._session.values[row] = _NOBODY
+        self._kept.clear()
+
+    def compacted(self, rows: Rows) -> Structure:
+        """A structure of these living rows only, numbered anew in their order."""
+        names = [*self._names, ("", "")]  # The last is nobody's, whose number is -1.
+        inside = [names[number] for number in self._session.values[rows]]
+        heard, asks = self._heard.values[rows].tolist(), self._asks.values[rows].tolist()
+        fresh = Structure()
+        fresh.add_many((k, s, h, a) for (k, s), h, a in zip(inside, heard, asks, strict=True))
+        return fresh
+
+    def sessions_named(self, session: str, kinds: Iterable[str]) -> list[int]:
+        """The numbers of the sessions of that name, one for each kind."""
+        found = (self._number_of.get((kind, session)) for kind in kinds)
+        return [number for number in found if number is not None]
+
+    def session_of(self, row: int) -> str:
+        """The name of a row's session; "" for none."""
+        number = self._session.values[row]
+        return "" if number == _NOBODY else self._names[number][1]
+
+    @property
+    def session_numbers(self) -> NDArray[np.int32]:
+        """The session of each row; -1 for none."""
+        return self._session.values
+
+    def shortness(self, rows: Rows, weights: Weights) -> Floats:
+        """1 for a short row, 0 for a long one, between them in between."""
+        width = max(1, weights.long_words - weights.short_words)
+        heard = self._heard.values[rows]
+        short: Floats = np.clip((weights.long_words - heard) / np.float32(width), 0, 1)
+        return short.astype(np.float32)
+
+    def neighbours(self, rows: Rows) -> tuple[Rows, Rows, Rows, Rows]:
+        """One before, one after, two before, two after; -1 for nobody."""
+        before, after, before2, after2 = self._around()
+        return before[rows], after[rows], before2[rows], after2[rows]
+
+    def borrowed(self, raw: Floats, rows: Rows, weights: Weights) -> Floats:
+        """What neighbours lend to rows; `raw` holds a score for every row of the partition.
+
+        A question lends more to its answer than another turn does.
+        """
+        # A place after the last, which nobody's -1 reads.
+        padded = np.append(raw, np.float32(0))
+        before, after, before2, after2 = self.neighbours(rows)
+        lent = np.float32(weights.before) * padded[before]
+        if weights.answer:
+            asking = np.append(raw * self._asks.values, np.float32(0))
+            lent += np.float32(weights.answer) * asking[before]
+        for share, lender in (
+            (weights.after, after),
+            (weights.before2, before2),
+            (weights.after2, after2),
+        ):
+            if share:
+                lent += np.float32(share) * padded[lender]
+        return lent * self.shortness(rows, weights)
+
+    def window(
+        self, lexical: LexicalIndex, matches: Sequence[Match], rows: Rows, weights: Weights
+    ) -> Floats:
+        """BM25 of rows read together with two turns before and after, which count less.
+
+        Terms of one question are often spread over a question and its answer.
+        """
+        near = np.float32(weights.window_decay)
+        lengths, mean = self._window_lengths(lexical, weights.window_decay)
+        k1, b = weights.window_k1, weights.window_b
+        softened = np.float32(k1 * (1 - b)) + np.float32(k1 * b / mean) * lengths[rows]
+        before, after, before2, after2 = self.neighbours(rows)
+        scores = np.zeros(len(rows), np.float32)
+        times = np.zeros(len(lexical) + 1, np.float32)
+        for match in matches:
+            times[match.rows] = match.times
+            often = times[before] + times[after]
+            often += near * (times[before2] + times[after2])
+            often = times[rows] + near * often
+            scores += np.float32(match.weight * (k1 + 1)) * (often / (often + softened))
+            times[match.rows] = 0
+        return scores
+
+    def session_scores(self, lexical: LexicalIndex, matches: Sequence[Match], rows: Rows) -> Floats:
+        """How well the whole session of each row fits, as a share of the best; 0 without one."""
+        number, lengths, count = self._session_lengths(lexical)
+        if not count or not matches:
+            return np.zeros(len(rows), np.float32)
+        softened = _SESSION_K1 * (1 - _SESSION_B + _SESSION_B * lengths / (lengths.sum() / count))
+        scores = np.zeros(len(lengths))
+        for match in matches:
+            inside = number[match.rows]
+            # The rows without a session are counted in the last place, and not looked at.
+            times = np.bincount(inside, match.times, len(lengths) + 1)[:-1]
+            holding = np.count_nonzero(times)
+            rarity = math.log(1 + (count - holding + 0.5) / (holding + 0.5))
+            scores += rarity * times * (_SESSION_K1 + 1) / (times + softened)
+        best = scores.max()
+        shares = np.append(scores / best if best > 0 else scores, 0).astype(np.float32)
+        found: Floats = shares[number[rows]]
+        return found
+
+    def _around(self) -> tuple[Rows, Rows, Rows, Rows]:
+        if "around" not in self._kept:
+            # As long as the rows and one more: -1 reads that one, which says -1 again.
+            before = np.append(self._before.values, _NOBODY).astype(np.intp)
+            after = np.append(self._after.values, _NOBODY).astype(np.intp)
+            self._kept["around"] = before, after, before[before], after[after]
+        kept: tuple[Rows, Rows, Rows, Rows] = self._kept["around"]
+        return kept
+
+    def _window_lengths(self, lexical: LexicalIndex, decay: float) -> tuple[Floats, float]:
+        name = f"window {decay}"
+        if name not in self._kept:
+            own = np.append(lexical.lengths, 0).astype(np.float32)
+            before, after, before2, after2 = self._around()
+            beside = own[before] + own[after] + decay * (own[before2] + own[after2])
+            lengths = (own + decay * beside)[:-1].astype(np.float32)
+            mean = max(1.0, float(lengths.sum(dtype=np.float64)) / max(1, lexical.living))
+            self._kept[name] = lengths, mean
+        kept: tuple[Floats, float] = self._kept[name]
+        return kept
+
+    def _session_lengths(self, lexical: LexicalIndex) -> tuple[Rows, NDArray[np.float64], int]:
+        if "session" not in self._kept:
+            last = len(self._names)
+            number = self._session.values.astype(np.intp)
+            number[number == _NOBODY] = last
+            lengths = np.bincount(number, lexical.lengths, last + 1)[:-1]
+            self._kept["session"] = number, lengths, int(np.count_nonzero(lengths))
+        kept: tuple[Rows, NDArray[np.float64], int] = self._kept["session"]
+        return kept

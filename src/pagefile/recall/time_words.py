@@ -1,0 +1,108 @@
+"""Time words of a question, as intervals: "yesterday", "in May 2023", "two months ago".
+
+Read in UTC, against a `now`. A month, a day or a season without its year is
+every one within the years that are asked about. What is not understood is left
+alone: the intervals raise what lies in them, they exclude nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+
+import msgspec
+
+from pagefile.ordering import microseconds, moment
+from pagefile.recall._dates import HINT, READINGS, Calendar, Range
+
+_EARLIEST, _LATEST = date(1, 1, 2), date(9999, 12, 30)
+#: A partition over more years than this has its newest ones asked for.
+_MOST_YEARS = 50
+
+
+class TimeWords(msgspec.Struct, frozen=True):
+    """Some words of a question, and the intervals they may mean: [start, end) in microseconds."""
+
+    words: str
+    start: int
+    end: int
+    spans: tuple[tuple[int, int], ...]
+
+
+def time_words(text: str, now_us: int, oldest_us: int | None = None) -> tuple[TimeWords, ...]:
+    """What `text` says about time, in its order.
+
+    `now_us` is what "yesterday" is the day before of. Dates without a year are
+    taken in every year from `oldest_us` to `now_us`.
+    """
+    if not HINT.search(text):
+        return ()
+    today = _day(now_us)
+    oldest = today if oldest_us is None else min(_day(oldest_us), today)
+    years = tuple(range(max(oldest.year, today.year - _MOST_YEARS), today.year + 1))
+    calendar = Calendar(today, years)
+    found: list[tuple[int, int, list[Range]]] = []
+    for pattern, reading in READINGS:
+        for match in pattern.finditer(text):
+            if any(match.start() < end and start < match.end() for start, end, _ in found):
+                continue
+            try:
+                ranges = list(reading(match, calendar))
+            except (ValueError, OverflowError):  # the 31st of June, the year 10,000
+                continue
+            if ranges:
+                found.append((match.start(), match.end(), ranges))
+    return tuple(_open_or_joined(text, sorted(found, key=lambda f: f[0])))
+
+
+def without(text: str, found: tuple[TimeWords, ...]) -> str:
+    """The text without its time words and the little words that led to them."""
+    kept, at = "", 0
+    for words in found:
+        kept += _LEADING.sub(" ", text[at : words.start])
+        at = words.end
+    return " ".join((kept + text[at:]).split())
+
+
+_LEADING = re.compile(
+    r"(?:^|[\s,]+)(?:(?:in|on|at|of|during|over|by|since|until|before|after|from|between|around"
+    r"|the|early|late|mid)\s+)+$",
+    re.I,
+)
+_OPEN = re.compile(r"\b(since|after|until|till|before|prior to)(?: the)?\s+$", re.I)
+_JOIN = re.compile(r"^\s*(?:to|and|until|till|through|-|–)\s+(?:the )?$", re.I)
+_JOINED = re.compile(r"\b(?:from|between)(?: the)?\s+$", re.I)
+
+
+def _open_or_joined(text: str, found: list[tuple[int, int, list[Range]]]) -> Iterator[TimeWords]:
+    position = 0
+    while position < len(found):
+        start, end, ranges = found[position]
+        if (
+            position + 1 < len(found)
+            and _JOIN.match(text[end : found[position + 1][0]])
+            and _JOINED.search(text[:start])
+        ):
+            position += 1
+            _, end, last = found[position]
+            # The year is said once, at the end: each end takes the nearest beginning.
+            nearest = [(max((a for a, _ in ranges if a < b), default=b), b) for _, b in last]
+            ranges = [(a, b) for a, b in nearest if a < b]
+        elif word := _OPEN.search(text[:start]):
+            if word.group(1).lower() in ("since", "after"):
+                ranges = [(first, _LATEST) for first, _ in ranges]
+            else:
+                ranges = [(_EARLIEST, first) for first, _ in ranges]
+        spans = tuple((_us(first), _us(last)) for first, last in ranges)
+        yield TimeWords(text[start:end], start, end, spans)
+        position += 1
+
+
+def _day(time_us: int) -> date:
+    """The day of a moment; of one beyond the calendar the calendar's first or last."""
+    return moment(min(max(time_us, _us(_EARLIEST)), _us(_LATEST))).date()
+
+
+def _us(day: date) -> int:
+    return microseconds(datetime(day.year, day.month, day.day, tzinfo=UTC))

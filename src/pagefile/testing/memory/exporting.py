@@ -1,0 +1,297 @@
+"""Exports: whole or refused, and the same again wherever they are taken in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pagefile
+from pagefile.batch import Append, Batch
+from pagefile.errors import Conflict
+from pagefile.handle import Pagefile
+from pagefile.memory.memory import Memory
+from pagefile.memory.owner import owner_key
+from pagefile.testing.backend import Backend
+from pagefile.testing.context.ground import steps_of
+from pagefile.testing.memory.episodes import TRANSCRIPT
+from pagefile.testing.memory.forgetting import plant, plant_beside
+from pagefile.testing.memory.ground import (
+    START,
+    Clock,
+    HashedWords,
+    MemoryFixtures,
+    episode,
+    export_lines,
+    fact,
+    inputs,
+    objects,
+    outcome,
+    say,
+)
+
+
+def resealed(line: bytes, **changed: Any) -> bytes:
+    """A line made by hand: changed, with the digest that belongs to it."""
+    record = json.loads(line)
+    record.pop("sha256", None)
+    body = json.dumps({**record, **changed}, separators=(",", ":")).encode()
+    return body[:-1] + b',"sha256":"' + hashlib.sha256(body).hexdigest().encode() + b'"}\n'
+
+
+def closed(lines: list[bytes]) -> list[bytes]:
+    """The lines with an end that belongs to them."""
+    whole = hashlib.sha256(b"".join(lines)).hexdigest()
+    footer = {"end": "pagefile-export", "lines": len(lines), "sha256": whole}
+    return [*lines, json.dumps(footer, separators=(",", ":")).encode() + b"\n"]
+
+
+def _flipped(lines: list[bytes]) -> list[bytes]:
+    at = lines[2].index(b"value") + 12
+    return [*lines[:2], lines[2][:at] + b"#" + lines[2][at + 1 :], *lines[3:]]
+
+
+_DAMAGES: dict[str, Callable[[list[bytes]], list[bytes]]] = {
+    "no lines": lambda lines: [],
+    "no header": lambda lines: lines[1:],
+    "no end": lambda lines: lines[:-1],
+    "header alone": lambda lines: lines[:1],
+    "a line missing": lambda lines: [*lines[:2], *lines[3:]],
+    "a line twice": lambda lines: [*lines[:2], *lines[1:]],
+    "two lines swapped": lambda lines: [lines[0], lines[2], lines[1], *lines[3:]],
+    "a byte changed": _flipped,
+    "a line cut short": lambda lines: [*lines[:2], lines[2][:-9], *lines[3:]],
+    "something after the end": lambda lines: [*lines, lines[1]],
+    "another format": lambda lines: [lines[0].replace(b"pagefile-export", b"other"), *lines[1:]],
+    "a later version": lambda lines: [lines[0].replace(b'"version":1', b'"version":2'), *lines[1:]],
+    "another user in the header": lambda lines: [lines[0].replace(b"ann", b"bob"), *lines[1:]],
+    "no JSON": lambda lines: [lines[0], b"{nonsense\n", *lines[2:]],
+}
+
+#: Lines with digests that fit, which say what no export would.
+_FORGERIES: dict[str, dict[str, Any]] = {
+    "a record of another": {"user": "bob"},
+    "a name of another's": {"name": f"memory/episode/{owner_key('bob')}/e"},
+    "a name of nobody's": {"name": "memory/episode/anon/e"},
+    "what was forgotten": {"name": f"memory/forgotten/{owner_key('ann')}"},
+    "the index": {"name": f"recall/1/{owner_key('bob')}", "stream": "log"},
+    "the model of the index": {"name": "recall-model"},
+    "no stream": {"stream": "cloud"},
+    "no name": {"name": ""},
+    "a name that cannot be": {"name": "a\x00b"},
+    "no episode": {"value": {"no": "episode"}},
+    "an episode of another": {
+        "value": {
+            "id": "e",
+            "session_id": "s",
+            "user_id": "bob",
+            "occurred_at": START.isoformat(),
+            "input": "x",
+            "output": "",
+        }
+    },
+    "keys that are none": {"keys": [1]},
+    "notes that are none": {"notes": 5},
+    "tags of a codec": {"value": {"$type": "os:system", "value": "x"}},
+}
+
+
+class ExportingContract(MemoryFixtures):
+    """Out, and in again."""
+
+    @pytest.fixture
+    def elsewhere(self, backend: Backend, tmp_path: Path) -> Iterator[Pagefile]:
+        """An empty store on the other kind of engine."""
+        url = str(tmp_path / "elsewhere.db") if backend.url is None else "memory:"
+        with pagefile.open(url) as handle:
+            yield handle
+            assert (handle.check().problems, handle.verify().problems) == ((), ())
+
+    def test_what_is_taken_in_elsewhere_is_exported_in_the_same_bytes(
+        self, handle: Pagefile, elsewhere: Pagefile
+    ) -> None:
+        clock = Clock()
+        plant(handle, "ann")
+        plant_beside(handle, "ann")
+        memory = Memory(handle, embedder=HashedWords(), clock=clock)
+        memory.remember(episode("question", output="answer", tool_transcript=TRANSCRIPT, id="e"))
+        lines = list(memory.export(user_id="ann"))
+        other = Memory(elsewhere, embedder=None, clock=clock)
+        receipt = other.import_(lines)
+
+        assert (receipt.records, receipt.present) == (len(lines) - 2, 0)
+        assert list(other.export(user_id="ann")) == lines
+        assert other.episode("e", user_id="ann").tool_transcript == TRANSCRIPT
+        assert inputs(other.recall("question", limit=1, user_id="ann")) == ["question"]
+
+    def test_facts_keep_their_history_on_both_axes(
+        self, handle: Pagefile, memory: Memory, elsewhere: Pagefile
+    ) -> None:
+        memory.facts.append(fact("Oslo", valid_from=START - timedelta(days=9)))
+        learnt = memory.facts.query(user_id="ann")[0].recorded_at
+        memory.facts.append(fact("Kyoto", valid_from=START))
+        memory.facts.retract(memory.facts.query(user_id="ann")[0].id, user_id="ann", reason="no")
+        other = Memory(elsewhere, embedder=None)
+        other.import_(memory.export(user_id="ann"))
+
+        def seen(each: Memory) -> list[Any]:
+            return [
+                objects(each.facts.query(user_id="ann")),
+                objects(each.facts.query(user_id="ann", known_at=learnt)),
+                objects(each.facts.query(user_id="ann", valid_at=START - timedelta(days=1))),
+                [known.recorded_at for known in each.facts.assertions(user_id="ann")],
+            ]
+
+        assert seen(other) == seen(memory)
+        assert seen(memory)[0] == ["Oslo"]
+
+    def test_taking_it_in_again_does_nothing(self, handle: Pagefile, elsewhere: Pagefile) -> None:
+        memory = plant(handle, "ann")
+        lines = list(memory.export(user_id="ann"))
+        other = Memory(elsewhere, embedder=None)
+        first = other.import_(lines)
+        head = elsewhere.store.head()
+        again = other.import_(lines)
+
+        assert (again.records, again.forgotten, first.records > 0) == (0, 0, True)
+        assert elsewhere.store.head() == head
+        assert memory.import_(lines).records == 0
+
+    def test_an_import_that_was_cut_off_is_taken_up_where_it_ended(
+        self, handle: Pagefile, memory: Memory, elsewhere: Pagefile
+    ) -> None:
+        for n in range(450):
+            handle.store.commit(Batch([Append("thread/t", n, user="ann")]))
+        say(memory, "hello")
+        lines = list(memory.export(user_id="ann"))
+        other = Memory(elsewhere, embedder=None)
+        for n in range(200):
+            elsewhere.store.commit(Batch([Append("thread/t", n, user="ann")]))
+        receipt = other.import_(lines)
+
+        assert receipt.records == 251
+        assert [entry.value for entry in elsewhere.store.read("thread/t")] == list(range(450))
+
+    @pytest.mark.parametrize("damage", _DAMAGES)
+    def test_a_damaged_export_is_refused_and_nothing_of_it_stored(
+        self, memory: Memory, elsewhere: Pagefile, damage: str
+    ) -> None:
+        say(memory, *"abcd")
+        lines = _DAMAGES[damage](list(memory.export(user_id="ann")))
+        other = Memory(elsewhere, embedder=None)
+        head = elsewhere.store.head()
+
+        assert outcome(other.import_, lines) in ("Corrupt", "Invalid")
+        assert elsewhere.store.head() == head
+
+    @pytest.mark.parametrize("forgery", _FORGERIES)
+    def test_memory_D16_a_forged_export_reaches_nobody_and_runs_nothing(
+        self, memory: Memory, elsewhere: Pagefile, forgery: str
+    ) -> None:
+        memory.remember(episode("hello", id="e"))
+        lines = list(memory.export(user_id="ann"))
+        forged = closed([lines[0], resealed(lines[1], **_FORGERIES[forgery])])
+        other = Memory(elsewhere, embedder=None)
+        say(other, "bob's own", user="bob")
+        before = export_lines(other, "bob")
+        told = outcome(other.import_, forged)
+
+        assert told == "done" or not told.startswith("raw"), told
+        assert export_lines(other, "bob") == before
+        assert inputs(other.recall("hello bob own", user_id="bob")) == ["bob's own"]
+        assert outcome(other.recall, "hello", user_id="ann") == "done"
+        assert outcome(other.remember, episode("more", id="e9")) == "done"
+
+    def test_a_line_that_is_no_record_of_its_kind_keeps_all_others_out_too(
+        self, memory: Memory, elsewhere: Pagefile
+    ) -> None:
+        say(memory, "one", "two")
+        lines = list(memory.export(user_id="ann"))
+        forged = closed([*lines[:2], resealed(lines[2], value={"no": "episode"})])
+        head = elsewhere.store.head()
+
+        assert outcome(Memory(elsewhere, embedder=None).import_, forged) == "Invalid"
+        assert elsewhere.store.head() == head
+
+    @pytest.mark.parametrize(
+        "type_name", ["os:system", "subprocess:Popen", "no", "a:b:c", "x" * 999]
+    )
+    def test_memory_D16_a_type_in_an_export_is_a_name_and_nothing_else(
+        self, memory: Memory, elsewhere: Pagefile, type_name: str
+    ) -> None:
+        memory.remember(episode("hello", id="e"))
+        lines = list(memory.export(user_id="ann"))
+        forged = closed([lines[0], resealed(lines[1], type=type_name)])
+
+        assert not outcome(Memory(elsewhere, embedder=None).import_, forged).startswith("raw")
+
+    def test_something_else_under_the_same_name_is_a_conflict(
+        self, memory: Memory, elsewhere: Pagefile
+    ) -> None:
+        memory.remember(episode("one", id="e"))
+        other = Memory(elsewhere, embedder=None)
+        other.remember(episode("two", id="e"))
+        with pytest.raises(Conflict):
+            other.import_(memory.export(user_id="ann"))
+
+        assert other.episode("e", user_id="ann").input == "two"
+
+    def test_a_file_holds_the_same_lines_and_is_never_overwritten(
+        self, memory: Memory, elsewhere: Pagefile, tmp_path: Path
+    ) -> None:
+        say(memory, "one", "two")
+        made = memory.export(user_id="ann")
+        path = tmp_path / "ann.jsonl"
+        count = made.write(path)
+        lines = path.read_bytes()
+
+        assert (count, lines) == (2, b"".join(made))
+        assert outcome(made.write, path) == "Conflict"
+        assert outcome(made.write, tmp_path / "no" / "folder") == "Unavailable"
+        assert path.read_bytes() == lines
+        assert Memory(elsewhere, embedder=None).import_(path).records == 2
+
+    def test_memory_G7_an_export_has_everything_but_what_can_be_made_again(
+        self, handle: Pagefile
+    ) -> None:
+        memory = Memory(handle, embedder=HashedWords())
+        memory.remember(episode("two words", tool_transcript=TRANSCRIPT, id="e"))
+        memory.update_block("b", "one", user_id="ann")
+        memory.update_block("b", "two", user_id="ann")
+        lines = export_lines(memory)
+        records = [json.loads(line) for line in lines]
+
+        assert sorted(record["kind"] for record in records) == ["block", "block", "episode"]
+        assert max(map(len, lines)) < 2_000
+        assert [b"vector" in line or b"embedding" in line for line in lines] == [False] * 3
+
+    def test_memory_G11_an_export_is_read_while_it_is_gone_through(self, memory: Memory) -> None:
+        say(memory, "hello")
+        few = steps_of(lambda: memory.export(user_id="ann"))
+        memory.remember_many([episode(f"w{n}", id=f"e{n}") for n in range(500)])
+        many = steps_of(lambda: memory.export(user_id="ann"))
+
+        assert many < few * 1.5
+        made = memory.export(user_id="ann")
+        assert (len(made.episodes), made.facts, made.user_id) == (501, [], "ann")
+
+    def test_a_thread_of_several_is_taken_in_by_each_for_themselves(
+        self, handle: Pagefile, elsewhere: Pagefile, memory: Memory
+    ) -> None:
+        for n in range(6):
+            handle.context.append("t", n, "a", "b", user_id=["ann", "bob"][n % 2])
+        other = Memory(elsewhere, embedder=None)
+        other.import_(memory.export(user_id="ann"))
+
+        assert [slot.payload for slot in elsewhere.context.get_thread_slots("t")] == [0, 2, 4]
+
+    def test_an_empty_export_is_one(self, memory: Memory, elsewhere: Pagefile) -> None:
+        lines = list(memory.export(user_id="never seen"))
+
+        assert len(lines) == 2
+        assert Memory(elsewhere, embedder=None).import_(lines).records == 0

@@ -1,0 +1,218 @@
+"""What is kept outlives handles, crashes and releases, and is served to many at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pagefile
+import pagefile.aio
+from pagefile.aio import AsyncPagefile
+from pagefile.aio_memory import AsyncMemory
+from pagefile.batch import Batch, Put
+from pagefile.handle import Pagefile
+from pagefile.memory.memory import Memory
+from pagefile.memory.owner import owner_key
+from pagefile.testing.backend import Backend, promise
+from pagefile.testing.context.ground import at_once
+from pagefile.testing.memory.ground import (
+    MemoryFixtures,
+    episode,
+    export_lines,
+    fact,
+    inputs,
+    objects,
+    outcome,
+    say,
+)
+
+
+class KeepingContract(MemoryFixtures):
+    """Durability, threads, loops."""
+
+    def test_memory_D1_a_memory_of_its_own_needs_no_file(self) -> None:
+        with Memory(embedder=None) as one, Memory("memory:", embedder=None) as other:
+            say(one, "hello")
+            one.update_block("b", "x", user_id="ann")
+
+            assert inputs(one.recall("hello", user_id="ann")) == ["hello"]
+            assert one.block("b", user_id="ann").content == "x"
+            assert other.recall("hello", user_id="ann") == []
+
+    @promise("S4")
+    def test_memory_D2_what_was_acknowledged_outlives_the_process(self, backend: Backend) -> None:
+        memory = Memory(backend.open(), embedder=None)
+        say(memory, "hello")
+        for n in range(5):
+            memory.append_block("b", str(n), user_id="ann")
+        memory.facts.append(fact("Oslo"))
+        lines = export_lines(memory)
+        backend.crash()
+        later = Memory(backend.open(), embedder=None)
+
+        assert export_lines(later) == lines
+        assert later.block("b", user_id="ann").content == "01234"
+        assert inputs(later.recall("hello", user_id="ann")) == ["hello"]
+
+    def test_memory_D2_appends_of_eight_threads_are_all_there(self, backend: Backend) -> None:
+        memories = [Memory(backend.open(), embedder=None) for _ in range(8)]
+
+        def work(n: int) -> None:
+            for k in range(10):
+                memories[n].append_block("b", f"{n}.{k};", user_id="ann")
+                memories[n].update_block(f"own{n}", "x", user_id="ann")
+
+        at_once(work)
+        parts = memories[0].block("b", user_id="ann").content.split(";")[:-1]
+        order = [block.pinned_order for block in memories[0].working(user_id="ann")]
+
+        assert sorted(parts) == sorted(f"{n}.{k}" for n in range(8) for k in range(10))
+        assert order == list(range(9))
+
+    def test_memory_D3_what_an_earlier_release_wrote_is_read(
+        self, handle: Pagefile, memory: Memory
+    ) -> None:
+        """Documents without the fields that came later."""
+        whose = owner_key("ann")
+        old = {
+            "id": "e",
+            "session_id": "s",
+            "user_id": "ann",
+            "occurred_at": "2026-03-02T09:00:00+00:00",
+            "input": "hello",
+            "output": "",
+        }
+        block = {
+            "name": "b",
+            "content": "text",
+            "updated_at": "2026-03-02T09:00:00+00:00",
+            "pinned_order": 0,
+        }
+        memory.update_block("b", "first", user_id="ann")
+        (name,) = handle.store.names("document", prefix=f"memory/block/{whose}/")
+        handle.store.commit(
+            Batch(
+                [
+                    Put(f"memory/episode/{whose}/e", old, user="ann", kind="episode"),
+                    Put(name, block, user="ann", kind="block"),
+                ]
+            )
+        )
+        memory.reindex()
+
+        assert memory.episode("e", user_id="ann").speaker is None
+        assert memory.block("b", user_id="ann").content == "text"
+        assert inputs(memory.recall("hello", user_id="ann")) == ["hello"]
+
+    def test_memory_D4_the_first_call_needs_no_preparation(self, backend: Backend) -> None:
+        first: list[Callable[[Memory], Any]] = [
+            lambda m: m.recall("x", user_id="ann"),
+            lambda m: m.working(user_id="ann"),
+            lambda m: m.profile(user_id="ann").episode_count,
+            lambda m: int(m.forget(user_id="ann")),
+            lambda m: m.consolidate().episodes,
+            lambda m: m.reindex(),
+            lambda m: m.users(),
+            lambda m: m.duplicates(user_id="ann"),
+        ]
+        told = [
+            work(Memory(backend.open(f"tenant{n}"), embedder=None)) for n, work in enumerate(first)
+        ]
+
+        assert told == [[], [], 0, 0, 0, 0, [], []]
+
+    def test_memory_D11_one_memory_serves_many_threads(self, memory: Memory) -> None:
+        def work(n: int) -> list[str]:
+            found = []
+            for k in range(6):
+                say(memory, f"apple{n}x{k}", user=f"u{n % 3}", session=f"{n}-{k}")
+                found += inputs(memory.recall(f"apple{n}x{k}", limit=1, user_id=f"u{n % 3}"))
+                memory.append_block("b", "x", user_id="shared")
+            return found
+
+        told = at_once(work)
+
+        assert told == [[f"apple{n}x{k}" for k in range(6)] for n in range(8)]
+        assert memory.block("b", user_id="shared").content == "x" * 48
+
+    def test_memory_D11_one_store_serves_several_loops(self, handle: Pagefile) -> None:
+        """Each loop has its own async face, on one memory."""
+        shared = Memory(handle, embedder=None)
+
+        async def story(n: int) -> int:
+            memory = AsyncMemory(shared)
+            await asyncio.gather(
+                *(memory.remember(episode(f"w{n}x{k}", id=f"e{n}-{k}")) for k in range(20))
+            )
+            return len(await memory.recall("", limit=1_000, user_id="ann"))
+
+        at_once(lambda n: asyncio.run(story(n)), 4)
+
+        assert shared.profile(user_id="ann").episode_count == 80
+
+    def test_memory_D15_a_file_is_safe_from_power_cuts_unless_asked_otherwise(
+        self, backend: Backend, handle: Pagefile
+    ) -> None:
+        wanted = "none" if backend.url is None else "power"
+
+        assert handle.stats().durability == wanted
+
+    def test_memory_D17_the_chain_of_commits_proves_what_was_there(
+        self, backend: Backend, handle: Pagefile, memory: Memory
+    ) -> None:
+        say(memory, "one", "two")
+        known = handle.store.head()
+        memory.forget(user_id="ann")
+        say(memory, "three")
+
+        assert backend.open().verify(head=known).problems == ()
+
+    def test_after_the_handle_is_closed_every_call_says_so(self, backend: Backend) -> None:
+        handle = pagefile.open(backend.url or "memory:")
+        memory = Memory(handle, embedder=None)
+        say(memory, "hello")
+        handle.close()
+
+        assert [
+            outcome(say, memory, "more"),
+            outcome(memory.recall, "hello", user_id="ann"),
+            outcome(memory.working, user_id="ann"),
+            outcome(memory.forget, user_id="ann"),
+        ] == ["Forbidden"] * 4
+
+    def test_the_same_awaited(self, handle: Pagefile, tmp_path: Path) -> None:
+        async def story() -> None:
+            memory = AsyncPagefile(handle).memory
+            name = await memory.remember(episode("hello there", id="e"))
+            await memory.update_block("b", "text", user_id="ann")
+            await memory.facts.append(fact("Oslo"))
+            lines = [line async for line in await memory.export(user_id="ann")]
+            written = await (await memory.export(user_id="ann")).write(tmp_path / "ann.jsonl")
+
+            assert name == "e"
+            assert inputs(await memory.recall("hello", user_id="ann")) == ["hello there"]
+            assert objects(await memory.recall_facts("Oslo", user_id="ann")) == ["Oslo"]
+            assert [block.name for block in await memory.working(user_id="ann")] == ["b"]
+            assert (len(lines), written) == (5, 3)
+            assert (await memory.consolidate()).episodes == 1
+            assert await memory.proposals.waiting(user_id="ann") == []
+            assert (await memory.why("e", user_id="ann")).kind == "episode"
+            assert (await memory.profile(user_id="ann")).episode_count == 1
+            assert len((await memory.graph.neighbors("user", user_id="ann")).edges) == 1
+            receipt = await memory.forget(user_id="ann")
+            assert receipt >= 3
+            assert (await memory.import_(lines)).records == 0
+            assert await memory.recall("hello", user_id="ann") == []
+            await memory.reindex()
+
+        asyncio.run(story())
+
+    def test_a_memory_is_opened_by_url_and_awaited(self, backend: Backend) -> None:
+        async def story() -> list[str]:
+            async with pagefile.aio.open(backend.url or "memory:") as pf:
+                await pf.memory.remember(episode("hello"))
+                return inputs(await pf.memory.recall("hello", user_id="ann"))
+
+        assert asyncio.run(story()) == ["hello"]

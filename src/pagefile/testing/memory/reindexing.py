@@ -1,0 +1,136 @@
+"""The index made anew: with progress, with another model, after a crash, while others write."""
+
+from __future__ import annotations
+
+import pytest
+
+from pagefile.errors import Unsupported
+from pagefile.handle import Pagefile
+from pagefile.memory.memory import Memory
+from pagefile.recall.catalogue import read_catalogue
+from pagefile.testing.backend import Backend
+from pagefile.testing.context.ground import at_once
+from pagefile.testing.memory.ground import (
+    HashedWords,
+    MemoryFixtures,
+    episode,
+    fact,
+    inputs,
+    objects,
+    outcome,
+    say,
+)
+
+
+class PowerCut(Exception):
+    """The end of a process, in the middle of what it does."""
+
+
+def _cut(count: int) -> None:
+    raise PowerCut
+
+
+def fill(memory: Memory, users: int = 3, each: int = 5) -> None:
+    for user in range(users):
+        memory.remember_many(
+            [episode(f"plan{n} of user{user}", f"u{user}", id=f"e{n}") for n in range(each)]
+        )
+        memory.facts.append(fact(f"place{user}", f"u{user}"))
+
+
+class ReindexingContract(MemoryFixtures):
+    """What is derived can be derived again."""
+
+    def test_it_says_how_far_it_is_and_changes_no_answer(
+        self, handle: Pagefile, memory: Memory
+    ) -> None:
+        fill(memory)
+        asked = [(f"plan{n}", f"u{n % 3}") for n in range(5)]
+        before = [inputs(memory.recall(text, user_id=user)) for text, user in asked]
+        progress: list[int] = []
+        count = memory.reindex(progress.append)
+
+        assert (count, progress[-1], progress == sorted(progress)) == (18, 18, True)
+        assert [inputs(memory.recall(text, user_id=user)) for text, user in asked] == before
+        assert objects(memory.recall_facts("place1", user_id="u1")) == ["place1"]
+        assert handle.store.names("log", prefix="recall/1/") == []
+
+    def test_another_model_takes_over_for_everybody(self, backend: Backend) -> None:
+        old = Memory(backend.open(), embedder=None)
+        fill(old)
+        embedder = HashedWords()
+        new = Memory(backend.open(), embedder=embedder)
+        with pytest.raises(Unsupported):
+            new.recall("plan1", user_id="u1")
+        new.reindex()
+        match = new.recall_scored("plan1 of user1", user_id="u1")[0]
+
+        assert embedder.texts >= 18
+        assert (match.episode.input, match.vector_score is None) == ("plan1 of user1", False)
+        assert outcome(old.recall, "plan1", user_id="u1") == "Unsupported"
+        assert outcome(say, old, "more") == "Unsupported"
+
+    def test_one_that_was_cut_off_is_done_again(self, backend: Backend, handle: Pagefile) -> None:
+        fill(Memory(handle, embedder=None))
+        for _ in range(3):
+            with pytest.raises(PowerCut):
+                Memory(backend.open(), embedder=HashedWords()).reindex(_cut)
+        memory = Memory(backend.open(), embedder=HashedWords())
+        half = read_catalogue(handle.store)
+        assert half is not None
+        say(memory, "said in between", user="u0")
+        count = memory.reindex()
+        whole = read_catalogue(handle.store)
+        assert whole is not None
+
+        assert (half.rebuilding, whole.rebuilding, count) == (True, False, 19)
+        assert inputs(memory.recall("plan4 of user2", limit=1, user_id="u2")) == ["plan4 of user2"]
+        assert inputs(memory.recall("said in between", limit=1, user_id="u0")) == [
+            "said in between"
+        ]
+        logs = handle.store.names("log", prefix="recall/", limit=100)
+        assert {name.split("/")[1] for name in logs} == {str(whole.generation)}
+
+    def test_what_others_write_and_forget_meanwhile_is_so_afterwards(
+        self, backend: Backend, memory: Memory
+    ) -> None:
+        fill(memory)
+        other = Memory(backend.open(), embedder=None)
+        seen: list[int] = []
+
+        def meanwhile(count: int) -> None:
+            seen.append(count)
+            say(other, f"apricot{len(seen)}", user="u2", session=f"x{len(seen)}")
+            if len(seen) == 1:
+                other.forget(user_id="u1")
+                other.remember(episode("changed", "u2", id="e0"))
+
+        memory.reindex(meanwhile)
+
+        assert len(seen) >= 2
+        for each in (memory, other, Memory(backend.open(), embedder=None)):
+            assert each.recall("plan0", user_id="u1") == []
+            assert inputs(each.recall("apricot1", limit=1, user_id="u2")) == ["apricot1"]
+            assert inputs(each.recall("changed", limit=1, user_id="u2")) == ["changed"]
+            assert each.recall_facts("place1", user_id="u1") == []
+            assert each.profile(user_id="u2").episode_count == 5 + len(seen)
+
+    def test_of_handles_that_race_for_the_first_write_one_model_wins(
+        self, backend: Backend
+    ) -> None:
+        same = [Memory(backend.open(), embedder=HashedWords()) for _ in range(6)]
+        at_once(lambda n: say(same[n], f"apple{n}", session=str(n)), 6)
+        other = [
+            Memory(backend.open("two"), embedder=HashedWords(f"model{n % 2}")) for n in range(6)
+        ]
+        told = at_once(lambda n: outcome(say, other[n], f"apple{n}", session=str(n)), 6)
+        found = {inputs(same[0].recall(f"apple{n}", limit=1, user_id="ann"))[0] for n in range(6)}
+
+        assert found == {f"apple{n}" for n in range(6)}
+        assert sorted(told) == ["Unsupported"] * 3 + ["done"] * 3
+        assert len({told[n] for n in (0, 2, 4)}) == len({told[n] for n in (1, 3, 5)}) == 1
+
+    def test_an_empty_index_can_be_made_anew(self, memory: Memory) -> None:
+        assert memory.reindex() == 0
+        say(memory, "hello")
+        assert inputs(memory.recall("hello", user_id="ann")) == ["hello"]

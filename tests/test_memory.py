@@ -1,0 +1,190 @@
+"""Memory: its contract on each engine, four processes, and what only a file can show."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pagefile
+from pagefile import Memory
+from pagefile.testing.backend import Backend, FileBackend, SharedBackend
+from pagefile.testing.memory import MemoryContract
+from pagefile.testing.memory.ground import episode, fact, objects, say
+from pagefile.testing.memory.refusals import names_of_calls
+
+
+class TestMemory(MemoryContract):
+    @pytest.fixture
+    def place(self) -> Backend:
+        return SharedBackend("memory:")
+
+
+class TestSqlite(MemoryContract):
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Backend:
+        return FileBackend(str(tmp_path / "store.db"))
+
+
+@pytest.mark.parametrize("engine", [TestMemory, TestSqlite])
+def test_no_engine_overrides_a_contract_test(engine: type) -> None:
+    assert [name for name in vars(engine) if name.startswith("test_")] == []
+
+
+def test_no_two_parts_of_the_contract_share_a_name() -> None:
+    names = [
+        name
+        for part in MemoryContract.__bases__
+        for name, _ in inspect.getmembers(part, inspect.isfunction)
+        if name.startswith("test_")
+    ]
+
+    assert len(names) == len(set(names))
+
+
+def test_every_known_flaw_has_a_test_named_after_it() -> None:
+    """Q1, Q15 and T1 to T7 are about facts alone, and have theirs with them."""
+    wanted = {f"I{n}" for n in range(1, 11)} | {f"Q{n}" for n in range(2, 17) if n != 15}
+    wanted |= {f"G{n}" for n in range(1, 12)} | {f"D{n}" for n in range(1, 18)}
+    wanted |= {f"P{n}" for n in range(1, 10)}
+    names = [name for name in dir(MemoryContract) if name.startswith("test_memory_")]
+    named = {
+        match.group(1) for name in names if (match := re.match(r"test_memory_([A-Z]\d+)_", name))
+    }
+
+    assert wanted - named == set()
+
+
+def test_every_public_call_is_given_what_it_cannot_take() -> None:
+    calls = {
+        name
+        for name, _ in inspect.getmembers(Memory, inspect.isfunction)
+        if not name.startswith("_") and name != "close"
+    }
+
+    assert calls - names_of_calls() == set()
+
+
+# Four processes on one file
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return str(tmp_path / "store.db")
+
+
+def racer(url: str, task: str, count: int, name: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "pagefile.testing.memory.racer", url, task, str(count), name]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def go(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
+
+
+def race(url: str, task: str, count: int) -> list[list[Any]]:
+    """What each of four processes was acknowledged; fails on any error they met."""
+    racers = [racer(url, task, count, f"w{n}") for n in range(4)]
+    for each in racers:
+        go(each)
+    told = [json.loads(each.communicate(timeout=300)[0]) for each in racers]
+    assert [each["errors"] for each in told] == [[]] * 4
+    return [each["acknowledged"] for each in told]
+
+
+@pytest.mark.xdist_group("races")
+def test_memory_D2_four_processes_append_to_one_block_and_nothing_is_lost(url: str) -> None:
+    versions = sorted(version for each in race(url, "append_to_one_block", 40) for version in each)
+    with pagefile.open(url) as pf, Memory(pf, embedder=None) as memory:
+        block = memory.block("shared", user_id="ann")
+        parts = block.content.split(";")[:-1]
+
+    assert versions == list(range(1, 161))
+    assert sorted(parts) == sorted(f"w{n}.{k}" for n in range(4) for k in range(40))
+    assert [[p for p in parts if p.startswith(f"w{n}.")] for n in range(4)] == [
+        [f"w{n}.{k}" for k in range(40)] for n in range(4)
+    ]
+    assert FileBackend(url).finish() == []
+
+
+@pytest.mark.xdist_group("races")
+def test_four_processes_talk_in_one_session_and_nothing_is_lost(url: str) -> None:
+    ids = sorted(name for each in race(url, "talk_in_one_session", 40) for name in each)
+    with pagefile.open(url) as pf, Memory(pf, embedder=None) as memory:
+        said = [m.content for m in memory.session_messages("s", user_id="ann", limit=1_000)]
+        found = [memory.recall(f"word{n}", limit=1, user_id="ann") for n in ("w0x0", "w3x39")]
+        count = memory.profile(user_id="ann").episode_count
+
+    assert (len(ids), count) == (160, 160)
+    assert said == [f"word{name.replace('-', 'x')}" for name in ids]
+    assert [one[0].input for one in found] == ["wordw0x0", "wordw3x39"]
+    assert FileBackend(url).finish() == []
+
+
+@pytest.mark.xdist_group("races")
+def test_four_processes_assert_one_fact_and_nothing_is_lost(url: str) -> None:
+    ids = sorted(name for each in race(url, "assert_one_fact", 20) for name in each)
+    with pagefile.open(url) as pf, Memory(pf, embedder=None) as memory:
+        asserted = memory.facts.assertions(user_id="ann")
+        now = memory.facts.query(user_id="ann", limit=100)
+        sources = {source for known in asserted for source in known.sources}
+
+    assert sorted(known.id for known in asserted) == ids
+    assert sources == {f"w{n}-{k}" for n in range(4) for k in range(20)}
+    assert len(now) == 1
+    assert FileBackend(url).finish() == []
+
+
+@pytest.mark.xdist_group("races")
+def test_memory_D7_four_processes_never_read_the_same_episode(url: str) -> None:
+    with pagefile.open(url) as pf, Memory(pf, embedder=None) as memory:
+        memory.remember_many([episode(f"I like tea{n}", id=f"e{n}") for n in range(200)])
+    read = Counter(text for each in race(url, "read_what_nobody_read", 0) for text in each)
+    with pagefile.open(url) as pf, Memory(pf, embedder=None) as memory:
+        known = objects(memory.facts.query(user_id="ann", limit=1_000))
+
+    assert (len(read), set(read.values())) == (200, {1})
+    assert sorted(known) == sorted(f"tea{n}" for n in range(200))
+
+
+@pytest.mark.xdist_group("races")
+@pytest.mark.parametrize("session", [None, "s1"])
+def test_another_process_finds_nothing_of_what_was_forgotten(url: str, session: str | None) -> None:
+    with pagefile.open(url) as pf, Memory(pf, embedder=None) as memory:
+        say(memory, "marker one", session="s1")
+        say(memory, "marker two", session="s2")
+        other = racer(url, "recall_twice", 0, "reader")
+        go(other)
+        assert other.stdout is not None
+        before = json.loads(other.stdout.readline())
+        memory.forget(user_id="ann", session_id=session)
+        told = json.loads(other.communicate("go\n", timeout=60)[0])
+    left = [] if session is None else ["marker two"]
+
+    assert (sorted(before), told["errors"]) == (["marker one", "marker two"], [])
+    assert told["acknowledged"] == [left, len(left)]
+
+
+# What only a file can show
+
+
+def test_a_memory_is_the_same_whatever_it_is_made_of(url: str) -> None:
+    with pagefile.open(url) as pf:
+        made = [Memory(pf, embedder=None), Memory(pf.store, embedder=None)]
+        with Memory(url, embedder=None) as third:
+            for n, memory in enumerate([*made, third]):
+                memory.facts.append(fact(f"place{n}", predicate="visited"))
+
+            assert [len(each.facts.query(user_id="ann")) for each in (*made, third)] == [3, 3, 3]
