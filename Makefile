@@ -2,12 +2,12 @@
 
 PYTHON ?= python3
 # How many tests run at once; 0 is one after the other, in one process.
-JOBS ?= 0
+JOBS ?= 2
 
 BIN := .venv/bin
 STAMP := .venv/.installed
 SOAK_SUITES := $(wildcard tests/test_crash.py tests/test_power.py tests/test_model.py \
-                          tests/test_race*.py)
+                          tests/test_race*.py tests/test_postgres.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test check demo bench soak format clean
@@ -45,6 +45,7 @@ bench: setup  ## what the store, the context, runs and memory cost, next to peer
 	$(BIN)/python benchmarks/packs.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/extraction.py
+	$(BIN)/python benchmarks/engines.py
 
 soak: setup  ## the long forms of the crash, power, model and race suites
 	PAGEFILE_SOAK=1 $(BIN)/pytest -n $(JOBS) --dist loadgroup $(SOAK_SUITES)

@@ -74,11 +74,11 @@ def crowd(place: Workplace) -> list[Row]:
     store, awaited = handle.store, aio.AsyncPagefile(handle)
 
     def tasks(many: int, each: int) -> Callable[[], int]:
-        return lambda: runner.run(_commit_from_tasks(awaited, many, each))
+        return lambda: runner.run(commit_from_tasks(awaited, many, each))
 
     crowds = [
         (Subject("1 writer", lambda: append_many(store, 50)), Target(low=0.8)),
-        (Subject("8 threads", lambda: _commit_from_threads(store, 8, 40)), Target(low=4)),
+        (Subject("8 threads", lambda: commit_from_threads(store, 8, 40)), Target(low=4)),
         (Subject("8 asyncio tasks", tasks(8, 40)), Target(low=4)),
         (Subject("64 asyncio tasks", tasks(64, 20)), Target(low=20)),
     ]
@@ -95,7 +95,7 @@ def crowd(place: Workplace) -> list[Row]:
     return rows
 
 
-def _commit_from_threads(store: Store, many: int, each: int) -> int:
+def commit_from_threads(store: Store, many: int, each: int) -> int:
     threads = [threading.Thread(target=append_many, args=(store, each)) for _ in range(many)]
     for thread in threads:
         thread.start()
@@ -104,7 +104,7 @@ def _commit_from_threads(store: Store, many: int, each: int) -> int:
     return many * each
 
 
-async def _commit_from_tasks(handle: aio.AsyncPagefile, many: int, each: int) -> int:
+async def commit_from_tasks(handle: aio.AsyncPagefile, many: int, each: int) -> int:
     async def one() -> None:
         for _ in range(each):
             await handle.store.commit(Batch([Append(LOG, VALUE)]))

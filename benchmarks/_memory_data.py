@@ -33,7 +33,36 @@ def texts(count: int, seed: int, words: int = 24) -> list[str]:
     return [" ".join(_word(rank) for rank in row) for row in ranks.tolist()]
 
 
+#: The commonest words are those that say nothing, as in real text.
+_EMPTY = [
+    "the",
+    "a",
+    "of",
+    "to",
+    "and",
+    "in",
+    "is",
+    "it",
+    "you",
+    "that",
+    "he",
+    "was",
+    "for",
+    "on",
+    "are",
+    "with",
+    "as",
+    "his",
+    "they",
+    "at",
+    "be",
+    "this",
+]
+
+
 def _word(rank: int) -> str:
+    if rank < len(_EMPTY):
+        return _EMPTY[rank]
     letters = random.Random(rank)
     parts = ("ba", "co", "di", "fu", "ge", "ha", "ki", "lo", "mu", "ne", "pa", "ro", "su", "ti")
     return "".join(letters.choice(parts) for _ in range(2 + letters.randrange(3)))

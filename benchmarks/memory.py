@@ -12,6 +12,7 @@ vectors. Rates are of this machine, in this run; the ratios are what counts.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import resource
 import statistics
@@ -39,7 +40,7 @@ def _measure(name: str, size: int, users: int, folder: Path) -> _Figures:
     """One subject at one size, in this process."""
     said, rows = texts(size + _PUTS, 1), vectors(size + _PUTS, 2)
     asked, targets = texts(_SEARCHES, 3, words=6), vectors(_SEARCHES, 4)
-    before = _peak()
+    before = _resident()
     subject = SUBJECTS[name][1](folder)
     began = time.perf_counter()
     each = size // users
@@ -54,7 +55,7 @@ def _measure(name: str, size: int, users: int, folder: Path) -> _Figures:
         started = time.perf_counter()
         found.append(subject.search("user-0", query, row))
         taken.append(time.perf_counter() - started)
-    grown = _peak() - before
+    grown = _resident() - before
     started = time.perf_counter()
     for at in range(size, size + _PUTS):
         subject.put("user-0", said[at], rows[at])
@@ -81,8 +82,11 @@ def _share_of_exact(found: list[list[str]], said: list[str], rows: Any, targets:
     return hits / (WANTED * len(found))
 
 
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def _resident() -> int:
+    """Bytes of memory that this process has now."""
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
 
 
 def _apart(name: str, size: int, users: int, folder: Path) -> _Figures:

@@ -13,6 +13,7 @@ import pytest
 import pagefile
 import pagefile.aio
 from pagefile import Append, Batch, Conflict, Put, Query, Selector, VersionIs
+from pagefile.aio_memory import AsyncMemory
 from pagefile.testing import aio_types
 
 
@@ -141,3 +142,21 @@ def test_every_public_sync_method_has_its_async_form() -> None:
         ]
 
         assert missing == []
+
+
+def test_a_memory_with_options_is_awaited_too(tmp_path: Path) -> None:
+    async def story() -> tuple[int, list[str], int, int, int]:
+        async with pagefile.aio.open(tmp_path / "state.db") as pf:
+            memory = await AsyncMemory.on(pf, embedder=None)
+            said = pagefile.Episode(session_id="s", user_id="ann", input="I live in Rome.")
+            await memory.remember(said)
+            report = await memory.consolidate()
+            export = await memory.export(user_id="ann")
+            lines = [line async for line in export]
+            facts = await memory.recall_facts("live", user_id="ann")
+            episodes, told = await export.episodes(), await export.facts()
+            with pytest.raises(pagefile.Invalid):
+                pagefile.ConsolidationWorker(memory)  # type: ignore[arg-type]
+            return report.facts, [f.object for f in facts], len(episodes), len(told), len(lines)
+
+    assert asyncio.run(story()) == (1, ["Rome"], 1, 1, 7)

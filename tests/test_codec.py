@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 
 from pagefile import codec
 from pagefile.codec import MAX_DEPTH, Record, decode, encode, is_deeply_immutable, register
+from pagefile.content import keys_to_bytes, mapping_to_bytes
 from pagefile.errors import Corrupt, Invalid
 
 T = TypeVar("T")
@@ -1311,3 +1312,13 @@ def test_a_mutated_body_is_read_or_reported_as_corrupt(value: Any, data: st.Data
     end = data.draw(st.integers(start, min(len(body), start + 4)))
     patch = data.draw(st.binary(max_size=3) | st.sampled_from([b'"', b"$", b"[", b"}", b"null"]))
     returns_or_reports(name, body[:start] + patch + body[end:])
+
+
+_PARTS = st.one_of(
+    st.integers(-(2**63), 2**63 - 1), st.text('ab$é"\\\0\n'), st.booleans(), st.binary()
+)
+
+
+@given(st.dictionaries(st.text("ab$.é", min_size=1), _PARTS | st.tuples(_PARTS, _PARTS)))
+def test_keys_have_the_same_bytes_whichever_way_they_are_written(keys: dict[str, Any]) -> None:
+    assert keys_to_bytes(keys) == mapping_to_bytes(keys)

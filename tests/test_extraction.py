@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from pagefile.errors import Forbidden, Invalid, PagefileError, Unavailable, Unsupported
 from pagefile.memory import fact_kinds
+from pagefile.memory.consolidation import ConsolidationPolicy
 from pagefile.memory.extraction import clauses, faults, predicates, prompt, reply, when
 from pagefile.memory.extraction.budget import TokenBudget
 from pagefile.memory.extraction.candidate import Candidate, Extractor
@@ -33,6 +34,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import extraction as labelled
 
 AT = datetime(2024, 6, 12, 10, 0, tzinfo=UTC)
+#: Of an ending that is less sure, consolidation takes no notice.
+SURE = ConsolidationPolicy().auto_commit or 0.0
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -132,6 +135,16 @@ def test_what_the_assistant_says_is_no_fact_about_the_user() -> None:
         "I lived in Rome.",
         "I might live in Rome.",
         "LOL I live in Rome",
+        "I live in Rome lol jk",
+        "I live in Rome, don't I?",
+        "I live in Rome in my dreams.",
+        "I live in a small apartment with a balcony.",
+        "Here is my essay:\n\nI live in Rome. I work at Fiat.",
+        "Here's my cover letter:\nI work at Fiat.",
+        "I quit my job.",
+        "I left Tom.",
+        "My dog Biscuit nearly died.",
+        "I can't eat another bite.",
         "From: a@b.example\nTo: c@d.example\nI live in Rome.",
         "",
         "   \n\t ",
@@ -169,6 +182,65 @@ def test_an_ended_state_closes_and_opens_nothing(text: str) -> None:
 
     assert (fact.predicate, fact.object) == ("works_at", "Olivetti")
     assert (fact.valid_from, fact.valid_until) == (None, AT)
+
+
+@pytest.mark.parametrize(
+    ("text", "ended"),
+    [
+        ("My dog Biscuit died.", ("has_pet", "Biscuit")),
+        ("My dog Biscuit has passed away.", ("has_pet", "Biscuit")),
+        ("I'm not allergic to peanuts.", ("allergic_to", "peanuts")),
+        ("I left Acme.", ("works_at", "Acme")),
+        ("I broke up with Ana.", ("has_partner", "Ana")),
+    ],
+)
+def test_what_is_over_closes_and_is_not_asserted(text: str, ended: tuple[str, str]) -> None:
+    [fact] = RuleExtractor().extract(Said(text))
+
+    assert (fact.predicate, fact.object) == ended
+    assert (fact.valid_from, fact.valid_until) == (None, AT)
+    assert fact.confidence >= SURE
+
+
+@pytest.mark.parametrize(
+    ("text", "opened", "closed"),
+    [
+        ("I hate coffee.", ("dislikes", "coffee"), ("likes", "coffee")),
+        ("I don't like coffee.", ("dislikes", "coffee"), ("likes", "coffee")),
+        ("My son's name is Leo, not Theo.", ("has_son", "Leo"), ("has_son", "Theo")),
+        ("I divorced Tom.", ("marital_status", "divorced"), ("married_to", "Tom")),
+        (
+            "My husband Tom and I got divorced.",
+            ("marital_status", "divorced"),
+            ("married_to", "Tom"),
+        ),
+    ],
+)
+def test_what_takes_the_place_of_something_ends_it(
+    text: str, opened: tuple[str, str], closed: tuple[str, str]
+) -> None:
+    found = RuleExtractor().extract(Said(text))
+
+    assert [(f.predicate, f.object) for f in found if f.valid_until is None] == [opened]
+    assert [(f.predicate, f.object) for f in found if f.valid_until is not None] == [closed]
+    assert min(f.confidence for f in found) >= SURE
+
+
+def test_the_end_of_a_dislike_is_no_end_of_a_liking() -> None:
+    assert facts("I no longer hate coffee.") == [("user", "dislikes", "coffee")]
+
+
+def test_of_a_name_that_only_one_can_have_the_wrong_one_needs_no_end() -> None:
+    assert facts("My wife's name is Ines, not Anna.") == [("user", "married_to", "Ines")]
+
+
+def test_a_laugh_at_the_end_makes_less_sure_and_takes_no_tastes() -> None:
+    [sober] = RuleExtractor().extract(Said("I live in Rome."))
+    [laughed] = RuleExtractor().extract(Said("I live in Rome lol"))
+
+    assert laughed.object == sober.object
+    assert laughed.confidence < sober.confidence
+    assert facts("I love queues lol") == []
 
 
 def test_words_of_time_are_read_from_when_they_were_said() -> None:
@@ -256,7 +328,8 @@ I we my our Bob Anna's I'm I've don't no longer used to not never live lives liv
 works worked at in for from to as a an the like love hate dog named Rex sister is are was born
 am called 2019 2019-02-30 31 February since until last next May year ago three days on , . ? ! ;
 : and but if because name favorite colour red Rome Acme nurse allergic going plan every day
-anymore now " ' ` ( ) > - \x00 é 😂 ¤ it it's been have has got married quit job usually
+anymore now lol died passed away left divorced Tom mean meant just can't eat here essay kids
+" ' ` ( ) > - \x00 é 😂 ¤ it it's been have has got married quit job usually
 """
 _WORDS = st.sampled_from([*_POOL.split(), "\n"])
 
@@ -296,6 +369,16 @@ _HOSTILE: tuple[Callable[[int], str], ...] = (
     lambda n: "for a for a " * (n // 12),
     lambda n: "on " + "x" * n + " wrote",
     lambda n: "I am a " + "very " * (n // 5) + "fan",
+    lambda n: "I live in Rome" + " lol" * (n // 4),
+    lambda n: "I live in Rome " + "ha" * (n // 2),
+    lambda n: "😂" * n,
+    lambda n: "here is my " * (n // 11),
+    lambda n: "here is my a a a a. " * (n // 20),
+    lambda n: "my dog's name is A not " * (n // 23),
+    lambda n: "I have two kids, A and B. " * (n // 26),
+    lambda n: "I live in a a a a a flat in A. " * (n // 31),
+    lambda n: "My dog A died at a, aged. " * (n // 26),
+    lambda n: "I moved to A from B from C. " * (n // 28),
 )
 
 

@@ -827,6 +827,25 @@ def test_a_recorded_time_that_is_given_counts_and_the_future_does_not(
     assert facts.query(subject="b", history=True)[0].recorded_at == START
 
 
+def test_what_was_left_does_not_come_back_when_what_came_after_ends(facts: FactStore) -> None:
+    acme = told(facts, "Acme", 2020)
+    globex = told(facts, "Globex", 2022)
+    facts.retract(globex, since=year(2024))
+
+    assert [f.object for f in facts.query(subject="Ann", valid_at=year(2021))] == ["Acme"]
+    assert [f.object for f in facts.query(subject="Ann", valid_at=year(2023))] == ["Globex"]
+    assert facts.query(subject="Ann", valid_at=year(2025)) == []
+    assert facts.query(subject="Ann", valid_at=year(2021))[0].superseded_by == globex
+    facts.retract(globex)  # It was never so: then she stayed.
+    assert [f.id for f in facts.query(subject="Ann", valid_at=year(2025))] == [acme]
+
+
+def told(facts: FactStore, employer: str, since: int) -> str:
+    return facts.append(
+        Fact(subject="Ann", predicate="works_at", object=employer, valid_from=year(since))
+    )
+
+
 # What goes into the same commit
 
 
@@ -1060,7 +1079,24 @@ class Model:
                 name == one.name and (since is None or cell >= since)
                 for name, since in self.withdrawn
             )
+            and not (self.single and self.left_behind(one, cell))
         ]
+
+    def left_behind(self, one: Said, cell: int) -> bool:
+        """Whether another took over from it, and was ended itself since."""
+        later = self.said[self.said.index(one) + 1 :]
+        return one.until is None and any(
+            other.until is None
+            and other.object != one.object
+            and one.since < other.since <= cell
+            and other.confidence >= 0.5
+            and self.ended(other)
+            for other in later
+        )
+
+    def ended(self, one: Said) -> bool:
+        cuts = [since for name, since in self.withdrawn if name == one.name]
+        return bool(cuts) and all(since is not None and since > one.since for since in cuts)
 
     def cell(self, cell: int) -> dict[str, set[str]]:
         """What holds here: objects, and the names of the assertions that say so."""

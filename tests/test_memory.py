@@ -18,7 +18,7 @@ from pagefile import Memory
 from pagefile.testing.backend import Backend, FileBackend, SharedBackend
 from pagefile.testing.memory import MemoryContract
 from pagefile.testing.memory.ground import episode, fact, objects, say
-from pagefile.testing.memory.refusals import names_of_calls
+from pagefile.testing.memory.unfit import names_of_calls
 
 
 class TestMemory(MemoryContract):

@@ -22,7 +22,7 @@ from pagefile.ordering import microseconds, moment
 from pagefile.recall import scoring
 from pagefile.recall.analysis import terms
 from pagefile.recall.embedder import packed, unit_rows, unit_vector, unpacked
-from pagefile.recall.entry import IndexEntry, entry_of, gone, speaker_of
+from pagefile.recall.entry import IndexEntry, entry_of, gone, speaker_in, speaker_of
 from pagefile.recall.fusion import Weights, lifted
 from pagefile.recall.hit import Hit
 from pagefile.recall.lexical import LexicalIndex
@@ -335,7 +335,7 @@ def test_what_happened_in_the_time_asked_about_comes_first() -> None:
 
     assert hits[0].key == "spring"
     assert [b.reason for hit in hits for b in hit.boosts if b.name == "time"] == [
-        "2023-05-20 is in or near “May 2023”"
+        "it is of 2023-05-20, and “May 2023” is asked about"
     ]
 
 
@@ -755,3 +755,20 @@ def test_an_entry_survives_its_way_through_json() -> None:
 
     assert again == entry
     assert (entry.text, entry.heard, entry.asks, entry.speaker) == ("sail", 3, True, "ann")
+
+
+@pytest.mark.parametrize(
+    ("text", "speaker", "said"),
+    [
+        ("Ann: I am in Rome", "Ann", "I am in Rome"),
+        ("Ann Lee: hello", "Ann Lee", "hello"),
+        ("Note: buy milk", "", "Note: buy milk"),
+        ("TODO: buy milk", "", "TODO: buy milk"),
+        ("it is 10:30 now", "", "it is 10:30 now"),
+        ("Look:", "", "Look:"),
+        ("https://example.org: down", "", "https://example.org: down"),
+        ("", "", ""),
+    ],
+)
+def test_who_speaks_is_read_from_a_text_that_says_so(text: str, speaker: str, said: str) -> None:
+    assert speaker_in(text) == (speaker, said)

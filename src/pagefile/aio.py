@@ -150,6 +150,11 @@ class AsyncPagefile(_DerivedPagefile):
         self._memory: AsyncMemory | None = None
 
     @property
+    def sync(self) -> handle.Pagefile:
+        """The handle that this one awaits."""
+        return self._handle
+
+    @property
     def memory(self) -> AsyncMemory:
         """What this tenant's agents remember; loaded when it is asked for."""
         if self._memory is None:

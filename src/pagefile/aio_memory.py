@@ -6,10 +6,13 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pagefile.derivation import derive
+from pagefile.handle import Pagefile
+from pagefile.memory.episode import Episode
 from pagefile.memory.export import MemoryExport
+from pagefile.memory.fact import Fact
 from pagefile.memory.fact_graph import StoredGraph
 from pagefile.memory.facts import FactStore
 from pagefile.memory.memory import Memory
@@ -29,6 +32,13 @@ else:
     _DerivedMemory = derive(Memory, "_DerivedMemory")
 
 
+class HasSync(Protocol):
+    """A handle of `pagefile.aio.open`."""
+
+    @property
+    def sync(self) -> Pagefile: ...
+
+
 class AsyncMemory(_DerivedMemory):
     """`Memory`, awaited; an export is gone through with `async for`."""
 
@@ -38,6 +48,12 @@ class AsyncMemory(_DerivedMemory):
         self.facts = AsyncFactStore(sync.facts)
         self.graph = AsyncStoredGraph(sync.graph)
         self.proposals = AsyncProposedFacts(sync.proposals)
+        self.embedder = sync.embedder
+
+    @classmethod
+    async def on(cls, handle: HasSync, **options: Any) -> AsyncMemory:
+        """A memory on an async handle, with the options of `Memory`."""
+        return cls(await asyncio.to_thread(Memory, handle.sync, **options))
 
     async def export(self, *, user_id: str | None = None) -> AsyncMemoryExport:  # type: ignore[override]
         """Everything that is kept of a user, read while it is gone through."""
@@ -58,6 +74,14 @@ class AsyncMemoryExport:
         while page := await asyncio.to_thread(lambda: list(islice(lines, _PAGE))):
             for line in page:
                 yield line
+
+    async def episodes(self) -> list[Episode]:
+        """The user's episodes, oldest first."""
+        return await asyncio.to_thread(lambda: self._sync.episodes)
+
+    async def facts(self) -> list[Fact]:
+        """The user's assertions as they were made."""
+        return await asyncio.to_thread(lambda: self._sync.facts)
 
     async def write(self, path: str | os.PathLike[str]) -> int:
         """Write the lines into a file that is not there yet; the number of records."""

@@ -8,7 +8,6 @@ ticket with a future; a small thread leads for them, so the loop never blocks.
 
 from __future__ import annotations
 
-import copy
 import functools
 import os
 import threading
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from pagefile.engine import Engine, Prepared, Sealed
 from pagefile.errors import Forbidden, PagefileError, Unavailable
+from pagefile.ticket import Ticket, own_copy, release_group, result_of, settle, stopped_commit
 
 if TYPE_CHECKING:
     import asyncio
@@ -39,20 +39,6 @@ CLOSE_SECONDS = 60.0
 _SCRUB_CLOSED = "old pages are not overwritten yet (the handle was closed): the next erase does it"
 
 
-class _Ticket:
-    """One batch in the queue, and whoever waits for it."""
-
-    __slots__ = ("batch", "future", "leads", "outcome", "tenant", "wake")
-
-    def __init__(self, tenant: str, batch: Prepared) -> None:
-        self.tenant = tenant
-        self.batch = batch
-        self.outcome: Sealed | Exception | None = None
-        self.leads = False
-        self.wake: threading.Lock | None = None
-        self.future: asyncio.Future[Sealed] | None = None
-
-
 class Committer:
     """The only door to what an engine writes: `apply`, and `scrub` after an erasure."""
 
@@ -69,11 +55,11 @@ class Committer:
     def _start(self) -> None:
         """With nobody committing: when new, and in a forked child, where nobody else lives."""
         self._mutex = threading.Lock()
-        self._queue: deque[_Ticket] = deque()
+        self._queue: deque[Ticket] = deque()
         self._busy = self._closed
         self._arrived = threading.Event()
         self._awaited = 0
-        self._errands: SimpleQueue[_Ticket | None] = SimpleQueue()
+        self._errands: SimpleQueue[Ticket | None] = SimpleQueue()
         self._runner: threading.Thread | None = None
         self._scrubbing = 0
         #: Somebody was committing when it was closed, and still is.
@@ -85,27 +71,27 @@ class Committer:
     def commit(self, tenant: str, batch: Prepared) -> Sealed:
         """Commit and wait."""
         if self._engine.instant:
-            return _result(self._engine.apply(((tenant, batch),))[0])
-        ticket: _Ticket | None = None
+            return result_of(self._engine.apply(((tenant, batch),))[0])
+        ticket: Ticket | None = None
         with self._mutex:
             if not self._busy:
                 self._busy = True
             else:
                 self._require_open()
-                ticket = _Ticket(tenant, batch)
+                ticket = Ticket(tenant, batch)
                 ticket.wake = threading.Lock()
                 ticket.wake.acquire()
                 self._enqueue(ticket)
         if ticket is None:
             if self._last_group < 2:
                 return self._commit_alone(tenant, batch)
-            ticket = _Ticket(tenant, batch)
+            ticket = Ticket(tenant, batch)
             ticket.leads = True
         else:
             self._wait(ticket)
         if ticket.leads:
             self._lead(ticket)
-        return _result(ticket.outcome)
+        return result_of(ticket.outcome)
 
     def _commit_alone(self, tenant: str, batch: Prepared) -> Sealed:
         """A group of one, for a writer who finds nobody else: no ticket, no waiting."""
@@ -114,7 +100,7 @@ class Committer:
             outcome = self._engine.apply(((tenant, batch),))[0]
         finally:
             self._last_seconds = time.perf_counter() - started
-            following: _Ticket | None = None
+            following: Ticket | None = None
             with self._mutex:
                 if self._queue or self._closed:
                     following = self._next_leader()
@@ -122,9 +108,9 @@ class Committer:
                     self._busy = False
             if following is not None:
                 self._hand_over(following)
-        return _result(outcome)
+        return result_of(outcome)
 
-    def _next_leader(self) -> _Ticket | None:
+    def _next_leader(self) -> Ticket | None:
         """Who leads now; with the mutex held."""
         if not self._queue:
             self._busy, self._unfinished = self._closed, False
@@ -141,9 +127,9 @@ class Committer:
 
         future: asyncio.Future[Sealed] = asyncio.get_running_loop().create_future()
         if self._engine.instant:
-            _settle(future, self._engine.apply(((tenant, batch),))[0])
+            settle(future, self._engine.apply(((tenant, batch),))[0])
             return future
-        ticket = _Ticket(tenant, batch)
+        ticket = Ticket(tenant, batch)
         ticket.future = future
         with self._mutex:
             if self._busy:
@@ -200,12 +186,12 @@ class Committer:
         if self._closed and not self._unfinished and not self._scrubbing:
             self._at_rest.set()
 
-    def _enqueue(self, ticket: _Ticket) -> None:
+    def _enqueue(self, ticket: Ticket) -> None:
         self._queue.append(ticket)
         if self._awaited and len(self._queue) >= self._awaited:
             self._arrived.set()
 
-    def _wait(self, ticket: _Ticket) -> None:
+    def _wait(self, ticket: Ticket) -> None:
         assert ticket.wake is not None
         woken = False
         try:
@@ -214,7 +200,7 @@ class Committer:
             if not woken:
                 self._abandon(ticket)
 
-    def _abandon(self, ticket: _Ticket) -> None:
+    def _abandon(self, ticket: Ticket) -> None:
         """The waiter was interrupted (Ctrl-C): leave the queue, or pass the lead on."""
         with self._mutex:
             if not ticket.leads and ticket in self._queue:
@@ -223,12 +209,12 @@ class Committer:
             # Whoever was just made leader must lead, or all behind it wait for ever.
             self._lead(ticket)
 
-    def _lead(self, ticket: _Ticket) -> None:
+    def _lead(self, ticket: Ticket) -> None:
         following = self._commit_group(ticket)
         if following is not None:
             self._hand_over(following)
 
-    def _commit_group(self, first: _Ticket) -> _Ticket | None:
+    def _commit_group(self, first: Ticket) -> Ticket | None:
         """Commit `first` and those who wait; return who leads next, if anyone."""
         self._gather()
         with self._mutex:
@@ -237,7 +223,7 @@ class Committer:
                 group.append(self._queue.popleft())
         started = time.perf_counter()
         answered = False
-        following: _Ticket | None = None
+        following: Ticket | None = None
         try:
             self._apply(group)
             answered = True
@@ -246,23 +232,23 @@ class Committer:
             if not answered:
                 for ticket in group:
                     if ticket.outcome is None:
-                        ticket.outcome = _stopped()
+                        ticket.outcome = stopped_commit()
             with self._mutex:
                 self._last_seconds = time.perf_counter() - started
                 self._last_group = len(group)
                 following = self._next_leader()
-            _release(group, leader=first)
+            release_group(group, leader=first)
             if not answered and following is not None:
                 self._hand_over(following)
         return following
 
-    def _apply(self, group: list[_Ticket]) -> None:
+    def _apply(self, group: list[Ticket]) -> None:
         """Fill in what each of the group came to."""
         try:
             outcomes = self._engine.apply([(t.tenant, t.batch) for t in group])
         except PagefileError as failure:
             for ticket in group:
-                ticket.outcome = _own(failure)
+                ticket.outcome = own_copy(failure)
         except Exception as error:  # noqa: BLE001 - its own caller raises it
             if len(group) == 1:
                 group[0].outcome = error
@@ -272,7 +258,7 @@ class Committer:
             for ticket, outcome in zip(group, outcomes, strict=True):
                 ticket.outcome = outcome
 
-    def _apply_each(self, group: list[_Ticket]) -> None:
+    def _apply_each(self, group: list[Ticket]) -> None:
         """One batch met an error that nobody foresaw: the others must not suffer from it."""
         for ticket in group:
             # A driver that fails like this in the middle of its commit may have
@@ -291,13 +277,13 @@ class Committer:
             self._arrived.wait(self._last_seconds * GATHER_SHARE)
         self._awaited = 0
 
-    def _hand_over(self, following: _Ticket) -> None:
+    def _hand_over(self, following: Ticket) -> None:
         if following.wake is not None:
             following.wake.release()
         else:
             self._send_runner(following)
 
-    def _send_runner(self, ticket: _Ticket) -> None:
+    def _send_runner(self, ticket: Ticket) -> None:
         self._errands.put(ticket)
         with self._mutex:
             self._start_runner()
@@ -313,7 +299,7 @@ class Committer:
         asked_to_end = False
         try:
             while (ticket := self._errands.get()) is not None:
-                following: _Ticket | None = ticket
+                following: Ticket | None = ticket
                 while following is not None and following.wake is None:
                     following = self._commit_group(following)
                 if following is not None:
@@ -342,62 +328,3 @@ def _watch_forks() -> None:
 def _start_all() -> None:
     for committer in _LIVING:
         committer._start()
-
-
-def _own(failure: PagefileError) -> PagefileError:
-    """Each waiter raises its own copy: it grows a traceback of its own."""
-    mine = copy.copy(failure)
-    mine.__cause__ = failure.__cause__
-    return mine
-
-
-def _stopped() -> Unavailable:
-    return Unavailable(
-        "the commit stopped on an unexpected error",
-        "commit again with the same key to learn the outcome",
-        outcome="unknown",
-    )
-
-
-def _result(outcome: Sealed | Exception | None) -> Sealed:
-    assert outcome is not None
-    if isinstance(outcome, Exception):
-        raise outcome
-    return outcome
-
-
-def _settle(future: asyncio.Future[Sealed], outcome: Sealed | Exception) -> None:
-    if future.done():  # Cancelled by its caller; the batch committed all the same.
-        return
-    if isinstance(outcome, StopIteration):
-        # A coroutine cannot raise it, and its future would never be done.
-        stopped = RuntimeError("the commit raised StopIteration")
-        stopped.__cause__ = outcome
-        future.set_exception(stopped)
-    elif isinstance(outcome, Exception):
-        future.set_exception(outcome)
-    else:
-        future.set_result(outcome)
-
-
-def _settle_all(tickets: list[_Ticket]) -> None:
-    for ticket in tickets:
-        assert ticket.future is not None
-        assert ticket.outcome is not None
-        _settle(ticket.future, ticket.outcome)
-
-
-def _release(group: list[_Ticket], leader: _Ticket) -> None:
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Ticket]] = {}
-    for ticket in group:
-        if ticket.future is not None:
-            by_loop.setdefault(ticket.future.get_loop(), []).append(ticket)
-        elif ticket is not leader:
-            assert ticket.wake is not None
-            ticket.wake.release()
-    for loop, tickets in by_loop.items():
-        try:
-            # One wake-up for the whole group: waking a loop costs a system call.
-            loop.call_soon_threadsafe(_settle_all, tickets)
-        except RuntimeError:
-            continue  # The loop was closed; nobody waits there any more.

@@ -15,6 +15,8 @@ from typing import Any
 import msgspec
 
 from pagefile import codec
+from pagefile.codec.wire import encode_json
+from pagefile.ordering import KeyValue
 
 SALT_BYTES = 16
 DIGEST_BYTES = 32
@@ -87,9 +89,28 @@ def chain(previous: bytes, position: int, time_us: int, key: str, manifest: byte
     return hashlib.sha256(previous + numbers + key.encode() + manifest).digest()
 
 
+#: Parts of keys that JSON has as they are.
+_PLAIN_PARTS = frozenset({str, int})
+
+
 def mapping_to_bytes(mapping: Mapping[str, Any]) -> bytes:
     """Keys or notes as they stand in the record; empty for none."""
     return codec.encode(dict(mapping))[1] if mapping else b""
+
+
+def keys_to_bytes(keys: Mapping[str, KeyValue]) -> bytes:
+    """`mapping_to_bytes` of keys that were checked, whose values are scalars or tuples of them."""
+    plain: dict[str, Any] = {}
+    for field, value in keys.items():
+        if field[:1] == "$":
+            return mapping_to_bytes(keys)
+        if type(value) in _PLAIN_PARTS:
+            plain[field] = value
+        elif type(value) is tuple and all(type(part) in _PLAIN_PARTS for part in value):
+            plain[field] = {"$tuple": value}
+        else:
+            return mapping_to_bytes(keys)
+    return encode_json(plain) if plain else b""
 
 
 def mapping_from_bytes(raw: bytes) -> dict[str, Any]:

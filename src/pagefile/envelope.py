@@ -9,7 +9,7 @@ import msgspec
 
 from pagefile import ordering
 from pagefile.batch import NO_KEYS, Append
-from pagefile.content import Action, mapping_to_bytes, pack
+from pagefile.content import Action, keys_to_bytes, mapping_to_bytes, pack
 from pagefile.engine import IndexKey, Limits, Scope
 from pagefile.errors import Invalid, LimitExceeded
 from pagefile.naming import Naming
@@ -56,7 +56,7 @@ class Envelopes:
         keys: tuple[IndexKey, ...] = ()
         raw_keys = b""
         if op.keys:
-            keys, raw_keys = self.index("log", op.keys, NO_KEYS), mapping_to_bytes(op.keys)
+            keys, raw_keys = self.index("log", op.keys, NO_KEYS), keys_to_bytes(op.keys)
         notes = self.notes(op.notes) if op.notes else b""
         packed = pack(
             (_APPEND, op.log, op.user, op.kind, op.actor, sources, raw_keys, b"", notes, type_name)

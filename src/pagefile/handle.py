@@ -38,7 +38,7 @@ _LIMITLESS = ("logs", "documents")
 _MOST_NAME = 255
 #: What the system says of a path that can never be opened, whatever else is mended.
 _UNFIT_PATHS = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EINVAL)
-_URLS = "give a path, sqlite:///path or memory:"
+_URLS = "give a path, sqlite:///path, postgresql://…, redis://… or memory:"
 #: What a commit may take once it has the lock, before `close` gives up waiting for it.
 _CLOSE_SECONDS = 30.0
 
@@ -236,8 +236,8 @@ def open(
 ) -> Pagefile:
     """Open one tenant of a store; the file is created when it is not there.
 
-    `url` is a path, `sqlite:///path`, or `memory:`; without one, PAGEFILE_URL or
-    `pagefile.db`. `tenant` defaults to PAGEFILE_TENANT or "default".
+    `url` is a path, `sqlite:///path`, `postgresql://…`, `redis://…` or `memory:`; without one,
+    PAGEFILE_URL or `pagefile.db`. `tenant` defaults to PAGEFILE_TENANT or "default".
     `durability="process"` trades power-cut safety for speed: a crash of the
     process still loses nothing.
 
@@ -275,6 +275,10 @@ def open_engine(url: str, options: Options) -> Engine:
             )
         return MemoryEngine(clock=options.clock, key_lifetime_us=lifetime_us)
     scheme, mark, rest = url.partition("://")
+    if mark and scheme in ("postgresql", "postgres"):
+        return _open_postgres(url, options, lifetime_us)
+    if mark and scheme in ("redis", "rediss", "valkey", "valkeys"):
+        return _open_redis(url, options, lifetime_us)
     if mark and scheme == "sqlite" and not rest.startswith("/"):
         raise Invalid("url", f"{shown(url)} has two slashes", "write sqlite:///path with three")
     if mark and scheme != "sqlite":
@@ -282,6 +286,46 @@ def open_engine(url: str, options: Options) -> Engine:
     if options.durability == "none":
         raise Unsupported("a file is never less durable than process", "use memory: instead")
     return _open_file(rest.removeprefix("/") if mark else url, options, lifetime_us)
+
+
+def _open_postgres(url: str, options: Options, lifetime_us: int) -> Engine:
+    if options.vfs is not None:
+        raise Unsupported("PostgreSQL has no SQLite VFS", "leave `vfs` out")
+    try:
+        from pagefile.engines.postgres import PostgresEngine
+    except ImportError as error:
+        raise Unsupported(
+            f"the PostgreSQL driver cannot be loaded ({error})",
+            "pip install 'pagefile[postgres]'",
+        ) from error
+    return PostgresEngine(
+        url,
+        clock=options.clock,
+        key_lifetime_us=lifetime_us,
+        durability=options.durability,
+        lock_seconds=options.lock_seconds,
+    )
+
+
+def _open_redis(url: str, options: Options, lifetime_us: int) -> Engine:
+    if options.vfs is not None:
+        raise Unsupported("Redis has no VFS", "leave `vfs` out")
+    try:
+        from pagefile.engines.redis import RedisEngine
+        from pagefile.engines.redis_server import address_of
+    except ModuleNotFoundError as error:
+        if error.name != "redis":
+            raise
+        raise Unsupported(
+            "the client for Redis is not installed", "pip install 'pagefile[redis]'"
+        ) from error
+    return RedisEngine(
+        address_of(url),
+        clock=options.clock,
+        key_lifetime_us=lifetime_us,
+        durability=options.durability,
+        lock_seconds=options.lock_seconds,
+    )
 
 
 def _open_file(name: str, options: Options, lifetime_us: int) -> Engine:
@@ -313,7 +357,8 @@ def _open_file(name: str, options: Options, lifetime_us: int) -> Engine:
 
 def _check_url(url: object) -> None:
     if not isinstance(url, str) or not url or "\x00" in url:
-        raise Invalid("url", f"{shown(url)} names no store", _URLS)
+        named = shown(url) if not isinstance(url, str) or "@" not in url else "it"
+        raise Invalid("url", f"{named} names no store", _URLS)
     if url == ":memory:":
         raise Invalid("url", "':memory:' is SQLite's word", "say 'memory:' for a store in memory")
     if not url.isascii():

@@ -14,24 +14,9 @@ from typing import Any
 import msgspec
 
 from pagefile import codec
-from pagefile.batch import (
-    Absent,
-    Append,
-    Batch,
-    CountBelow,
-    Delete,
-    Drop,
-    Fork,
-    LengthBelow,
-    LengthIs,
-    Prune,
-    Put,
-    Selector,
-    Unchanged,
-    VersionIs,
-)
+from pagefile.batch import Append, Batch, Delete, Drop, Fork, Prune, Put, Selector
 from pagefile.bounds import require_count
-from pagefile.content import SALT_BYTES, Action, Content, digest_of, mapping_to_bytes
+from pagefile.content import SALT_BYTES, Action, Content, digest_of, keys_to_bytes
 from pagefile.engine import (
     DOCUMENT,
     LOG,
@@ -45,12 +30,11 @@ from pagefile.engine import (
 from pagefile.envelope import Envelopes
 from pagefile.errors import Invalid, LimitExceeded, shown
 from pagefile.idempotency import made_key, position_before, stored_key
-from pagefile.naming import Naming, require_flag, require_type
-from pagefile.ordering import KeyValue
+from pagefile.naming import Naming, require_type
+from pagefile.requirements import Requirements
+from pagefile.selector import require_selectors
 
 _SALTS_AT_ONCE = 256
-#: How many selections one erasure unites; each is looked up by itself.
-MOST_SELECTORS = 100_000
 _APPEND = Action.APPEND
 
 #: One batch may be committed by several threads at once, and must get one key.
@@ -71,6 +55,7 @@ class Preparer:
         self._salts: list[bytes] = []
         self.naming = Naming(limits.name_bytes)
         self.envelopes = Envelopes(limits, self.naming)
+        self._requirements = Requirements(self.naming, self.envelopes)
         self._steps: dict[type, Callable[[Any, bytes], Write]] = {
             Put: self._put,
             Delete: self._delete,
@@ -112,7 +97,7 @@ class Preparer:
         if batch.when != ():
             if not isinstance(batch.when, (list, tuple)):
                 raise Invalid("when", f"is of type {type(batch.when).__name__}", "give a list")
-            when = [self._requirement(condition, i) for i, condition in enumerate(batch.when)]
+            when = [self._requirements.of(condition, i) for i, condition in enumerate(batch.when)]
         key = batch.key
         if not key:
             made = made_key(reached, self._salt())
@@ -247,12 +232,7 @@ class Preparer:
         self, selectors: Sequence[Selector], beside: Batch | None, reached: int, *, rehearse: bool
     ) -> Prepared:
         """The batch that erases what the selectors name, after the operations beside it."""
-        if not 0 < len(selectors) <= MOST_SELECTORS:
-            raise Invalid(
-                "selector", f"there are {len(selectors)}", f"give 1 to {MOST_SELECTORS} of them"
-            )
-        for selector in selectors:
-            self._check_selector(selector)
+        require_selectors(selectors, self.naming)
         erasure = Write(Action.ERASE, LOG, "", selectors=tuple(selectors), rehearse=rehearse)
         if beside is None or rehearse:
             key = made_key(reached, self._salt())
@@ -300,8 +280,8 @@ class Preparer:
             op.kind,
             op.actor,
             sources,
-            mapping_to_bytes(op.keys),
-            mapping_to_bytes(op.tenant_keys),
+            keys_to_bytes(op.keys),
+            keys_to_bytes(op.tenant_keys),
             self.envelopes.notes(op.notes) if op.notes else b"",
             type_name,
             body,
@@ -340,71 +320,6 @@ class Preparer:
         self.naming.check_text(kind, name)
         assert name is not None
         return Write(Action.PRUNE, kind, name, number=op.before)
-
-    def _requirement(self, condition: object, at: int) -> Requirement:
-        match condition:
-            case VersionIs(document, version):
-                return self._numbered("version", "document", document, version)
-            case Absent(document):
-                return self._numbered("absent", "document", document, 0)
-            case LengthIs(log, length):
-                return self._numbered("length", "log", log, length)
-            case LengthBelow(log, limit):
-                return self._numbered("below", "log", log, limit)
-            case CountBelow(field, value, limit, user, everyone):
-                require_flag("when.everyone", everyone)
-                return self._keyed("count", field, value, limit, user if not everyone else ...)
-            case Unchanged(field, value, since, user, everyone):
-                require_flag("when.everyone", everyone)
-                return self._keyed("unchanged", field, value, since, user if not everyone else ...)
-        raise Invalid(
-            f"when[{at}]",
-            f"is of type {type(condition).__name__}, which is no condition",
-            "use VersionIs, Absent, LengthIs, LengthBelow, CountBelow or Unchanged",
-        )
-
-    def _numbered(self, what: Any, field: str, name: object, number: object) -> Requirement:
-        self.naming.check_text(field, name)
-        return Requirement(what, str(name), require_count(number, f"when.{what}"))
-
-    def _keyed(
-        self, what: Any, field: str, value: KeyValue, number: object, user: Any
-    ) -> Requirement:
-        everyone = user is ...
-        if not everyone:
-            self.naming.check_user(user)
-        key = self.envelopes.index_key("tenant" if everyone else "user", field, value)
-        wanted = require_count(number, f"when.{what}")
-        return Requirement(what, "", wanted, key, None if everyone else user)
-
-    def _check_selector(self, selector: Selector) -> None:
-        require_type("selector", selector, Selector)
-        require_flag("selector.anonymous", selector.anonymous)
-        named = (selector.log, selector.document)
-        if selector.user is None and not selector.anonymous and named == (None, None):
-            raise Invalid(
-                "selector",
-                "selects everything",
-                "name a user, anonymous=True, a log or a document",
-            )
-        if selector.user is not None and selector.anonymous:
-            raise Invalid("selector", "names a user and nobody", "choose one of the two")
-        if None not in named:
-            raise Invalid("selector", "names a log and a document", "erase one, then the other")
-        bounds = (selector.first, selector.last, selector.numbers)
-        if named == (None, None) and bounds != (None, None, None):
-            raise Invalid("selector", "bounds numbers of no stream", "name a log or a document")
-        self.naming.check_user(selector.user)
-        for field, text in zip(("log", "document"), named, strict=True):
-            if text is not None:
-                self.naming.check_text(field, text)
-        for field in ("first", "last", "before_us"):
-            if (number := getattr(selector, field)) is not None:
-                require_count(number, f"selector.{field}")
-        if selector.numbers is not None:
-            require_type("selector.numbers", selector.numbers, frozenset)
-            for number in selector.numbers:
-                require_count(number, "selector.numbers")
 
 
 def _give_key(batch: Batch, made: str) -> str:

@@ -33,6 +33,11 @@ class Settings(msgspec.Struct, frozen=True):
         """Without the key, which must not end up in a log."""
         return f"Settings(url={self.url!r}, tenant={self.tenant!r}, …)"
 
+    @staticmethod
+    def is_vendors(base_url: str) -> bool:
+        """Whether it is the vendor's own address, which takes nobody without a key."""
+        return base_url == _OPENAI
+
     @classmethod
     def from_environment(cls) -> Self:
         """Read the PAGEFILE_ variables, OPENAI_BASE_URL and OPENAI_API_KEY, now."""

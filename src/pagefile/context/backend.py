@@ -32,7 +32,9 @@ def store_behind(backend: Backend | None) -> tuple[Store, Callable[[], None]]:
     store = getattr(backend, "store", None)
     if not isinstance(store, Store):
         raise Invalid(
-            "backend", f"{shown(backend)} is no store", "give a Store, a handle, a URL or None"
+            "backend",
+            f"{shown(backend)} is no store",
+            "give a Store, a handle, a URL or None; of an async handle, its `sync`",
         )
     return store, _nothing
 

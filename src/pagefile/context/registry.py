@@ -5,13 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import Literal, TypeVar
 
 from pagefile.batch import Absent, Batch, Condition, Operation
 from pagefile.context import mapping
 from pagefile.context.backend import Backend, store_behind
 from pagefile.context.claim import Claim, claim, claim_root, root_kind
+from pagefile.context.closing import ClosesItsStore
 from pagefile.context.mapping import Activation, Meant
 from pagefile.context.names import PATHS, THREADS
 from pagefile.context.path import (
@@ -41,7 +41,7 @@ def made_id() -> str:
     return str(uuid.uuid4())
 
 
-class ThreadRegistry:
+class ThreadRegistry(ClosesItsStore):
     """Opaque thread ids and the call paths they stand for, in a store.
 
     Every change is one commit that holds only if what it was decided on still
@@ -80,21 +80,6 @@ class ThreadRegistry:
     def is_shared(self) -> bool:
         """True when other processes can open the same store."""
         return self._store.is_shared
-
-    def close(self) -> None:
-        """Close the store if this registry opened it; one that was handed in stays open."""
-        self._close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # Roots
 

@@ -282,6 +282,12 @@ class MemoryEngine:
             streams = self._tenant(tenant).streams
             return _as_it_is(streams[oid - 1]) if 0 < oid <= len(streams) else None
 
+    def current(self, tenant: str, names: Sequence[str]) -> list[Row | None]:
+        with self._changed:
+            held = self._tenant(tenant)
+            streams = [held.stream(DOCUMENT, name) for name in names]
+            return [stream.rows[-1] if stream and stream.rows else None for stream in streams]
+
     def rows(self, tenant: str, stream: Stream, first: int, last: int, limit: int) -> list[Row]:
         with self._changed:
             stream = self._tenant(tenant).stream_number(stream.oid)

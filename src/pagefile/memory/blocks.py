@@ -96,9 +96,9 @@ class Blocks:
             if expected_version is not None and version != expected_version:
                 raise _moved(name, expected_version, version)
             block = self._next(name, user_id, found, change)
-            when = self._condition(last, block, user_id, position)
-            if found is not None:
-                when = when[:1]
+            when: list[Condition] = [_unchanged(last, name, user_id)]
+            if found is None:
+                when += self._room(user_id, position)
             try:
                 commit = self._store.commit(Batch([put_block(block, user_id)], when))
             except Conflict:
@@ -150,14 +150,9 @@ class Blocks:
         last = living(self._store.find(Query(BY_ORDER, user=user_id, reverse=True), limit=1).items)
         return block_of(last[0]).pinned_order + 1 if last else 0
 
-    def _condition(
-        self, last: Document | None, block: MemoryBlock, user_id: str | None, position: int
-    ) -> list[Condition]:
-        """That nothing changed meanwhile; for a new block, also that there is room for it."""
-        name = document_of(block.name, user_id)
-        # Two that are made at once must not take the same place.
+    def _room(self, user_id: str | None, position: int) -> list[Condition]:
+        """That there is room for one more, and nobody else is taking the same place."""
         return [
-            Absent(name) if last is None else VersionIs(name, last.version),
             Unchanged(ALL, True, position, user=user_id),
             CountBelow(ALL, True, self._max_blocks, user=user_id),
         ]
@@ -174,6 +169,12 @@ class Blocks:
     def _require(self, name: str, user_id: str | None) -> None:
         require_block_name(name)
         require_user(user_id)
+
+
+def _unchanged(last: Document | None, name: str, user_id: str | None) -> Condition:
+    if last is None:
+        return Absent(document_of(name, user_id))
+    return VersionIs(last.name, last.version)
 
 
 def _unknown(name: str) -> NotFound:

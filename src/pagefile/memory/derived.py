@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 
 import msgspec
 
@@ -85,6 +86,15 @@ class DerivedFromEpisodes:
                     found += [name] * (not episodes.isdisjoint(document.sources))
             after = names[-1]
         return found
+
+    def recorded(self, user_id: str | None, before: datetime) -> list[str]:
+        """The documents of facts that were recorded before a moment, wherever that was."""
+        early = [
+            fact.id
+            for fact in self._facts.assertions(user_id=user_id)
+            if fact.recorded_at is not None and fact.recorded_at < before
+        ]
+        return self._facts.documents_of(early, user_id=user_id)
 
     def _candidates(self, user_id: str | None) -> Iterator[Document]:
         cursor: str | None = None

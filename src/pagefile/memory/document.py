@@ -9,6 +9,7 @@ import msgspec
 
 from pagefile.errors import Corrupt
 from pagefile.records import Document, Entry
+from pagefile.store import Store
 
 Shape = TypeVar("Shape", bound=msgspec.Struct)
 
@@ -25,6 +26,12 @@ def living(records: Iterable[Entry | Document]) -> list[Document]:
         for record in records
         if isinstance(record, Document) and not record.erased and not record.deleted
     ]
+
+
+def is_kept(store: Store, name: str) -> bool:
+    """Whether a document of this name was ever stored and has not been erased."""
+    found = store.get(name)
+    return found is not None and not found.erased
 
 
 def shaped(document: Document, shape: type[Shape]) -> Shape:

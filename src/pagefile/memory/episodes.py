@@ -60,6 +60,18 @@ class Episodes:
         page = self._store.find(query, limit=limit)
         return [episode_of(found) for found in living(page.items)]
 
+    def newest_elsewhere(
+        self, session_id: str, user_id: str | None, low: int, high: int
+    ) -> Iterator[Episode]:
+        """Episodes of all sessions but one between two moments, newest first, as asked for."""
+        for document in self.documents(user_id, newest_first=True):
+            episode = episode_of(document)
+            time_us = microseconds(episode.occurred_at)
+            if time_us < low:
+                return
+            if time_us <= high and episode.session_id != session_id:
+                yield episode
+
     def newest_of_session(
         self, session_id: str, user_id: str | None, limit: int, low: int, high: int
     ) -> list[Episode]:

@@ -100,7 +100,8 @@ class MemoryExport:
         """
         count = -2  # Neither the first line nor the last is a record.
         try:
-            with open(path, "xb") as file:
+            # Personal data: for the owner of the process alone.
+            with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
                 for line in self:
                     file.write(line)
                     count += 1

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from types import TracebackType
-from typing import Any, Protocol, Self
 
-from pagefile.batch import Absent, Batch, Condition, CountBelow, Operation, Put, Selector
+from pagefile.batch import Absent, Batch, CountBelow, Put
 from pagefile.context.backend import Backend, store_behind
+from pagefile.context.closing import ClosesItsStore
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, shown
 from pagefile.memory.change import require_name_or_none
 from pagefile.memory.fact import (
@@ -18,58 +17,28 @@ from pagefile.memory.fact import (
     require_reason,
     require_text,
 )
+from pagefile.memory.fact_commits import Beside, FactCommits
 from pagefile.memory.fact_documents import (
-    ALIAS,
     BY_ALIAS,
-    BY_PREDICATE,
-    RETRACTION,
-    Assertion,
     alias_put,
     aliases_of,
-    assertion_in,
     assertions_of,
-    document_of,
-    ledger_of,
-    require_same,
     retraction_put,
 )
+from pagefile.memory.fact_keeper import FactKeeper
 from pagefile.memory.fact_kinds import PredicateKinds
-from pagefile.memory.fact_lines import line_of, lines_of, puts_of
 from pagefile.memory.fact_names import Names
-from pagefile.memory.fact_reader import FactReader, machine_clock
-from pagefile.memory.owner import owner_key
+from pagefile.memory.fact_reader import machine_clock
 from pagefile.memory.plane import Kind
 from pagefile.naming import require_callable, require_flag, require_type
-from pagefile.query import Query
 
 __all__ = ["Beside", "FactStore", "PredicateKinds", "assertions_of"]
 
 MOST_AT_ONCE = 2_000
 MOST_ALIASES = 10_000
-#: How often a commit is tried again after what stands beside it has changed.
-_ATTEMPTS = 100
-_CHUNK = 500
 
 
-class Beside(Protocol):
-    """What else belongs in the commit of facts: a search index, say, that is to be in step."""
-
-    def beside(self, facts: Sequence[Fact]) -> tuple[Sequence[Operation], Sequence[Condition]]:
-        """Further operations and conditions for facts that are asserted, or taken away."""
-        ...
-
-    def erasure(
-        self, user_id: str | None, documents: Sequence[str]
-    ) -> tuple[Sequence[Selector], Sequence[Operation], Sequence[Condition]]:
-        """What else to erase with these documents, and what goes beside that."""
-        ...
-
-    def settles(self, conflict: Conflict, facts: Sequence[Fact]) -> bool:
-        """Whether the conflict was about these, and trying again makes sense."""
-        ...
-
-
-class FactStore(FactReader):
+class FactStore(FactKeeper, ClosesItsStore):
     """What is known about whom, when it was true, and when that was learnt.
 
     Assertions and retractions are documents of their own, in the partition of
@@ -96,23 +65,7 @@ class FactStore(FactReader):
             require_callable("beside", getattr(beside, "beside", None))
         require_callable("clock", clock)
         store, self._close = store_behind(backend)
-        super().__init__(store, clock)
-        self._beside = beside
-
-    def close(self) -> None:
-        """Close the store if this opened it; one that was handed in stays open."""
-        self._close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+        super().__init__(store, FactCommits(store, beside), clock)
 
     # Asserting
 
@@ -138,7 +91,7 @@ class FactStore(FactReader):
         while new:
             operations, conditions = assertions_of(new)
             try:
-                self._commit(operations, conditions, new)
+                self._commits.commit(operations, conditions, new)
                 break
             except Conflict:
                 left = [fact for fact in new if not self._is_stored(fact)]
@@ -172,7 +125,7 @@ class FactStore(FactReader):
         )
         if operations:
             conditions = [Absent(put.document) for put in operations]
-            self._commit(operations, conditions, targets)
+            self._commits.commit(operations, conditions, targets)
         return [fact.id for fact in targets]
 
     def plan_retraction(
@@ -261,152 +214,10 @@ class FactStore(FactReader):
             raise NotFound(f"{shown(name)} is no alias of this user", "see aliases()")
         self._say_alias(user_id, name, None, actor)
 
-    # Keeping
-
-    def derived_from(self, sources: Iterable[str], *, user_id: str | None = None) -> list[Fact]:
-        """The user's assertions that name one of these slots or episodes as a source."""
-        wanted = set(sources)
-        return [
-            each.fact()
-            for each in self._assertions(require_name_or_none("user_id", user_id))
-            if wanted.intersection(each.sources)
-        ]
-
-    def assertions(self, *, user_id: str | None = None) -> list[Fact]:
-        """Every assertion of a user as it was made, in the order they were recorded."""
-        return [each.fact() for each in self._assertions(require_name_or_none("user_id", user_id))]
-
-    def documents_of(self, fact_ids: Iterable[str], *, user_id: str | None = None) -> list[str]:
-        """The documents that these assertions and their retractions are."""
-        wanted = set(fact_ids)
-        if not wanted:
-            return []
-        ledger, _ = ledger_of(self._store, Query(BY_PREDICATE, user=user_id))
-        documents = [document_of(user_id, name) for name in ledger.assertions if name in wanted]
-        for name, each in ledger.retractions.items():
-            if each.target in wanted:
-                documents.append(f"{RETRACTION}/{owner_key(user_id)}/{name}")
-        return documents
-
-    def delete(self, *, user_id: str | None = None, before: datetime | None = None) -> int:
-        """Erase the user's assertions for good, recorded before a moment or all; how many.
-
-        Their retractions go with them, and with the last assertion the aliases
-        that were recorded before. All in one commit.
-        """
-        require_name_or_none("user_id", user_id)
-        before_us = None if before is None else moment_us("before", before)
-        ledger, _ = ledger_of(self._store, Query(BY_PREDICATE, user=user_id))
-        gone = {
-            name: document_of(user_id, name)
-            for name, each in ledger.assertions.items()
-            if before_us is None or each.order[0] < before_us
-        }
-        owner = owner_key(user_id)
-        documents = [*gone.values()]
-        for name, each in ledger.retractions.items():
-            if each.target in gone or each.target not in ledger.assertions:
-                documents.append(f"{RETRACTION}/{owner}/{name}")
-        if len(gone) == len(ledger.assertions):
-            for alias in aliases_of(self._store, user_id):
-                if before_us is None or alias.order[0] < before_us:
-                    documents.append(f"{ALIAS}/{owner}/{alias.id}")
-        self._erase(user_id, documents)
-        return len(gone)
-
-    def export(self, *, user_id: str | None = None) -> Iterator[dict[str, Any]]:
-        """All that this user's facts are computed from, in the order it was recorded.
-
-        Plain values that JSON has; `restore` takes them.
-        """
-        require_name_or_none("user_id", user_id)
-        ledger, _ = ledger_of(self._store, Query(BY_PREDICATE, user=user_id))
-        yield from lines_of(ledger, aliases_of(self._store, user_id))
-
-    def restore(self, lines: Iterable[Mapping[str, Any]], *, user_id: str | None = None) -> int:
-        """Bring in what `export` gave, with its ids and recorded times; how much was new.
-
-        What is there already is left as it is. Many commits: after a failure,
-        restore again.
-
-        Raises:
-            Conflict: an assertion that is there says something else.
-        """
-        require_name_or_none("user_id", user_id)
-        read = [line_of(line, f"lines[{i}]") for i, line in enumerate(lines)]
-        pairs = list(puts_of(read, user_id))
-        chunks = (pairs[at : at + _CHUNK] for at in range(0, len(pairs), _CHUNK))
-        return sum(self._restored(chunk) for chunk in chunks)
-
-    # Inside
-
-    def _erase(self, user_id: str | None, documents: Sequence[str]) -> None:
-        for attempt in range(_ATTEMPTS):
-            selectors = [Selector(document=name) for name in documents]
-            beside: Batch | None = None
-            if self._beside is not None:
-                more, operations, conditions = self._beside.erasure(user_id, documents)
-                selectors += more
-                beside = Batch(operations, conditions) if operations else None
-            if not selectors:
-                return
-            try:
-                self._store.erase(selectors, beside=beside)
-                return
-            except Conflict as conflict:
-                last = attempt == _ATTEMPTS - 1
-                if last or self._beside is None or not self._beside.settles(conflict, ()):
-                    raise
-
-    def _commit(
-        self,
-        operations: Sequence[Operation],
-        conditions: Sequence[Condition],
-        facts: Sequence[Fact],
-    ) -> None:
-        more: Sequence[Operation] = ()
-        when: Sequence[Condition] = ()
-        for attempt in range(_ATTEMPTS):
-            if self._beside is not None and facts:
-                more, when = self._beside.beside(facts)
-            try:
-                self._store.commit(Batch([*operations, *more], [*conditions, *when]))
-                return
-            except Conflict as conflict:
-                last = attempt == _ATTEMPTS - 1
-                if last or self._beside is None or not self._beside.settles(conflict, facts):
-                    raise
-
-    def _restored(self, pairs: Sequence[tuple[Put, Fact | None]]) -> int:
-        """Store what is not there yet; how much that was."""
-        facts = [fact for _, fact in pairs if fact is not None]
-        conditions = [Absent(put.document) for put, _ in pairs]
-        try:
-            self._commit([put for put, _ in pairs], conditions, facts)
-        except Conflict:
-            if len(pairs) > 1:  # Some of them are there: find out which.
-                half = len(pairs) // 2
-                return self._restored(pairs[:half]) + self._restored(pairs[half:])
-            if facts and not self._is_stored(facts[0]):
-                raise  # Another condition than ours, or erased meanwhile.
-            return 0
-        return len(pairs)
-
-    def _is_stored(self, fact: Fact) -> bool:
-        found = self._store.get(document_of(fact.user_id, fact.id))
-        if found is None or found.erased:
-            return False
-        require_same(assertion_in(found), fact, found)
-        return True
-
     def _say_alias(self, user_id: str | None, name: str, canonical: str | None, actor: str) -> None:
         put = alias_put(user_id, name, canonical, require_actor(actor))
         room = CountBelow(BY_ALIAS, "", MOST_ALIASES, user=user_id)
         self._store.commit(Batch([put], [Absent(put.document), room]))
-
-    def _assertions(self, user_id: str | None) -> list[Assertion]:
-        ledger, _ = ledger_of(self._store, Query(BY_PREDICATE, user=user_id))
-        return sorted(ledger.assertions.values(), key=lambda each: each.order)
 
 
 def _require_at_once(count: int) -> None:

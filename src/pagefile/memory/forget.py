@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Self
+from typing import Protocol, Self
 
 import msgspec
 
@@ -46,6 +46,8 @@ _KINDS = {
     "ledger/": "events",
     "recall/": "index",
 }
+#: Logs that are made from other things.
+_DERIVED = ("recall/", "memory/use/")
 #: Where memory keeps documents and logs of each user, and of nobody.
 PARTITIONED = (
     "memory/episode/",
@@ -104,8 +106,16 @@ class Derived(msgspec.Struct, frozen=True):
     conditions: Sequence[Condition] = ()
 
 
-#: From a user and the episodes that go to what was derived from them.
-Deriving = Callable[[str | None, frozenset[str]], Derived]
+class Deriving(Protocol):
+    """Knows what was derived from episodes."""
+
+    def __call__(self, user_id: str | None, episodes: frozenset[str], /) -> Derived:
+        """What goes with these episodes, and what stands in for it."""
+        ...
+
+    def recorded(self, user_id: str | None, before: datetime) -> list[str]:
+        """The documents of facts that were recorded before a moment."""
+        ...
 
 
 class Forgetting:
@@ -150,6 +160,8 @@ class Forgetting:
         position = self._store.head().position
         selectors = self._selectors(user_id, session_id, before)
         doomed = self._documents(selectors)
+        # Of a log that goes only in part, the rest may be brought in again.
+        logs = self._logs(selectors) if before is None else set[str]()
         derived = self._derived(user_id, frozenset(_ids_of_episodes(doomed)))
         # Named, so that versions go too that are newer than what the rest is measured by.
         selectors += [Selector(document=name) for name in doomed if name.startswith(_WHOLE)]
@@ -173,7 +185,7 @@ class Forgetting:
             receipt = self._rehearsed(selectors)
             return ForgetReceipt(_counts(receipt.removed), dry_run=dry_run, receipt=receipt)
         forgotten = forgotten_of(self._store, user_id)
-        operations = [forgotten.with_names(sorted(doomed)), *derived.beside, *beside]
+        operations = [forgotten.with_names(sorted(doomed | logs)), *derived.beside, *beside]
         conditions: list[Condition] = [
             *when,
             *derived.conditions,
@@ -189,7 +201,10 @@ class Forgetting:
         before_us = None if before is None else microseconds(before)
         if session_id is None and user_id is not None:
             whole = Selector(user=user_id, before_us=before_us)
-            return [whole, *self._episodes_before(user_id, None, before)] if before else [whole]
+            if before is None:
+                return [whole]
+            recorded = self._recorded_before(user_id, before)
+            return [whole, *self._episodes_before(user_id, None, before), *recorded]
         selectors = self._episodes_before(user_id, session_id, before)
         if session_id is not None:
             # A session's thread is the one of the same name; what others said in it stays.
@@ -205,6 +220,10 @@ class Forgetting:
     ) -> list[Selector]:
         documents = self._episodes.documents(user_id, session_id=session_id, before=before)
         return [Selector(document=document.name) for document in documents]
+
+    def _recorded_before(self, user_id: str | None, before: datetime) -> list[Selector]:
+        """Facts that say themselves that they were recorded earlier than they were stored."""
+        return [Selector(document=name) for name in self._derived.recorded(user_id, before)]
 
     def _thread_of(self, session_id: str) -> str | None:
         """The log of the thread of that name; not every session could name one."""
@@ -242,6 +261,12 @@ class Forgetting:
             return True
         found = self._store.get(one.name)
         return found is None or found.version <= one.last
+
+    def _logs(self, selectors: Sequence[Selector]) -> set[str]:
+        """The logs of which something goes, without those that are derived."""
+        touched = self._rehearsed(selectors).removed
+        names = {one.name for one in touched if one.stream == "log" and one.name is not None}
+        return {name for name in names if not name.startswith(_DERIVED)}
 
     def _rehearsed(self, selectors: Sequence[Selector]) -> Receipt:
         if not selectors:

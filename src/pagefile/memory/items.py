@@ -7,8 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
@@ -16,6 +15,7 @@ from pagefile import ordering
 from pagefile.batch import Absent, Batch, Operation
 from pagefile.bounds import require_count
 from pagefile.context.backend import Backend, store_behind
+from pagefile.context.closing import ClosesItsStore
 from pagefile.errors import Conflict, Forbidden, Invalid, PagefileError, shown
 from pagefile.memory import gate
 from pagefile.memory.change import (
@@ -78,7 +78,7 @@ class Committed(msgspec.Struct, frozen=True):
     position: int
 
 
-class LongTermItems(ItemReader):
+class LongTermItems(ItemReader, ClosesItsStore):
     """What an agent knows for the long term, in a store.
 
     Nothing becomes true at once: changes are proposed as a batch, which can be
@@ -111,21 +111,6 @@ class LongTermItems(ItemReader):
         self._allow_ungated = allow_ungated
         self._new_id = new_id
         self._clock = clock
-
-    def close(self) -> None:
-        """Close the store if this opened it; one that was handed in stays open."""
-        self._close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # Proposing
 

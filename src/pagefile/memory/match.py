@@ -37,7 +37,7 @@ class FactMatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryMatch(msgspec.Struct, frozen=True, kw_only=True):
-    """Anything that was found; `kind` says what `value` is, a score is a share of the best."""
+    """Anything that was found; `kind` says what `value` is, scores of all kinds compare."""
 
     kind: Literal["episode", "fact", "item"]
     id: str

@@ -15,6 +15,9 @@ For one subject and one predicate, at one valid moment *v*, as known at *k*:
        b  An assertion without an end ("until further notice") stands back
           behind one of another object that starts later.
        c  Of those that are left, the one recorded last decides.
+       d  What an assertion without an end took over from, it takes over for
+          good: when a retraction ends it from a moment on, the one before does
+          not come back. Who left Globex for nothing is not at Acme again.
 
 Assertions of the same object that are left support each other: neighbouring
 windows become one, with all their sources; their confidences are joined.
@@ -107,7 +110,28 @@ def windows(claims: Sequence[Claim], kind: Kind) -> list[Window]:
             by_object.setdefault(claim.object, []).append(claim)
         found = [window for each in by_object.values() for window in _joined(each)]
         return sorted(found, key=lambda window: (window.start, window.object))
-    return _linked(_Sweep(claims).windows(), {claim.id: claim for claim in claims})
+    return _linked(_Sweep(_left_behind(claims)).windows(), {claim.id: claim for claim in claims})
+
+
+def _left_behind(claims: Sequence[Claim]) -> Sequence[Claim]:
+    """The claims, those cut short that another took over from before it was ended itself."""
+    # Below one half it may have stood back, and then it took over nothing.
+    ended = [c for c in claims if c.is_open and c.end is not None and c.confidence >= 0.5]
+    if not ended:
+        return claims
+    return [_cut(claim, ended) if claim.is_open else claim for claim in claims]
+
+
+def _cut(claim: Claim, ended: Sequence[Claim]) -> Claim:
+    starts = [
+        other.start
+        for other in ended
+        if other.object != claim.object
+        and claim.start < other.start
+        and claim.order < other.order
+        and claim.reaches(other.start)
+    ]
+    return msgspec.structs.replace(claim, end=min(starts)) if starts else claim
 
 
 def joint_confidence(claims: Sequence[Claim]) -> float:

@@ -40,8 +40,27 @@ class Asserts(Protocol):
     def settles(self, conflict: Conflict, facts: Sequence[Fact]) -> bool: ...
 
 
+class Ends(Protocol):
+    """What ends facts: the store of facts, as far as it is known here."""
+
+    def plan_retraction(
+        self,
+        fact_id: str,
+        *,
+        reason: str = "",
+        actor: str = "",
+        user_id: str | None = None,
+        since: datetime | None = None,
+        only: bool = False,
+    ) -> tuple[list[Put], list[Fact]]: ...
+
+
 class ProposedFact(msgspec.Struct, frozen=True, kw_only=True):
-    """A fact somebody may want to be true: what it was read in, and what became of it."""
+    """A fact somebody may want to be true: what it was read in, and what became of it.
+
+    With `ends`, the id of a known fact, it says that this one is no longer so:
+    committing it ends that fact at `fact.valid_until`.
+    """
 
     fact: Fact
     status: Decision
@@ -51,6 +70,7 @@ class ProposedFact(msgspec.Struct, frozen=True, kw_only=True):
     decided_by: str = ""
     decided_at: datetime | None = None
     reason: str = ""
+    ends: str = ""
 
     @property
     def id(self) -> str:
@@ -61,8 +81,11 @@ class ProposedFact(msgspec.Struct, frozen=True, kw_only=True):
 class ProposedFacts:
     """The review of what extractors propose. Nothing of it is true before it is committed."""
 
-    def __init__(self, store: Store, indexing: Asserts, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self, store: Store, facts: Ends, indexing: Asserts, clock: Callable[[], datetime]
+    ) -> None:
         self._store = store
+        self._facts = facts
         self._indexing = indexing
         self._clock = clock
 
@@ -147,12 +170,25 @@ class ProposedFacts:
     def _batch(self, found: Document, decided: ProposedFact) -> Batch:
         operations: list[Operation] = [put_candidate(decided)]
         conditions: list[Condition] = [VersionIs(found.name, found.version)]
-        if decided.status == "committed":
+        if decided.status == "committed" and decided.ends:
+            operations += self._ending(decided)
+        elif decided.status == "committed":
             approved = msgspec.structs.replace(decided.fact, actor=decided.decided_by)
             more, when = self._indexing.asserting([approved])
             operations += more
             conditions += when
         return Batch(operations, conditions)
+
+    def _ending(self, decided: ProposedFact) -> list[Operation]:
+        fact = decided.fact
+        puts, _ = self._facts.plan_retraction(
+            decided.ends,
+            reason=f"said in {', '.join(fact.sources)}"[:1_000],
+            actor=decided.decided_by,
+            user_id=fact.user_id,
+            since=fact.valid_until,
+        )
+        return [msgspec.structs.replace(p, sources=(*p.sources, *fact.sources)) for p in puts]
 
 
 def candidate_name(fact_id: str, user_id: str | None) -> str:

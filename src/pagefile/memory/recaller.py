@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import islice
 
 import msgspec
 
@@ -58,24 +59,27 @@ class Recaller:
         session_id: str | None,
         alpha: float | None,
         *,
+        exclude_session_id: str | None = None,
         explain: bool = True,
     ) -> list[EpisodeMatch]:
         """Episodes that answer the question; the newest when it is blank."""
         text = _require_query(query)
         weights = _weights(alpha)
         low, high = bounds_of(time_range)
-        if session_id is not None:
-            require_session(session_id)
+        for session in (session_id, exclude_session_id):
+            if session is not None:
+                require_session(session)
         if not require_limit(limit):
             return []
         if not text:
-            return self._newest(user_id, limit, time_range, session_id)
+            return self._newest(user_id, limit, time_range, session_id, exclude_session_id)
         hits = self._index.search(
             owner_key(user_id),
             text,
             limit=limit if self._reranker is None else limit * _RERANKED,
             kinds=("episode",),
             session=session_id,
+            exclude_session=exclude_session_id,
             time_range=None if time_range is None else (low, high + 1),
             weights=weights,
             explain=explain,
@@ -131,11 +135,17 @@ class Recaller:
         limit: int,
         time_range: TimeRange | None,
         session_id: str | None,
+        exclude_session_id: str | None,
     ) -> list[EpisodeMatch]:
-        if session_id is None:
+        low, high = bounds_of(time_range)
+        if exclude_session_id is not None and exclude_session_id == session_id:
+            return []
+        if exclude_session_id is not None and session_id is None:
+            rest = self._episodes.newest_elsewhere(exclude_session_id, user_id, low, high)
+            found = list(islice(rest, limit))
+        elif session_id is None:
             found = self._episodes.newest(user_id, limit, time_range)
         else:
-            low, high = bounds_of(time_range)
             found = self._episodes.newest_of_session(session_id, user_id, limit, low, high)
         return [EpisodeMatch(episode=episode, score=1.0) for episode in found]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from pagefile.memory.document import is_kept
 from pagefile.memory.duplicates import LEAST_TERMS, Duplicate, duplicates_of, similarity
 from pagefile.memory.episode import Episode, episode_of
 from pagefile.memory.owner import owner_key
@@ -35,7 +36,7 @@ class Recognition:
         One that is stored already is itself, and repeats nothing.
         """
         said = frozenset(terms(episode.text))
-        if len(said) < LEAST_TERMS or self._is_stored(episode):
+        if len(said) < LEAST_TERMS or is_kept(self._store, episode.document):
             return None
         hits = self._index.search(
             owner_key(episode.user_id),
@@ -72,7 +73,3 @@ class Recognition:
                 for one in duplicates_of(texts, self._threshold)
             ]
         return found
-
-    def _is_stored(self, episode: Episode) -> bool:
-        found = self._store.get(episode.document)
-        return found is not None and not found.erased

@@ -15,7 +15,7 @@ from pagefile.memory.guard import Guard
 from pagefile.memory.owner import owner_key
 from pagefile.memory.recognition import POLICIES, DuplicatePolicy, Recognition
 from pagefile.ordering import microseconds
-from pagefile.recall.entry import IndexEntry
+from pagefile.recall.entry import IndexEntry, speaker_in
 from pagefile.recall.index import Findable, SearchIndex
 from pagefile.records import Document
 from pagefile.store import Store
@@ -104,18 +104,19 @@ class Rememberer:
             self._guard.refuse(plan.asked.user_id, names)
 
     def _batch(self, plans: Sequence[_Plan]) -> Batch:
-        operations: list[Operation] = []
+        puts: list[Operation] = []
+        # Entries of one log stand together: a run of appends is one step.
+        appends: list[Operation] = []
         conditions: list[Condition] = []
         for user in {plan.episode.user_id: None for plan in plans}:
             own = [plan for plan in plans if plan.episode.user_id == user]
             analysed = [plan.entry for plan in own if plan.entry is not None]
             entries, unchanged = self._index.operations(user, owner_key(user), analysed)
-            for plan, entry in zip(own, entries, strict=True):
-                assert plan.put is not None
-                operations += (plan.put, entry)
-                conditions.append(plan.condition)
+            puts += [plan.put for plan in own if plan.put is not None]
+            appends += entries
+            conditions += [plan.condition for plan in own]
             conditions += (self._guard.condition(user), *unchanged)
-        return Batch(operations, list(dict.fromkeys(conditions)))
+        return Batch([*puts, *appends], list(dict.fromkeys(conditions)))
 
     def _analyse(self, plans: Sequence[_Plan]) -> None:
         fresh = [plan for plan in plans if plan.entry is None]
@@ -214,12 +215,15 @@ class _Plan:
 
 
 def findable(episode: Episode) -> Findable:
-    """What an episode is found by."""
+    """What an episode is found by; who spoke is read from the text where nothing else says it."""
+    speaker, text = episode.speaker or "", episode.text
+    if not speaker:
+        speaker, text = speaker_in(text)
     return Findable(
         key=episode.document,
         kind="episode",
-        text=episode.text,
-        speaker=episode.speaker or "",
+        text=text,
+        speaker=speaker,
         session=episode.session_id,
         time_us=microseconds(episode.occurred_at),
         vector=episode.embedding,

@@ -15,6 +15,7 @@ from pagefile.memory.reader import ItemReader
 from pagefile.memory.recaller import Recaller
 from pagefile.memory.text import require_session, require_text
 from pagefile.ordering import microseconds
+from pagefile.recall.analysis import terms
 
 MemoryKind = Literal["episode", "fact", "item"]
 _WIDE = 1_000
@@ -24,8 +25,10 @@ _KINDS: tuple[MemoryKind, ...] = get_args(MemoryKind)
 class Searching:
     """Asks each kind of memory, and merges what they find.
 
-    Each kind's scores are a share of its own best, so that the best of each
-    stand at the top and none crowds the others out.
+    Scores of kinds are brought to one scale: half is the share of the kind's own
+    best, half the share of the question's terms that the memory holds. So the
+    best of each kind stand high, and one that has little to do with the question
+    does not stand beside one that answers it.
     """
 
     def __init__(self, recaller: Recaller, items: ItemReader) -> None:
@@ -63,11 +66,11 @@ class Searching:
         found: list[MemoryMatch] = []
         if "episode" in kinds:
             episodes = self._recaller.episodes(query, user_id, limit, time_range, session_id, None)
-            found += _shares([MemoryMatch.of_episode(match) for match in episodes])
+            found += _shares(query, [MemoryMatch.of_episode(match) for match in episodes])
         # What has no session is not found in one.
         if "fact" in kinds and session_id is None:
             facts = self._recaller.facts(query, user_id, wide, valid_at, known_at)
-            found += _shares([MemoryMatch.of_fact(match) for match in facts])
+            found += _shares(query, [MemoryMatch.of_fact(match) for match in facts])
         if "item" in kinds and session_id is None and query.strip():
             items = self._items.search(
                 query,
@@ -77,13 +80,24 @@ class Searching:
                 status=status,
                 top_k=wide,
             )
-            found += _shares([MemoryMatch.of_item(hit.item, hit.score) for hit in items])
+            found += _shares(query, [MemoryMatch.of_item(hit.item, hit.score) for hit in items])
         within = [one for one in found if low <= microseconds(one.at) <= high]
         # Stable: of equal scores, episodes stand before facts, and facts before items.
         return sorted(within, key=lambda match: -match.score)[:limit]
 
 
-def _shares(matches: list[MemoryMatch]) -> list[MemoryMatch]:
-    """Scores as shares of the best, 1 for the first."""
+def _shares(query: str, matches: list[MemoryMatch]) -> list[MemoryMatch]:
+    """Scores on one scale, at most 1, for any kind."""
+    asked = frozenset(terms(query))
     best = max((match.score for match in matches), default=0.0)
-    return [match.with_score(match.score / best if best > 0 else 0.0) for match in matches]
+    return [
+        match.with_score(
+            0.5 * (match.score / best if best > 0 else 0.0) + 0.5 * _held(asked, match)
+        )
+        for match in matches
+    ]
+
+
+def _held(asked: frozenset[str], match: MemoryMatch) -> float:
+    """The share of the question's terms that the memory holds; all when it has none."""
+    return len(asked & frozenset(terms(match.text))) / len(asked) if asked else 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -9,7 +10,7 @@ from typing import Protocol, Self
 
 from pagefile.bounds import require_seconds
 from pagefile.errors import Invalid, shown
-from pagefile.memory.consolidation import ConsolidationReport
+from pagefile.memory.consolidation_report import ConsolidationReport
 from pagefile.naming import require_callable
 
 
@@ -35,6 +36,13 @@ class ConsolidationWorker:
         on_consolidated: Callable[[ConsolidationReport], None] | None = None,
         on_error: Callable[[Exception], None] | None = None,
     ) -> None:
+        consolidate = getattr(memory, "consolidate", None)
+        if not callable(consolidate) or inspect.iscoroutinefunction(consolidate):
+            raise Invalid(
+                "memory",
+                f"{shown(memory)} cannot be consolidated by a thread",
+                "give a Memory; of an async handle, the one of its `sync`",
+            )
         require_seconds(interval_seconds, "interval_seconds")
         if interval_seconds <= 0:
             raise Invalid("interval_seconds", shown(interval_seconds), "give more than 0")

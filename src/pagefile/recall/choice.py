@@ -75,6 +75,8 @@ def _remote() -> Embedder:
     from pagefile.recall.remote import RemoteEmbedder
 
     settings = Settings.from_environment()
+    if not settings.openai_api_key and settings.is_vendors(settings.openai_base_url):
+        raise Invalid("embedder", "'openai' needs a key", "set OPENAI_API_KEY, or OPENAI_BASE_URL")
     return RemoteEmbedder(
         settings.openai_base_url,
         model=settings.embedding_model,

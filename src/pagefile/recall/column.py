@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 _LEAST = 16
-#: From this many bytes on an array grows by a quarter, no longer twofold.
+#: From this many bytes on an array grows by an eighth, no longer twofold.
 _LARGE = 1 << 20
 
 
@@ -52,7 +52,7 @@ class Column:
         have = len(self._held)
         if wanted <= have:
             return
-        grown = have + (have // 4 if self._held.nbytes >= _LARGE else have)
+        grown = have + (have // 8 if self._held.nbytes >= _LARGE else have)
         shape = (max(wanted, grown, _LEAST), *self._held.shape[1:])
         larger = np.zeros(shape, self._held.dtype)
         larger[: self._count] = self._held[: self._count]

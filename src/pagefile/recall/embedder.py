@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pagefile.errors import Invalid, shown
+from pagefile.errors import Invalid, PagefileError, Unavailable, shown
 
 Floats = NDArray[np.float32]
+_T = TypeVar("_T")
 
 #: Room for every model in use; a longer vector is a mistake.
 MOST_DIMENSIONS = 16_384
+#: Lengths whose squares are well within float32.
 _SHORT, _LONG = 1e-12, 1e12
 
 
@@ -40,6 +43,37 @@ class Embedder(Protocol):
         ...
 
 
+class Guarded:
+    """An embedder whose failures are told in our words: it is somebody else's code."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+        self.name = embedder.name
+        self.dimensions = embedder.dimensions
+
+    def embed(self, text: str) -> Sequence[float] | Floats:
+        return self._told(lambda: self._embedder.embed(text))
+
+    def embed_query(self, text: str) -> Sequence[float] | Floats:
+        ask: Callable[[str], Sequence[float] | Floats]
+        ask = getattr(self._embedder, "embed_query", self._embedder.embed)
+        return self._told(lambda: ask(text))
+
+    def embed_batch(self, texts: Sequence[str]) -> Sequence[Sequence[float]] | Floats:
+        return self._told(lambda: self._embedder.embed_batch(texts))
+
+    def _told(self, call: Callable[[], _T]) -> _T:
+        try:
+            return call()
+        except PagefileError:
+            raise
+        except Exception as error:
+            raise Unavailable(
+                f"the embedder {shown(self.name)} failed ({type(error).__name__}: {error})",
+                "nothing was stored or searched: mend it, or open with embedder=None and reindex()",
+            ) from error
+
+
 def embed_query(embedder: Embedder, text: str) -> Floats:
     """The vector of a question, of unit length."""
     ask = getattr(embedder, "embed_query", embedder.embed)
@@ -55,6 +89,14 @@ def embed_texts(embedder: Embedder, texts: Sequence[str]) -> Floats:
 
 def unit_vector(values: object, dimensions: int | None = None) -> Floats:
     """The vector scaled to length 1; refused when it is none, or of another length."""
+    row = _plain_row(values)
+    if row is not None and (dimensions is None or len(row) == dimensions):
+        with np.errstate(over="ignore", invalid="ignore"):
+            length = math.sqrt(max(float(row @ row), 0.0))
+        # Beyond, squares leave the range of float32; the slow way has none of that.
+        if _SHORT < length < _LONG and len(row) <= MOST_DIMENSIONS:
+            unit: Floats = row / np.float32(length)
+            return unit
     vector: Floats = unit_rows([values], 1, dimensions)[0]
     return vector
 
@@ -62,7 +104,8 @@ def unit_vector(values: object, dimensions: int | None = None) -> Floats:
 def _plain_row(values: object) -> Floats | None:
     """The numbers as a row, where that is what they are."""
     try:
-        row: Floats = np.asarray(values, dtype=np.float32)
+        with np.errstate(over="ignore"):  # What is too large for it is measured the slow way.
+            row: Floats = np.asarray(values, dtype=np.float32)
     except (TypeError, ValueError, OverflowError):
         return None
     return row if row.ndim == 1 else None

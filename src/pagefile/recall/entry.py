@@ -48,6 +48,47 @@ def speaker_of(name: str) -> str:
     return _MOST_SPACES.sub(" ", folded(name)).strip()
 
 
+#: What stands before a colon without being a name.
+_LABELS = frozenset(
+    [
+        "answer",
+        "example",
+        "from",
+        "hint",
+        "important",
+        "info",
+        "nb",
+        "note",
+        "notes",
+        "ps",
+        "question",
+        "re",
+        "reminder",
+        "subject",
+        "summary",
+        "task",
+        "tip",
+        "title",
+        "to",
+        "todo",
+        "update",
+        "warning",
+    ]
+)
+_NAMED = re.compile(r"([A-Z][\w'’.-]*(?: [A-Z][\w'’.-]*){0,3}):\s+(?=\S)")
+
+
+def speaker_in(text: str) -> tuple[str, str]:
+    """Who speaks and what is said, where a text says so itself: `Ann Lee: I am in Rome`.
+
+    "" and the text where it does not, or where what stands there is no name.
+    """
+    found = _NAMED.match(text)
+    if found is None or folded(found[1]) in _LABELS:
+        return "", text
+    return found[1], text[found.end() :]
+
+
 def told(text: str, speaker: str = "", caption: str = "") -> str:
     """What an embedder is given of a thing: who said it, too, since questions name people."""
     said = f"{speaker}: {text}" if speaker else text

@@ -69,7 +69,7 @@ class Explanation:
         if part["time"] - 1 > _NOTHING:
             said = ", ".join(words.words for words in self._question.when)
             when = moment(int(self._ground.times[self._rows[which]])).date()
-            reason = f"{when} is in or near “{said}”"
+            reason = f"it is of {when}, and “{said}” is asked about"
             yield Boost("time", reason, adds=part["timely"], times=part["time"])
 
     def _lender(self, which: int, keys: Sequence[str]) -> str:

@@ -21,7 +21,7 @@ from pagefile.recall.catalogue import (
     settle_catalogue,
     write_catalogue,
 )
-from pagefile.recall.embedder import Embedder, embed_texts, packed, unit_vector
+from pagefile.recall.embedder import Embedder, Guarded, embed_texts, packed, unit_vector
 from pagefile.recall.entry import IndexEntry, entry_of, told
 from pagefile.recall.fusion import Weights
 from pagefile.recall.hit import Hit
@@ -117,15 +117,17 @@ class SearchIndex:
 
         None is the whole partition. Whoever has it in memory reads it again.
         """
-        catalogue = self._known()
+        catalogue = self._any()
         if catalogue is None:
             return [], [], []
         selectors: list[Selector] = []
         again: list[Operation] = []
         when: list[Condition] = [catalogue.unchanged]
         for log in self._logs(catalogue, whose):
-            # Who makes the index anew adds to it without anything else changing.
+            # Who makes the index anew adds to it, or begins it, without anything else changing.
             when.append(LengthIs(log, self._store.length(log)))
+            if not self._store.has_log(log):
+                continue
             if keys is None:
                 selectors.append(Selector(log=log))
             elif numbers := self._shelf.numbers(log, frozenset(keys)):
@@ -134,10 +136,9 @@ class SearchIndex:
         return selectors, again, when
 
     def _logs(self, catalogue: Catalogue, whose: str) -> list[str]:
-        """The partition's logs; older ones are there until a rebuilding is done."""
+        """The logs that a partition may have; older ones stay until a rebuilding is done."""
         oldest = 1 if catalogue.rebuilding else catalogue.generation
-        logs = [log_of(number, whose) for number in range(oldest, catalogue.generation + 1)]
-        return [log for log in logs if self._store.has_log(log)]
+        return [log_of(number, whose) for number in range(oldest, catalogue.generation + 1)]
 
     def refresh(self, conflict: Conflict) -> bool:
         """Whether the conflict was about the index; the next call reads it anew."""
@@ -155,7 +156,7 @@ class SearchIndex:
             for thing in things
             if thing.vector is None and thing.text.strip()
         ]
-        made = iter(embed_texts(embedder, missing) if missing else ())
+        made = iter(embed_texts(Guarded(embedder), missing) if missing else ())
         vectors: list[bytes] = []
         for thing in things:
             if thing.vector is not None:
@@ -174,6 +175,7 @@ class SearchIndex:
         limit: int,
         kinds: Sequence[str] | None = None,
         session: str | None = None,
+        exclude_session: str | None = None,
         statuses: Sequence[str] | None = None,
         scope: str | None = None,
         time_range: TimeRange | None = None,
@@ -187,10 +189,11 @@ class SearchIndex:
             return []
         return partition.search(
             query,
-            vector=self.embedder,
+            vector=None if self.embedder is None else Guarded(self.embedder),
             limit=limit,
             kinds=kinds,
             session=session,
+            exclude_session=exclude_session,
             statuses=statuses,
             scope=scope,
             time_range=time_range,
@@ -201,17 +204,17 @@ class SearchIndex:
 
     def counts(self, whose: str) -> dict[str, int]:
         """How many of each kind can be found in a partition."""
-        partition = self._partition(whose)
+        partition = self._partition(whose, any_model=True)
         return {} if partition is None else partition.counts()
 
     def recent_sessions(self, whose: str, kind: str, limit: int) -> list[str]:
         """The sessions of a kind with the newest entries, newest first."""
-        partition = self._partition(whose)
+        partition = self._partition(whose, any_model=True)
         return [] if partition is None else partition.recent_sessions(kind, limit)
 
     def texts(self, whose: str, kind: str) -> dict[str, list[str]]:
         """The terms of everything of a kind in a partition, oldest first; reads its log."""
-        catalogue = self._known()
+        catalogue = self._any()
         if catalogue is None:
             return {}
         found: dict[str, IndexEntry] = {}
@@ -224,8 +227,8 @@ class SearchIndex:
                 found[entry.key] = entry
         return {key: entry.text.split() for key, entry in found.items()}
 
-    def _partition(self, whose: str) -> PartitionIndex | None:
-        catalogue = self._known()
+    def _partition(self, whose: str, *, any_model: bool = False) -> PartitionIndex | None:
+        catalogue = self._any() if any_model else self._known()
         return None if catalogue is None else self._shelf.partition(catalogue, whose)
 
     # Keeping
@@ -311,6 +314,10 @@ class SearchIndex:
             self._store.commit(Batch([Drop(log)]))
         except NotFound:
             return  # Erased with its user, or dropped by another who rebuilds.
+
+    def _any(self) -> Catalogue | None:
+        """The catalogue whatever made the index: for counting and erasing, which must not fail."""
+        return read_catalogue(self._store)
 
     def _known(self) -> Catalogue | None:
         """The catalogue, if there is an index at all; another model's is refused."""

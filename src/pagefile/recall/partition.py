@@ -158,6 +158,7 @@ class PartitionIndex:
         limit: int = 10,
         kinds: Sequence[str] | None = None,
         session: str | None = None,
+        exclude_session: str | None = None,
         statuses: Sequence[str] | None = None,
         scope: str | None = None,
         time_range: TimeRange | None = None,
@@ -180,6 +181,8 @@ class PartitionIndex:
             return []
         with self._lock:
             allowed = self._allowed(kinds, session, statuses, scope, time_range)
+            if exclude_session is not None:
+                allowed &= ~_among(self._structure.session_numbers, self._sessions(exclude_session))
             if not allowed.any():
                 return []
             ground = self._ground(allowed)
@@ -240,8 +243,7 @@ class PartitionIndex:
                 numbers = [known[name] for name in wanted if name in known]
                 allowed &= _among(self._columns[column].values, numbers)
         if session is not None:
-            numbers = self._structure.sessions_named(session, self._named["kind"].names)
-            allowed &= _among(self._structure.session_numbers, numbers)
+            allowed &= _among(self._structure.session_numbers, self._sessions(session))
         if time_range is not None:
             first, last = time_range
             if first is not None:
@@ -249,6 +251,9 @@ class PartitionIndex:
             if last is not None:
                 allowed &= self._times.values < last
         return allowed
+
+    def _sessions(self, name: str) -> list[int]:
+        return self._structure.sessions_named(name, self._named["kind"].names)
 
     def _ground(self, allowed: NDArray[np.bool_]) -> Ground:
         return Ground(

@@ -9,7 +9,7 @@ import msgspec
 
 from pagefile.recall._english import STOP_WORDS
 from pagefile.recall.analysis import folded, terms
-from pagefile.recall.time_words import TimeWords, time_words
+from pagefile.recall.time_words import TimeWords, time_words, without
 
 #: A question longer than this is cut: it is a document, and its beginning says what is meant.
 MOST_CHARACTERS = 16_384
@@ -45,6 +45,8 @@ class Question(msgspec.Struct, frozen=True):
     name_terms: tuple[str, ...]
     named: tuple[Named, ...]
     when: tuple[TimeWords, ...]
+    #: Whether it asks for nothing but a time: "what did I do yesterday?"
+    only_when: bool
     #: The question as the one named would have put it; "" when nobody is.
     first_person: str
 
@@ -113,6 +115,7 @@ def question_of(
         taken_out.append(name.word)
         at = owned.end() if owned else name.end
     bare = terms(" ".join([*kept, text[at:]]))
+    when = time_words(text, now_us, oldest_us)
     names = terms(" ".join(taken_out))
     return Question(
         text=text,
@@ -120,7 +123,8 @@ def question_of(
         terms=tuple(dict.fromkeys(bare or names)),
         name_terms=tuple(dict.fromkeys(names)) if bare else (),
         named=tuple(named),
-        when=time_words(text, now_us, oldest_us),
+        when=when,
+        only_when=bool(when) and set(terms(without(text, when))) <= set(names),
         first_person=_as_told(text, said),
     )
 

@@ -107,7 +107,9 @@ def scored(
         fits = (1 - share) * np.float32(weights.session) * sessions
     speaker = _speaker_factor(ground, question, weights)[ground.speakers[rows]]
     time = 1 + np.float32(weights.time) * timely[rows]
-    alone = _TIME_ALONE * timely[rows] * np.float32(weights.time > 0)
+    # Where nothing but a time is asked for, the time decides, and the rest its order.
+    by_itself = np.float32(weights.time + 1) if question.only_when else _TIME_ALONE
+    alone = by_itself * timely[rows] * np.float32(weights.time > 0)
     score = (own * asks + borrowed + fits) * speaker * time + alone
     score = np.where(allowed, score, np.float32(0))
     return Scored(
@@ -198,13 +200,15 @@ def _with_neighbours(ground: Ground, chosen: Sequence[Rows]) -> Rows:
 def _vector_share(ground: Ground, rows: Rows, query: Floats | None, weights: Weights) -> Floats:
     """The vector arm's share in each row: a row without a vector is judged by its words.
 
-    Except where vectors alone were asked for: then it is not found.
+    Except where vectors alone were asked for: then it is not found. A row without
+    words has nothing to be judged by, and must not gain by having no vector either.
     """
     if query is None:
         return np.zeros(len(rows), np.float32)
     if weights.alpha == 1:
         return np.ones(len(rows), np.float32)
-    return np.where(ground.vectors.having(rows), np.float32(weights.alpha), np.float32(0))
+    shared = ground.vectors.having(rows) | (ground.lexical.lengths[rows] == 0)
+    return np.where(shared, np.float32(weights.alpha), np.float32(0))
 
 
 def _speaker_factor(ground: Ground, question: Question, weights: Weights) -> Floats:

@@ -1,10 +1,10 @@
 """The vector arm of one partition.
 
 Up to about 10,000 vectors lie as they are, and every search looks at all of
-them. More are kept as one byte for each number, with a scale for each row; a
-search then finds some hundreds through faiss's `IndexRaBitQ` (one bit for each
-number) and scores those from the bytes. Without faiss, which is an extra, it
-looks at all bytes block by block: the same order, several times slower.
+them. More are kept in twelve bits for each number; a search then finds some
+hundreds through faiss's `IndexRaBitQ` (one bit for each number) and scores
+those from what is kept. Without faiss, which is an extra, it looks at all of
+that block by block: the same order, several times slower.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pagefile.errors import Invalid
 from pagefile.recall._optional import optional, required
 from pagefile.recall.column import Column
+from pagefile.recall.compact import CompactRows
 from pagefile.recall.embedder import Floats
 from pagefile.recall.lexical import Rows
 
@@ -27,9 +28,7 @@ _ROUGHLY_NEAREST = 512
 #: A filter that leaves no more than this is answered by looking at what it leaves.
 _FEW = 20_000
 _SAMPLE = 256
-_BLOCK = 4_096
 _NOBODY = -1
-_LEVELS = 127
 
 
 class Similar(NamedTuple):
@@ -52,8 +51,7 @@ class VectorIndex:
         self._dead = 0
         self.dimensions = 0
         self._whole: Column | None = None
-        self._small: Column | None = None
-        self._scale = Column(np.float32)
+        self._small: CompactRows | None = None
         self._rough: Any = None
 
     def __len__(self) -> int:
@@ -62,7 +60,7 @@ class VectorIndex:
 
     @property
     def size_bytes(self) -> int:
-        held = [self._row_of, self._slot_of, self._scale, self._whole, self._small]
+        held = [self._row_of, self._slot_of, self._whole, self._small]
         rough = 0 if self._rough is None else self._rough.ntotal * self._rough.code_size
         return sum(column.size_bytes for column in held if column is not None) + int(rough)
 
@@ -93,7 +91,7 @@ class VectorIndex:
             return
         if self._whole is not None:
             vectors = np.concatenate((self._whole.values, vectors))
-            self._whole, self._small = None, Column(np.int8, self.dimensions)
+            self._whole, self._small = None, CompactRows(self.dimensions)
             self._rough = self._new_rough(vectors)
         self._extend_small(vectors)
 
@@ -145,12 +143,12 @@ class VectorIndex:
             slots = self._roughly(query, slots, most)
             scores = self._exact(query, slots)
         rows = self._row_of.values[slots].astype(np.int64)
-        order = np.argsort(rows)
+        if self._whole is None:  # Otherwise they come in their order.
+            order = np.argsort(rows)
+            rows, scores = rows[order], scores[order]
         lowest = min(float(sample.min()), float(scores.min(initial=1)))
         middle = int(floor * (len(sample) - 1))
-        return Similar(
-            rows[order], scores[order], float(np.partition(sample, middle)[middle]), lowest
-        )
+        return Similar(rows, scores, float(np.partition(sample, middle)[middle]), lowest)
 
     def having(self, rows: Rows) -> NDArray[np.bool_]:
         """Which of the rows have a vector."""
@@ -182,15 +180,7 @@ class VectorIndex:
             return found
         if self._small is None:
             return np.zeros(len(slots), np.float32)
-        small, parts = self._small.values, []
-        for start in range(0, len(slots), _BLOCK):
-            some = slice(start, start + _BLOCK)
-            # Of everything in its order, without a copy of the bytes.
-            block = small[some] if everything else small[slots[some]]
-            parts.append(block.astype(np.float32) @ query)
-        scores: Floats = np.concatenate(parts) if parts else np.zeros(0, np.float32)
-        scores *= self._scale.values[slots]
-        return scores
+        return self._small.scores(query, slots)
 
     def _exact_rows(self, slots: Rows) -> Floats:
         if self._whole is not None:
@@ -198,19 +188,13 @@ class VectorIndex:
             return whole
         if self._small is None:
             return np.zeros((0, self.dimensions), np.float32)
-        rows: Floats = self._small.values[slots].astype(np.float32)
-        rows *= self._scale.values[slots][:, None]
-        return rows
+        return self._small.rows(slots)
 
     def _extend_small(self, vectors: Floats) -> None:
         assert self._small is not None
-        for start in range(0, len(vectors), _BLOCK):
-            block = np.ascontiguousarray(vectors[start : start + _BLOCK], np.float32)
-            scale = np.abs(block).max(axis=1) / np.float32(_LEVELS)
-            self._small.extend(np.rint(block / scale[:, None]).astype(np.int8))
-            self._scale.extend(scale)
-            if self._rough is not None:
-                self._rough.add(block)
+        self._small.extend(vectors)
+        if self._rough is not None:
+            self._rough.add(np.ascontiguousarray(vectors, np.float32))
 
     def _new_rough(self, vectors: Floats) -> Any:
         if not self._quantised:

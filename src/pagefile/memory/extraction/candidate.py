@@ -76,6 +76,11 @@ class Extractor(Protocol):
         ...
 
 
+def signature_of(extractor: Extractor) -> str:
+    """Who proposed a fact, and by which rules, in a word that is kept with it."""
+    return f"{extractor.name}/{extractor.version}"
+
+
 def speaker_of(exchange: Exchange) -> str:
     """Who says "I": the speaker by name, or the user."""
     return " ".join((exchange.speaker or "").split()) or "user"

@@ -48,7 +48,8 @@ _VERBS = (
 )
 _SUBJECT = r"(?:i|we|my|our|i'm|i've|we're|we've|i'd|i'll)\b"
 _ASKING = (
-    r"(?:what|who|where|when|why|how|which|can|could|would|will|do|does|did|is|are|am|should|may)\b"
+    r"(?:what|who|where|when|why|how|which|can|could|would|will|do|does|did|is|are|am|should|may|"
+    r"any (?:ideas?|tips|advice|suggestions|recommendations))\b"
 )
 _BREAK = re.compile(
     rf"(?P<but>,? \b(?:but|though|although|however|yet),? )"

@@ -12,6 +12,8 @@ from pagefile.memory.extraction.phrases import Phrase
 
 _COUNTED = rf"(?:an?|my own|{when.NUMBER}|several|some|many)"
 _NAMED = re.compile(r"^(?P<what>.+?),? (?:named|called|whose name is) (?P<name>.+)$", re.I)
+_AGES = re.compile(r",? (?:ages?|aged) [\w ,]{1,30}$", re.I)
+_APPOSED = re.compile(r"^(?P<what>[^,]+), (?P<name>[A-ZÀ-Þ].*)$")
 _HOUSE = re.compile(rf"(?P<verb>have|has|adopted|got|own|owns) (?P<list>{_COUNTED} .+)$", re.I)
 _OWN = re.compile(r" (?:too|of my own|of our own|as well|at home|now|already)$", re.I)
 _ITEM = re.compile(rf"(?P<count>{_COUNTED}) (?P<what>[\w' -]+)$", re.I)
@@ -87,18 +89,22 @@ def household(phrase: Phrase) -> list[Doing]:
         return []
     doings: list[Doing] = []
     for part in re.split(rf",? and (?={_COUNTED} )|, (?={_COUNTED} )", found["list"], flags=re.I):
-        doings += _had(_OWN.sub("", part.strip(" ,.")))
+        doings += _had(_AGES.sub("", _OWN.sub("", part.strip(" ,."))))
     return doings
 
 
 def _had(part: str) -> list[Doing]:
-    named = _NAMED.match(part)
+    named = _NAMED.match(part) or _APPOSED.match(part)
     item = _ITEM.match(named["what"] if named else part)
     if item is None:
         return []
     what, count = item["what"], item["count"].lower()
     single = count in ("a", "an", "my own", "one")
+    if named and named.re is _APPOSED and not people.names(named["name"]):
+        return []
     name = _name(named["name"]) if named else ""
+    if named and not single and (several := _several(what, count, named["name"])):
+        return several
     if _PET_NOUN.match(what):
         if name and single:
             return [Doing("has_pet", name, 0.95), Doing("is_a", what.lower(), 0.95, name)]
@@ -109,6 +115,24 @@ def _had(part: str) -> list[Doing]:
     if name and single and (predicate := people.relation(noun)):
         return [Doing(predicate, name, 0.95)]
     return [Doing("has_family", what if single else f"{count} {what}", 0.85)]
+
+
+def _several(what: str, count: str, said: str) -> list[Doing]:
+    """ "Two kids, Emma and Liam": each by name, when there are as many names."""
+    names = people.names(said)
+    if not names or when.number_of(count) not in (None, len(names)):
+        return []
+    if _PET_NOUN.match(what):
+        kind = re.sub(r"ies$", "y", what.lower()) if what.endswith("ies") else what.lower()
+        kind = kind.removesuffix("s")
+        return [
+            doing
+            for name in names
+            for doing in (Doing("has_pet", name, 0.9), Doing("is_a", kind, 0.9, name))
+        ]
+    noun = _KINSMAN.sub("", what, count=1).strip()
+    predicate = people.relation(noun) or people.relation(noun.removesuffix("s"))
+    return [Doing(predicate, name, 0.9) for name in names] if predicate else []
 
 
 def _name(text: str) -> str:

@@ -25,13 +25,21 @@ class Mood(StrEnum):
 _ASKS = re.compile(
     r"(?:and |so |but |or |ok |hey |hi |please )*"
     r"(?:what|who|whom|whose|where|when|why|how|which|can|could|would|will|do|does|did|is|are|am|"
-    r"was|were|should|shall|may|have you|has|don't|doesn't|isn't|aren't|any idea)\b(?! my )",
+    r"was|were|should|shall|may|have you|has|don't|doesn't|isn't|aren't|any (?:ideas?|tips|advice|"
+    r"suggestions|recommendations))\b(?! my )",
+    re.I,
+)
+#: "…, am I?" asks about all that stands before it.
+_TAG = re.compile(
+    r"(?:am|are|is|was|were|do|does|did|have|has|can|will)(?:n't)? "
+    r"(?:i|we|he|she|it|they)(?: not)?",
     re.I,
 )
 _HYPOTHETICAL = re.compile(
     r"\b(?:if|unless|suppose|supposing|assum(?:e|ing)|imagin(?:e|ing)|pretend(?:ing)?|"
     r"hypothetical(?:ly)?|let'?s say|say i|wish(?:es)?|would|wouldn't|could|couldn't|might|"
     r"(?:i|we|he|she|they|you)'d|should|shouldn't|ought|were to|i were|as though|dreamed|dreamt|"
+    r"in (?:my|our) (?:dreams|head|mind|imagination|fantas(?:y|ies))|"
     r"in theory|in an ideal|ideally|in another life|for example|for instance|e\.g|such as when|"
     r"otherwise|whenever|once i|when i was|when we were|until i|before i|by the time)\b",
     re.I,
@@ -64,6 +72,14 @@ _JOKING = re.compile(
     r"hehe|jk|just kidding|kidding|joking|sarcasm|irony|ironically)\b|[😂🤣🙄😜😏]|\(not\b",
     re.I,
 )
+#: At the end of a statement it is only a tone; elsewhere it may be the point.
+_LAUGHTER = re.compile(
+    r"(?:[\s,]{0,3}(?:\b(?:lol|lmao|rofl|(?:ha){2,9}h?|(?:he){2,9}h?)\b|[😂🤣])){1,4}\s?$", re.I
+)
+_MATERIAL = (
+    r"(?:essay|story|text|draft|letter|code|poem|article|paragraph|script|speech|blog post|"
+    r"e-?mail|novel|chapter|lyrics|song|monologue|dialogue|transcript|snippet|passage|excerpt)s?"
+)
 _POLITE = r"^(?:please |can you |could you |now |then |ok,? |okay,? |i want you to |help me )*"
 _TASK = re.compile(
     _POLITE
@@ -74,7 +90,10 @@ _TASK = re.compile(
     r"repeat|reply to|"
     r"respond to|answer|consider|read) (?:this|my|the|these|that|following|below|it)\b)"
     r"|\b(?:the following|this (?:text|sentence|email|paragraph|passage|essay|letter)|as "
-    r"follows)\b",
+    r"follows)\b"
+    rf"|\b(?:here(?:'s| is| are| comes)|below is|this is|attached is) "
+    rf"(?:my|our|the|an?|some)(?: [\w'-]{{1,20}}){{0,3}}? {_MATERIAL}\b"
+    rf"|^(?:my |the )?(?:[\w'-]{{1,20}} )?{_MATERIAL}(?: so far)?:",
     re.I,
 )
 
@@ -82,6 +101,11 @@ _TASK = re.compile(
 def without_own_report(text: str) -> str:
     """What one says that one said is one's own statement."""
     return _OWN_REPORT.sub("", text, count=1)
+
+
+def without_laughter(text: str) -> str:
+    """The sentence without a laugh at its end."""
+    return _LAUGHTER.sub("", text, count=1)
 
 
 def refusal(text: str) -> Mood | None:
@@ -103,9 +127,10 @@ def is_task(sentence: str) -> bool:
 
 def statements(sentence: Sentence) -> list[str]:
     """The clauses of a sentence that are plainly stated, in order."""
-    if _JOKING.search(sentence.text) or is_task(sentence.text):
+    said = without_laughter(sentence.text)
+    if _JOKING.search(said) or is_task(said):
         return []
-    parts = clauses(without_own_report(sentence.text))
+    parts = clauses(without_own_report(said))
     if sentence.asks:
         parts = _before_the_question(parts)
     plain: list[str] = []
@@ -123,6 +148,8 @@ def statements(sentence: Sentence) -> list[str]:
 
 def _before_the_question(parts: list[Clause]) -> list[Clause]:
     """What a sentence states before it asks; all of it is the question if nothing says where."""
+    if parts and _TAG.fullmatch(parts[-1].text):
+        return []
     for i, part in enumerate(parts):
         if _ASKS.match(part.text):
             return parts[:i]

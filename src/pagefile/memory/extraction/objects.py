@@ -14,7 +14,8 @@ MOST_ITEMS = 8
 
 _ARTICLE = re.compile(r"^(?:the|a|an|some|any|lots of|a lot of|both|all kinds of) ", re.I)
 _FILLER = re.compile(
-    r"(?:,? (?:too|a lot|very much|so much|as well|by the way|btw|though|please|and stuff|and such|"
+    r"(?:,? (?:too|a lot|very much|so much|that much|much|at all|"
+    r"as well|by the way|btw|though|please|and stuff|and such|"
     r"etc|actually|anyway|more than anything|the most|in general|in particular|especially|myself|"
     r"if that helps|fyi|as you know|full[- ]time|part[- ]time|since then|currently|already|"
     r"again))+$",
@@ -132,15 +133,35 @@ def _items(text: str, deeds: bool) -> list[str]:
 _INITIALS = re.compile(r"(?!UK|US|USA|UAE|EU|NYC|LA|SF|DC|NZ|HK)[A-Z]{2,4}")
 
 
+_HOUSED = re.compile(
+    rf"(?:an?|our|my) (?:[\w-]+ ){{0,4}}?(?:{'|'.join(sorted(words.DWELLINGS))}) in "
+    r"(?:downtown |central |northern |southern |eastern |western )?(?P<where>(?-i:[A-Z]).*)$",
+    re.I,
+)
+#: Where in a place: what follows is not a part of its name.
+_AROUND = re.compile(
+    r",? (?:near|close to|next to|not far from|opposite|outside|beside|right|just|"
+    r"in (?:the|an?|my|our)) ",
+    re.I,
+)
+
+
 def has_capital(text: str) -> bool:
     return any(word[:1].isupper() for word in text.split())
 
 
 def place(text: str) -> str:
     """A place: something with a capital, a known name, or a kind of dwelling."""
+    if inside := _HOUSED.match(text):
+        text = inside["where"]  # "a flat in Bonn" is in Bonn.
+    around = _AROUND.split(text, maxsplit=1)[0]
+    if around[:1].isupper() or around.lower() in words.PLACES:
+        text = around
     text = re.split(r" (?:with|for|and|to|by|on|at|as) ", text, maxsplit=1)[0]
     name = thing(text)
     lower = name.lower()
+    if lower in words.NOWHERE:
+        return ""
     if lower in words.PLACES or f"the {lower}" in words.PLACES:
         return name
     if lower in words.SOFTWARE or lower in words.FIELDS or _INITIALS.fullmatch(name):
@@ -174,6 +195,59 @@ def company(text: str) -> str:
         r"\b(?:group|club|gym|program|programme|class|team|course|church)\b", name, re.I
     )
     return name if text[:1].isupper() and not group else ""
+
+
+def left_employer(text: str) -> str:
+    """An employer that was left: people leave places, people and parties too."""
+    name = re.split(r" (?:to|for|because|after|due|over|since|on) ", text, maxsplit=1)[0].strip(
+        " .,!"
+    )
+    parts = name.split()
+    if not 1 <= len(parts) <= 4 or GAP in name or not all(part[:1].isupper() for part in parts):
+        return ""
+    lower = name.lower()
+    if lower in words.PLACES or lower in words.SOFTWARE or lower in words.LEFT_OTHERWISE:
+        return ""
+    first = parts[0].lower()
+    if first in words.GIVEN_NAMES or first.strip(".") in ("mr", "mrs", "ms", "dr", "prof"):
+        return ""
+    if parts[-1].lower() in words.LEARNED_AT:
+        return ""
+    foreign = (words.NOT_NAMES - words.COMPANIES) | words.LANGUAGES | words.RELIGIONS
+    return "" if any(part.lower() in foreign for part in parts) else name
+
+
+def partner(text: str) -> str:
+    """Somebody by name, also after what they were to one: "my husband Tom"."""
+    return person(
+        re.sub(r"^my (?:ex-?)? ?(?:wife|husband|spouse|partner|girlfriend|boyfriend),? ", "", text)
+    )
+
+
+def allergen(text: str) -> str:
+    name = thing(text)
+    vague = re.fullmatch(r"(?:food|known|other|drug|serious|severe|real|bad|seasonal)", name, re.I)
+    return "" if vague else name
+
+
+_NO_FOOD = re.compile(
+    r"(?:another|more|much|many|enough|out|alone|at|in|on|with|without|before|after|until|while|"
+    r"late|early|fast|quickly|slowly|well|properly|healthy|healthily|breakfast|lunch|dinner|"
+    r"right|yet|again|all|like|for|if|bite|from|and|or|last|whole|rest|food|solid|often|"
+    r"together|either|tonight)\b",
+    re.I,
+)
+
+
+_AT_TIMES = re.compile(r" (?:after|before|until|while|when|during|at|on|past)\b(?! all)", re.I)
+
+
+def foods(text: str) -> list[str]:
+    """What one eats or drinks; not when, where or how much of it."""
+    text = re.sub(r" for [\w ]{2,30} reasons$", "", text)
+    if _AT_TIMES.search(text):
+        return []
+    return [] if _NO_FOOD.match(_ARTICLE.sub("", text)) else things(text)
 
 
 def job(text: str) -> str:

@@ -43,6 +43,8 @@ class Rule(msgspec.Struct, frozen=True):
     anyone: bool = True
     #: A bare "have done" says that it was once so, not that it is: it needs a "since".
     needs_since: bool = False
+    #: Whether "we" say something else with it: we left the party.
+    alone: bool = False
 
 
 def rule(
@@ -53,10 +55,11 @@ def rule(
     polarity: Polarity = "affirmed",
     anyone: bool = True,
     needs_since: bool = False,
+    alone: bool = False,
 ) -> Rule:
     """A rule whose pattern is the whole phrase, in any case."""
     compiled = re.compile(pattern + r"$", re.I)
-    return Rule(compiled, emits, sure, tense, polarity, anyone, needs_since)
+    return Rule(compiled, emits, sure, tense, polarity, anyone, needs_since, alone)
 
 
 def of(predicate: str, clean: Cleaner = objects.thing, group: str = "o") -> Emit:

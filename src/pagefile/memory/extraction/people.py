@@ -62,7 +62,9 @@ _RELATIVE = re.compile(
 _POSSESSED = re.compile(rf"(?:my|our) (?:(?:\w+ )?)(?P<role>{_ROLE})'s? ", re.I)
 _PET_POSSESSED = re.compile(rf"(?:my|our) (?:\w+ )?(?P<kind>{words.PET})'s? ", re.I)
 _PET = re.compile(
-    rf"(?:my|our) (?:(?:old|new|little) )?(?P<kind>(?:\w+ )??(?:{words.PET}))(?!-)\b(?!')", re.I
+    rf"(?:my|our) (?:(?:old|new|little) )?(?!late |former |previous |childhood )"
+    rf"(?P<kind>(?:\w+ )??(?:{words.PET}))(?!-)\b(?!')",
+    re.I,
 )
 
 _PART = r"[A-ZÀ-ÖØ-ÞŁŚŠŽČĆŞİ][\w'\-]*[\w]|[A-ZÀ-ÖØ-Þ]\."

@@ -29,6 +29,7 @@ _LEAD = re.compile(
     r"now|currently|fyi|just so you know|no|nope|yes|yeah|oh|ah|unfortunately|sadly|luckily|"
     r"to be clear|in fact|for the record|for context|for reference|some background|background|"
     r"please remember|remember|note|please note|keep in mind|"
+    r"i mean|i meant(?: to say)?|what i meant (?:is|was)|"
     r"correction|sorry|one thing|good (?:morning|evening|afternoon)|"
     r"right now|these days|nowadays|thanks|because|but|then|plus|update|as of today)"
     r"(?: that)?[,!:.]? )+",

@@ -12,6 +12,8 @@ import threading
 from collections.abc import Sequence
 from datetime import datetime
 
+import msgspec
+
 from pagefile.memory.extraction import (
     attributes,
     doings,
@@ -26,9 +28,11 @@ from pagefile.memory.extraction.attributes import Attribute
 from pagefile.memory.extraction.candidate import Candidate, Exchange, distinct, speaker_of
 from pagefile.memory.extraction.clauses import Sentence, own_words, sentences
 from pagefile.memory.extraction.doings import Doing
+from pagefile.memory.extraction.listing import listed
 from pagefile.memory.extraction.patterns import Emit, Rule
 from pagefile.memory.extraction.people import Subject
 from pagefile.memory.extraction.phrases import Phrase, phrase_of, plain
+from pagefile.memory.extraction.predicates import MULTI
 
 _TABLE: tuple[Rule, ...] = (*rules_life.RULES, *rules_taste.RULES)
 _MOST_QUOTED = 200
@@ -49,6 +53,47 @@ _CARRIED = re.compile(
     re.I,
 )
 _ITS = re.compile(r"it is (?P<o>.+)$", re.I)
+#: "My dog's name is Cookie, not Biscuit": the comma may be there or not.
+_NOT_THAT = re.compile(r"not (?P<o>[A-ZÀ-Þ].*)$")
+_INSTEAD = re.compile(r"(?P<this>.{1,80}?),? (?:and )?(?P<that>not [A-ZÀ-Þ].*)$")
+_DIED = re.compile(
+    r"(?:(?:have|has|had) )?(?:died|passed(?: away| on)|(?:was|been) put (?:down|to sleep)|"
+    r"(?:is|are) (?:dead|no longer with us|no longer alive|deceased)|crossed the rainbow bridge)"
+    r"(?:,? (?:of|from|due to|after|at|in (?:his|her|its|their|my|our)|peacefully|suddenly|"
+    r"unexpectedly|when|because|on me)\b.*)?$",
+    re.I,
+)
+_DEATH = re.compile(r"(?:(?:have|has|had) )?(?:died|passed away)\b", re.I)
+_AGED = re.compile(
+    r",? (?:aged|at(?: the age of)?|at age|(?:he|she|it) was) [\w-]{1,12}(?: years(?: old)?)?$",
+    re.I,
+)
+#: Of a couple: what a sentence says of who they were to each other is over.
+_PARTED = re.compile(
+    r"(?:(?:have|has) )?(?:got(?:ten)? (?:a )?divorced?|(?:broke|broken|split) up|separated|"
+    r"(?:am|are) divorced)$",
+    re.I,
+)
+_TOGETHER = re.compile(r"(?:am|are) (?:together|married|a couple|engaged)$", re.I)
+_MEALS = re.compile(r"(?:can )?(?:eat|drink) ", re.I)
+_COUPLE = frozenset({"married_to", "engaged_to", "has_partner"})
+#: What people report of themselves without "I".
+_ELIDED = re.compile(
+    r"(?:just|recently|finally) (?=(?:moved|relocated) to |turned \d|got (?:married|divorced|"
+    r"engaged)\b|(?:got|landed|started) (?:a|my) (?:new )?job (?:at|with) |"
+    r"started (?:working )?at |graduated from |adopted an? )",
+    re.I,
+)
+#: Said with a laugh, these are still meant; what somebody likes or suffers from may be a joke.
+_SOBER = frozenset(
+    listed(
+        """
+    lives_in comes_from born_in works_at studies_at has_name has_pet is_a has_family has_child
+    has_son has_daughter has_brother has_sister speaks plays studies
+    """
+    )
+)
+_LAUGHED = 0.85
 
 _INTRODUCED = re.compile(r"(?:am|is) (?P<o>[A-ZÀ-Þ][\w'-]+(?: [A-ZÀ-Þ][\w'-]+){0,2})$")
 _GREETED = re.compile(
@@ -85,16 +130,34 @@ class _Reading:
         self._sentence = sentence
         self._subject: Subject | None = None
         self._denied: tuple[people.Owner, Attribute] | None = None
+        #: What the last clause named, that the next may say it is not.
+        self._called = ""
         self._found: list[Candidate] = []
+        self._parted: datetime | None = None
 
     def candidates(self) -> list[Candidate]:
         for clause in moods.statements(self._sentence):
             self._read(clause)
-        return self._found
+        found = [self._over(candidate) for candidate in self._found]
+        if moods.without_laughter(self._sentence.text) == self._sentence.text:
+            return found
+        return [
+            msgspec.structs.replace(one, confidence=round(one.confidence * _LAUGHED, 3))
+            for one in found
+            if one.predicate in _SOBER
+        ]
+
+    def _over(self, candidate: Candidate) -> Candidate:
+        """ "My husband Tom and I got divorced": the first half holds no longer."""
+        if self._parted is None or candidate.predicate not in _COUPLE or candidate.valid_until:
+            return candidate
+        return msgspec.structs.replace(candidate, valid_from=None, valid_until=self._parted)
 
     def _read(self, quote: str) -> None:
         clause = plain(quote)
         clause, times = when.split_head(clause)
+        if self._is_not(clause, quote):
+            return
         if found := _NICKNAME.match(clause):
             self._attribute(self._speaker, attributes.named("nickname", found["o"]), quote)
             return
@@ -102,7 +165,10 @@ class _Reading:
             return
         for doing in doings.pastime(clause):
             self._doing(self._speaker, doing, quote)
-        subject = people.subject_of(clause, self._speaker)
+        if not self._found and _ELIDED.match(clause):
+            subject: Subject | None = Subject(self._speaker, clause, True)
+        else:
+            subject = people.subject_of(clause, self._speaker)
         if subject is None and self._subject is not None and _CARRIED.match(clause):
             subject = Subject(self._subject.name, clause, self._subject.first_person)
         self._subject = None
@@ -111,6 +177,19 @@ class _Reading:
             self._about(subject, times, quote)
             # Only after a clause that was understood can the next do without a subject.
             self._subject = subject if len(self._found) > known else None
+
+    def _is_not(self, clause: str, quote: str) -> bool:
+        """ "…, not Biscuit": a name that was wrong, of a relation that may have many."""
+        predicate, self._called = self._called, ""
+        found = _NOT_THAT.match(clause)
+        if not predicate or found is None:
+            return False
+        self._not_called(predicate, people.names(found["o"]), quote)
+        return True
+
+    def _not_called(self, predicate: str, names: Sequence[str], quote: str) -> None:
+        for name in names if predicate in MULTI else ():
+            self._put(self._speaker, predicate, name, 0.85, quote, None, self._at)
 
     def _corrects(self, clause: str, quote: str) -> bool:
         """ "My name isn't X, it's Y": the second half says what the first denied."""
@@ -130,20 +209,31 @@ class _Reading:
         owner = people.owner_of(clause, self._speaker)
         if owner is None:
             return False
+        instead = _INSTEAD.match(owner.rest) if owner.relation else None
+        if instead is not None and not instead["this"].endswith((" is", " are", "'s")):
+            owner = msgspec.structs.replace(owner, rest=instead["this"])
+        else:
+            instead = None
         clean, _ = when.split_tail(owner.rest)
         attribute = attributes.attribute_of(owner.rest if "birth" in owner.rest else clean)
         if attribute is None or (owner.vague and attribute.predicate != "has_name"):
             return False
         if attribute.denied:
             self._denied = owner, attribute
-        else:
-            self._owned(owner, attribute, quote)
+            if attribute.predicate == "has_name":
+                names = [name for name in attribute.values if name[:1].isupper()]
+                self._not_called(owner.relation, names, quote)
+            return True
+        self._owned(owner, attribute, quote)
+        if instead is not None:
+            self._is_not(instead["that"], quote)
         return True
 
     def _owned(self, owner: people.Owner, attribute: Attribute | None, quote: str) -> None:
         if attribute is None or attribute.predicate != "has_name" or not owner.relation:
             self._attribute(owner.name, attribute, quote)
             return
+        self._called = owner.relation
         for name in attribute.values:
             self._put(self._speaker, owner.relation, name, attribute.confidence, quote)
             if owner.kind:
@@ -155,6 +245,8 @@ class _Reading:
                 self._put(whose, attribute.predicate, value, attribute.confidence, quote)
 
     def _about(self, subject: Subject, times: list[str], quote: str) -> None:
+        if self._died(subject, times, quote):
+            return
         if subject.relation is not None:
             predicate, name = subject.relation
             self._put(self._speaker, predicate, name, 0.9, quote)
@@ -168,25 +260,54 @@ class _Reading:
         if subject.name:
             self._phrase(subject, phrase, quote)
 
+    def _died(self, subject: Subject, times: list[str], quote: str) -> bool:
+        """ "My dog Rex died": whom one had, one has no longer."""
+        predicate, name = subject.relation or (subject.role, subject.kind)
+        if not predicate:
+            return False
+        rest, late = when.split_tail(_AGED.sub("", subject.rest))
+        if not (_DIED.match(rest) or _DIED.match(subject.rest)):
+            phrase = phrase_of(rest, [])
+            if phrase is None or phrase.polarity == "denied" or not _DIED.match(phrase.text):
+                # In a game, of laughter: then it is not known what became of them.
+                return _DEATH.match(subject.rest) is not None
+        if name:
+            until = self._began((*times, *late)) or self._at
+            self._put(self._speaker, predicate, name, 0.85, quote, None, until)
+        return True
+
     def _named(self, subject: Subject, phrase: Phrase, quote: str) -> bool:
         """ "My wife is called X", "my kids are Ben and Tilly", "my boss is Mr. X"."""
         found = re.match(r"(?:is|are) (?P<how>called |named )?(?P<o>.+)$", phrase.text)
         if found is None or phrase.polarity != "affirmed":
+            if found is not None and found["how"] and phrase.polarity == "denied":
+                self._not_called(subject.role, people.names(found["o"]), quote)
             return False
-        names = people.names(found["o"])
+        said, instead = found["o"], _INSTEAD.match(found["o"])
+        names = people.names(instead["this"] if instead else said)
+        if names:
+            self._called = subject.role
         for name in names:
             self._put(self._speaker, subject.role, name, 0.9 if found["how"] else 0.8, quote)
             if subject.kind:
                 self._put(name, "is_a", subject.kind, 0.9, quote)
+        if names and instead is not None:
+            self._is_not(instead["that"], quote)
         return bool(names)
 
     def _phrase(self, subject: Subject, phrase: Phrase, quote: str) -> None:
+        if _MEALS.match(phrase.text) and phrase.polarity == "ended" and "used to" not in quote:
+            # "I don't eat meat anymore" is said of now.
+            phrase = msgspec.structs.replace(phrase, polarity="denied")
+        parted = _PARTED if phrase.polarity == "affirmed" else _TOGETHER
+        if subject.first_person and parted.match(phrase.text):
+            self._parted = self._began(phrase.times) or self._at
         if subject.first_person and self._introduced(subject, phrase, quote):
             return
         special = self._doings(subject, phrase)
         if special:
             for doing in special:
-                self._doing(subject.name, doing, quote, self._began(phrase), phrase)
+                self._doing(subject.name, doing, quote, self._began(phrase.times), phrase)
             return
         for rule in _TABLE:
             if self._apply(rule, subject, phrase, quote):
@@ -208,8 +329,8 @@ class _Reading:
             or []
         )
 
-    def _began(self, phrase: Phrase) -> datetime | None:
-        for said in phrase.times:
+    def _began(self, times: Sequence[str]) -> datetime | None:
+        for said in times:
             time = when.time_of(said, self._at)
             if time is not None and time.start is not None and time.start <= self._at:
                 return time.start
@@ -259,7 +380,7 @@ class _Reading:
         """Put what the rule finds; False when it finds nothing, so that the next may."""
         if not (rule.anyone or subject.first_person):
             return False
-        if subject.plural and rule.emits[0].predicate in _ONE_ONLY:
+        if subject.plural and (rule.emits[0].predicate in _ONE_ONLY or rule.alone):
             return False
         if (phrase.polarity == "denied") != (rule.polarity == "denied"):
             return False
@@ -281,6 +402,8 @@ class _Reading:
         sure = rule.confidence * (1 if subject.first_person else _OTHERS)
         sure *= _ENDED if phrase.polarity == "ended" else 1
         for emit, value in facts:
+            if emit.ends and phrase.polarity == "ended":
+                continue  # "I no longer hate it" ends the hate and nothing else.
             if emit.ends:
                 self._put(
                     subject.name,

@@ -33,9 +33,10 @@ RULES = (
     rule(r"lived in (?P<o>.+)", of("lives_in", objects.place), sure=0.8, tense="held"),
     rule(
         rf"(?:{HAVE} )?(?:moved|relocated|emigrated|immigrated)(?: from (?P<old>.+?))? to "
-        rf"(?P<o>.+)",
+        rf"(?P<o>.+?)(?: from (?P<left>.+))?",
         of("lives_in", objects.place),
         also("lives_in", objects.place, "old", ends=True),
+        also("lives_in", objects.place, "left", ends=True),
         sure=0.9,
         tense="began",
     ),
@@ -44,6 +45,14 @@ RULES = (
         Emit("o", "lives_in", objects.member(words.PLACES)),
         sure=0.75,
         tense="ended",
+    ),
+    rule(
+        rf"(?:{HAVE} )?left (?P<o>.+)",
+        of("works_at", objects.left_employer),
+        sure=0.85,  # It ends only what is known: an employer of that name.
+        tense="ended",
+        anyone=False,
+        alone=True,
     ),
     rule(
         rf"(?:{BE}|comes?|hails?)(?: originally)? from (?!the )(?P<o>.+)",
@@ -159,8 +168,8 @@ RULES = (
         tense="began",
     ),
     rule(
-        rf"{BE} (?P<o>self-employed|self employed|unemployed|retired|freelancing|a student|between "
-        rf"jobs|a freelancer|a stay-at-home (?:mom|dad|parent))",
+        rf"{BE} (?:in )?(?P<o>self-employed|self employed|unemployed|retired|freelancing|"
+        rf"a student|between jobs|a freelancer|a stay-at-home (?:mom|dad|parent))",
         of("employment_status"),
         sure=0.9,
     ),
@@ -183,6 +192,19 @@ RULES = (
         rf"(?:{BE}|{HAVE} been) (?P<o>married|divorced|widowed|engaged|single)",
         of("marital_status"),
         sure=0.85,
+    ),
+    rule(
+        rf"(?:{HAVE} |{BE} |got )?(?P<status>divorced)(?: from)? (?P<o>.+)",
+        Emit("o", "married_to", objects.partner, ends=True),
+        also("marital_status", objects.thing, "status"),
+        sure=0.9,
+        tense="began",
+    ),
+    rule(
+        rf"(?:{HAVE} )?(?:broke|broken|split) up with (?P<o>.+)",
+        of("has_partner", objects.partner),
+        sure=0.85,
+        tense="ended",
     ),
     rule(r"got (?P<o>married|divorced|engaged)", of("marital_status"), sure=0.85, tense="began"),
 )

@@ -12,6 +12,8 @@ _LOVES = (
     r"adored)|always loved)"
 )
 
+_HATED = (of("dislikes", objects.tastes), also("likes", objects.tastes, "o", ends=True))
+
 RULES = (
     # Taste
     rule(rf"{_LOVES} (?P<o>.+)", of("likes", objects.liked), sure=0.85),
@@ -34,30 +36,30 @@ RULES = (
     ),
     rule(
         r"(?:hates?|dislikes?|despises?|detests?|loathes?) (?P<o>.+)",
-        of("dislikes", objects.tastes),
+        *_HATED,
         sure=0.85,
     ),
     rule(
         r"can not (?:stand|bear) (?P<o>.+)",
-        of("dislikes", objects.tastes),
+        *_HATED,
         sure=0.85,
         polarity="denied",
     ),
     rule(
         r"can (?:stand|bear|tolerate) (?P<o>.+)",
-        of("dislikes", objects.tastes),
+        *_HATED,
         sure=0.85,
         polarity="denied",
     ),
     rule(
         r"(?:like|likes|enjoy|love) (?P<o>.+)",
-        of("dislikes", objects.tastes),
-        sure=0.8,
+        *_HATED,
+        sure=0.85,
         polarity="denied",
     ),
     rule(
         rf"{BE} (?:an? )?(?:big |huge )?fan of (?P<o>.+)",
-        of("dislikes", objects.tastes),
+        *_HATED,
         sure=0.75,
         polarity="denied",
     ),
@@ -80,6 +82,35 @@ RULES = (
         sure=0.95,
     ),
     rule(rf"{BE} (?P<o>[\w]+)[ -]intolerant", of("intolerant_to"), sure=0.9),
+    # What one is not, one may have been thought to be: it ends.
+    rule(
+        rf"(?:{BE}|{HAVE} been) allergic to (?P<o>.+)",
+        of("allergic_to", objects.things),
+        sure=0.9,
+        tense="ended",
+        polarity="denied",
+    ),
+    rule(
+        rf"{HAVE} (?:an? )?(?P<o>[\w ]+?) allerg(?:y|ies)",
+        of("allergic_to", objects.allergen),
+        sure=0.85,
+        tense="ended",
+        polarity="denied",
+    ),
+    rule(
+        rf"{HAVE} (?:an? |any )?allerg(?:y|ies) to (?P<o>.+)",
+        of("allergic_to", objects.things),
+        sure=0.9,
+        tense="ended",
+        polarity="denied",
+    ),
+    rule(
+        rf"{BE} (?P<o>[\w]+)[ -]intolerant",
+        of("intolerant_to"),
+        sure=0.85,
+        tense="ended",
+        polarity="denied",
+    ),
     rule(
         rf"(?:{BE}|{HAVE} been)(?: on)?(?: an?)?(?: strict)? (?P<o>{words.DIETS})(?: diet)?",
         of("follows_diet"),
@@ -91,8 +122,15 @@ RULES = (
         sure=0.9,
         tense="began",
     ),
-    rule(r"eat (?P<o>.+)", of("does_not_eat", objects.things), sure=0.85, polarity="denied"),
-    rule(r"drink (?P<o>.+)", of("does_not_drink", objects.things), sure=0.85, polarity="denied"),
+    rule(
+        r"(?:can )?eat (?P<o>.+)", of("does_not_eat", objects.foods), sure=0.85, polarity="denied"
+    ),
+    rule(
+        r"(?:can )?drink (?P<o>.+)",
+        of("does_not_drink", objects.foods),
+        sure=0.85,
+        polarity="denied",
+    ),
     rule(rf"{HAVE} (?P<o>{words.CONDITIONS})", of("has_condition"), sure=0.9),
     rule(
         rf"{BE} (?P<o>{'|'.join(words.CONDITION_ADJECTIVES)})",

@@ -37,12 +37,28 @@ PLACES |= {"new jersey", "new mexico", "north carolina", "south carolina", "nort
 PLACES |= {"south dakota", "west virginia", "rhode island", "new hampshire", "bora bora"}
 PLACES |= {"south africa", "mexico city", "the netherlands", "the uk", "the us", "the usa"}
 
+#: Where one can live without a name for it; a dwelling is no place.
 PLACE_NOUNS = frozenset(
     listed(
         """
-    city town village suburb countryside apartment flat house cottage farm cabin van boat
-    dorm studio neighborhood neighbourhood district suburbs island condo loft trailer
-    bungalow
+    city town village suburb countryside neighborhood neighbourhood district suburbs island
+    farm van boat
+    """
+    )
+)
+DWELLINGS = frozenset(
+    listed(
+        """
+    apartment flat house cottage farm cabin van boat dorm studio condo loft trailer bungalow
+    room houseboat
+    """
+    )
+)
+#: Named like places, and on no map.
+NOWHERE = frozenset(
+    listed(
+        """
+    narnia atlantis hogwarts mordor westeros wonderland neverland hell heaven gotham
     """
     )
 )
@@ -217,6 +233,38 @@ MACHINES = frozenset(
         broker driver model operator planner producer inspector guard conductor editor dispatcher
         assistant translator interpreter designer builder manager controller tester trainer
         """
+    )
+)
+
+#: Employers that stand among what is nobody's name.
+COMPANIES = frozenset(listed("google apple microsoft amazon facebook github openai"))
+#: What people leave that has a capital and employs nobody of them.
+LEFT_OTHERWISE = frozenset(
+    listed(
+        """
+    islam christianity catholicism judaism buddhism hinduism mormonism earth europe asia
+    africa america heathrow disneyland ikea walmart starbucks mcdonald's burning-man whatsapp
+    instagram tiktok reddit telegram
+    """
+    )
+)
+LEARNED_AT = frozenset(listed("school university college academy church kindergarten party"))
+GIVEN_NAMES = frozenset(
+    listed(
+        """
+    adam alan alex alice amanda amy ana andrea andrew angela anna anne anthony ben bob brian
+    carl carla carlos carol catherine charles charlie chris christian christine claire clara
+    daniel dave david diana diego donna dylan ed elena eli eliza elizabeth ella emily emma
+    eric erik eva evan frank fred george grace greg hannah harry helen henry ian isabel jack
+    jacob jake james jane janet jason jean jeff jen jenny jessica jim joan joe john jon jordan
+    jose joseph josh juan julia julie karen kate kathy katie keith kelly kevin kim kyle laura
+    lauren leo liam lily linda lisa louis lucas lucy luis luke marco marcus maria marie mark
+    martin mary matt max megan mia michael michelle mike nancy natalie nathan nick nicole nina
+    noah oliver olivia oscar pamela patricia patrick paul pedro peter phil rachel rebecca
+    richard rob robert roger rosa ruth ryan sam samantha sandra sara sarah scott sean simon
+    sofia sophie stefan stephen steve steven susan ted teresa thomas tim tina tom tony tyler
+    victor victoria walter wendy will william zoe
+    """
     )
 )
 

@@ -24,7 +24,10 @@ from pagefile.testing.memory.provenance import ProvenanceContract
 from pagefile.testing.memory.recalling import RecallingContract
 from pagefile.testing.memory.refusals import RefusalsContract
 from pagefile.testing.memory.reindexing import ReindexingContract
+from pagefile.testing.memory.returning import ReturningContract
+from pagefile.testing.memory.reviewing import ReviewingContract
 from pagefile.testing.memory.sessions import SessionsContract
+from pagefile.testing.memory.stopping import StoppingContract
 
 __all__ = ["MemoryContract"]
 
@@ -36,8 +39,11 @@ class MemoryContract(
     RecallingContract,
     IsolationContract,
     ForgettingContract,
+    ReturningContract,
     ExportingContract,
     ConsolidatingContract,
+    StoppingContract,
+    ReviewingContract,
     ProvenanceContract,
     DuplicatesContract,
     ReindexingContract,

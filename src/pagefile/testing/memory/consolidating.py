@@ -12,7 +12,6 @@ from pagefile.handle import Pagefile
 from pagefile.memory.consolidation import ConsolidationPolicy, ConsolidationReport
 from pagefile.memory.extraction.candidate import Candidate, Exchange
 from pagefile.memory.memory import Memory
-from pagefile.memory.worker import ConsolidationWorker
 from pagefile.testing.backend import Backend
 from pagefile.testing.context.ground import at_once, steps_of
 from pagefile.testing.memory.ground import (
@@ -25,7 +24,6 @@ from pagefile.testing.memory.ground import (
     fact,
     likes,
     objects,
-    outcome,
     say,
 )
 
@@ -222,122 +220,6 @@ class ConsolidatingContract(MemoryFixtures):
         assert sorted(slow.read + quick.read) == [f"I like tea{n}" for n in range(6)]
         assert len(memory.facts.query(user_id="ann", limit=20)) == 6
 
-    def test_memory_D5_a_cancelled_round_ends_and_gives_back_what_it_claimed(
-        self, backend: Backend
-    ) -> None:
-        cancel = threading.Event()
-
-        def once(exchange: Exchange) -> list[Candidate]:
-            cancel.set()
-            return likes(exchange)
-
-        memory = Memory(backend.open(), embedder=None, extractor=Scripted(once))
-        say(memory, *(f"I like tea{n}" for n in range(5)))
-        report = memory.consolidate(cancel=cancel)
-        after = Memory(backend.open(), embedder=None, extractor=Scripted()).consolidate()
-
-        assert (report.cancelled, report.episodes) == (True, 1)
-        assert (after.episodes, after.facts) == (4, 4)
-
-    def test_memory_D5_an_extractor_that_stops_when_it_is_told_counts_as_no_failure(
-        self, backend: Backend
-    ) -> None:
-        class Obedient(Scripted):
-            def extract(
-                self, exchange: Exchange, *, cancel: threading.Event | None = None
-            ) -> list[Candidate]:
-                assert cancel is not None
-                cancel.set()
-                raise InterruptedError("told to stop")
-
-        memory = Memory(
-            backend.open(),
-            embedder=None,
-            extractor=Obedient(),
-            policy=ConsolidationPolicy(attempts=1),
-        )
-        say(memory, "I like tea")
-        report = memory.consolidate(cancel=threading.Event())
-        after = Memory(backend.open(), embedder=None, extractor=Scripted()).consolidate()
-
-        assert (report.cancelled, report.failed, after.facts) == (True, 0, 1)
-
-    def test_a_round_that_is_cancelled_before_it_begins_does_nothing(
-        self, handle: Pagefile, memory: Memory
-    ) -> None:
-        say(memory, "I like tea")
-        head = handle.store.head()
-        cancel = threading.Event()
-        cancel.set()
-
-        assert memory.consolidate(cancel=cancel) == ConsolidationReport(cancelled=True)
-        assert handle.store.head() == head
-
-    def test_memory_D6_a_worker_that_is_left_has_stored_what_it_read(
-        self, backend: Backend
-    ) -> None:
-        read = threading.Event()
-        told: list[ConsolidationReport] = []
-
-        def note(report: ConsolidationReport) -> None:
-            told.append(report)
-            read.set()
-
-        memory = Memory(backend.open(), embedder=None, extractor=Scripted())
-        say(memory, "I like tea")
-        worker = ConsolidationWorker(memory, interval_seconds=3_600, on_consolidated=note)
-        with worker:
-            assert read.wait(30)
-        left = Memory(backend.open(), embedder=None)
-
-        assert objects(left.facts.query(user_id="ann")) == ["tea"]
-        assert (worker.iterations, worker.total_extracted, told[0].facts) == (1, 1, 1)
-        assert "pagefile-consolidation" not in {each.name for each in threading.enumerate()}
-
-    def test_memory_D5_leaving_a_worker_ends_the_round_under_way(self, backend: Backend) -> None:
-        reading = threading.Event()
-
-        class Waits(Scripted):
-            def extract(
-                self, exchange: Exchange, *, cancel: threading.Event | None = None
-            ) -> list[Candidate]:
-                assert cancel is not None
-                reading.set()
-                assert cancel.wait(30)
-                return likes(exchange)
-
-        memory = Memory(backend.open(), embedder=None, extractor=Waits())
-        say(memory, "I like tea", "I like jam")
-        with ConsolidationWorker(memory, interval_seconds=0.01):
-            assert reading.wait(30)
-        after = Memory(backend.open(), embedder=None, extractor=Scripted())
-
-        assert after.consolidate().episodes == 1
-        assert sorted(objects(after.facts.query(user_id="ann"))) == ["jam", "tea"]
-
-    def test_a_round_that_fails_as_a_whole_is_heard_of(self, memory: Memory) -> None:
-        class Broken:
-            def consolidate(self, *, cancel: threading.Event | None = None) -> ConsolidationReport:
-                raise OSError("no disk")
-
-        heard: list[Exception] = []
-        seen = threading.Event()
-
-        def note(error: Exception) -> None:
-            heard.append(error)
-            seen.set()
-
-        with ConsolidationWorker(Broken(), interval_seconds=3_600, on_error=note):
-            assert seen.wait(30)
-        worker = ConsolidationWorker(Broken(), interval_seconds=0.001)
-        worker.__enter__()
-        assert worker._thread is not None
-        worker._thread.join(30)
-        with pytest.raises(OSError, match="no disk"):
-            worker.__exit__(None, None, None)
-
-        assert [str(error) for error in heard] == ["no disk"]
-
     def test_memory_P8_a_round_with_nothing_to_read_costs_nothing_to_speak_of(
         self, handle: Pagefile
     ) -> None:
@@ -384,110 +266,6 @@ class ConsolidatingContract(MemoryFixtures):
 
         assert [(r.episodes, r.facts) for r in told] == [(0, 0), (2, 4), (3, 6)]
         assert progress == [2, 3]
-
-    def test_what_is_not_sure_waits_for_somebody_to_decide(self, handle: Pagefile) -> None:
-        clock = Clock()
-        unsure = Scripted(lambda one: [*likes(one, 0.5)])
-        memory = Memory(handle, embedder=None, extractor=unsure, clock=clock)
-        say(memory, "I like tea", "I like jam", user="ann")
-        say(memory, "I like figs", user="bob")
-        report = memory.consolidate()
-        jam, tea = sorted(memory.proposals.waiting(user_id="ann"), key=lambda one: one.fact.object)
-        before = memory.facts.query(user_id="ann")
-        done = memory.proposals.commit(tea.id, reviewer="rev", user_id="ann")
-        head = handle.store.head()
-        again = memory.proposals.commit(tea.id, reviewer="other", user_id="ann")
-        once = handle.store.head() == head
-        gone = memory.proposals.reject(jam.id, reviewer="rev", user_id="ann", reason="not so")
-        told = [
-            outcome(memory.proposals.reject, tea.id, reviewer="r", user_id="ann"),
-            outcome(memory.proposals.commit, jam.id, reviewer="r", user_id="ann"),
-            outcome(memory.proposals.commit, tea.id, reviewer="r", user_id="bob"),
-            outcome(memory.proposals.commit, "unknown", reviewer="r", user_id="ann"),
-        ]
-
-        assert (report.facts, report.proposed, before, once) == (0, 3, [], True)
-        assert (done.status, done.decided_by, again) == ("committed", "rev", done)
-        assert (gone.status, gone.reason) == ("rejected", "not so")
-        assert told == ["Conflict", "Conflict", "NotFound", "NotFound"]
-        assert objects(memory.recall_facts("tea jam figs", user_id="ann")) == ["tea"]
-        assert len(memory.proposals.waiting_everywhere()) == 1
-        assert [one.id for one in memory.proposals.waiting("rejected", user_id="ann")] == [jam.id]
-
-    def test_two_who_decide_at_once_decide_once(self, backend: Backend) -> None:
-        memories = [
-            Memory(backend.open(), embedder=None, extractor=Scripted(lambda one: likes(one, 0.5)))
-            for _ in range(4)
-        ]
-        say(memories[0], "I like tea")
-        memories[0].consolidate()
-        (tea,) = memories[0].proposals.waiting(user_id="ann")
-
-        def decide(n: int) -> str:
-            work = memories[n].proposals.commit if n % 2 else memories[n].proposals.reject
-            return outcome(work, tea.id, reviewer=f"r{n}", user_id="ann")
-
-        told = at_once(decide, 4)
-        facts = memories[0].facts.query(user_id="ann")
-        status = [
-            s for s in ("committed", "rejected") if memories[0].proposals.waiting(s, user_id="ann")
-        ]
-
-        assert sorted(told) == ["Conflict", "Conflict", "done", "done"]
-        assert (len(facts), status) in [(1, ["committed"]), (0, ["rejected"])]
-
-    def test_nothing_is_sure_enough_where_the_policy_says_so(self, handle: Pagefile) -> None:
-        memory = Memory(
-            handle,
-            embedder=None,
-            extractor=Scripted(lambda one: likes(one, 1.0)),
-            policy=ConsolidationPolicy(auto_commit=None),
-        )
-        say(memory, "I like tea")
-
-        assert (memory.consolidate().proposed, memory.facts.query(user_id="ann")) == (1, [])
-
-    def test_a_changed_episode_is_read_again_and_what_was_decided_stays_so(
-        self, handle: Pagefile
-    ) -> None:
-        extractor = Scripted(lambda one: [*likes(one, 0.5), Candidate("user", "is", "here", 0.9)])
-        memory = Memory(handle, embedder=None, extractor=extractor)
-        memory.remember(episode("I like tea", id="e"))
-        memory.consolidate()
-        (tea,) = memory.proposals.waiting(user_id="ann")
-        memory.proposals.reject(tea.id, reviewer="rev", user_id="ann")
-        memory.remember(episode("Again, I like tea", id="e"))
-        again = memory.consolidate()
-        memory.remember(episode("I like jam", id="e"))
-        changed = memory.consolidate()
-        idle = memory.consolidate()
-
-        assert (again.episodes, again.facts, again.proposed) == (1, 0, 0)
-        assert (changed.proposed, idle.episodes) == (1, 0)
-        assert len(extractor.read) == 3
-        assert memory.proposals.waiting("rejected", user_id="ann")[0].id == tea.id
-
-    def test_what_is_no_longer_so_ends_the_fact_that_is_known(self, handle: Pagefile) -> None:
-        def reading(exchange: Exchange) -> list[Candidate]:
-            if "no more" in exchange.input:
-                return [Candidate("user", "likes", "tea", 0.9, valid_until=exchange.occurred_at)]
-            return likes(exchange)
-
-        memory = Memory(handle, embedder=None, extractor=Scripted(reading))
-        say(memory, "I like tea", at=START - 5 * HOUR)
-        say(memory, "no more", at=START - HOUR)
-        report = memory.consolidate()
-
-        assert (report.episodes, report.facts) == (2, 2)
-        assert memory.facts.query(user_id="ann") == []
-        assert objects(memory.facts.query(user_id="ann", valid_at=START - 2 * HOUR)) == ["tea"]
-
-    def test_what_ends_is_unknown_here_ends_nothing(self, handle: Pagefile) -> None:
-        ended = Scripted(lambda one: [Candidate("user", "likes", "tea", 0.9, valid_until=START)])
-        memory = Memory(handle, embedder=None, extractor=ended)
-        say(memory, "no more tea")
-
-        assert (memory.consolidate().episodes, memory.facts.query(user_id="ann")) == (1, [])
 
     def test_an_index_made_anew_meanwhile_stops_nobody(self, backend: Backend) -> None:
         other = Memory(backend.open(), embedder=None)

@@ -13,14 +13,13 @@ import pytest
 
 import pagefile
 from pagefile.batch import Append, Batch
-from pagefile.errors import Conflict
+from pagefile.errors import Conflict, Corrupt
 from pagefile.handle import Pagefile
 from pagefile.memory.memory import Memory
 from pagefile.memory.owner import owner_key
 from pagefile.testing.backend import Backend
 from pagefile.testing.context.ground import steps_of
 from pagefile.testing.memory.episodes import TRANSCRIPT
-from pagefile.testing.memory.forgetting import plant, plant_beside
 from pagefile.testing.memory.ground import (
     START,
     Clock,
@@ -34,6 +33,7 @@ from pagefile.testing.memory.ground import (
     outcome,
     say,
 )
+from pagefile.testing.memory.planting import plant, plant_beside
 
 
 def resealed(line: bytes, **changed: Any) -> bytes:
@@ -52,8 +52,7 @@ def closed(lines: list[bytes]) -> list[bytes]:
 
 
 def _flipped(lines: list[bytes]) -> list[bytes]:
-    at = lines[2].index(b"value") + 12
-    return [*lines[:2], lines[2][:at] + b"#" + lines[2][at + 1 :], *lines[3:]]
+    return [*lines[:2], lines[2].replace(b'"input":"b"', b'"input":"B"'), *lines[3:]]
 
 
 _DAMAGES: dict[str, Callable[[list[bytes]], list[bytes]]] = {
@@ -188,6 +187,13 @@ class ExportingContract(MemoryFixtures):
 
         assert outcome(other.import_, lines) in ("Corrupt", "Invalid")
         assert elsewhere.store.head() == head
+
+    def test_a_line_that_was_changed_is_named(self, memory: Memory, elsewhere: Pagefile) -> None:
+        say(memory, *"abcd")
+        lines = _flipped(list(memory.export(user_id="ann")))
+
+        with pytest.raises(Corrupt, match="line 3"):
+            Memory(elsewhere, embedder=None).import_(lines)
 
     @pytest.mark.parametrize("forgery", _FORGERIES)
     def test_memory_D16_a_forged_export_reaches_nobody_and_runs_nothing(

@@ -3,140 +3,39 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections import Counter
-from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from pagefile.handle import Options, Pagefile
-from pagefile.memory.episode import Episode
 from pagefile.memory.extraction.candidate import Candidate, Exchange
-from pagefile.memory.forget import ForgetReceipt
 from pagefile.memory.memory import Memory
-from pagefile.memory.message import Message, Role, ToolCall
-from pagefile.memory.owner import owner_key
-from pagefile.recall.analysis import terms
 from pagefile.testing.backend import Backend, promise
-from pagefile.testing.context.ground import at_once
 from pagefile.testing.memory.ground import (
     HOUR,
     START,
     Clock,
-    HashedWords,
     MemoryFixtures,
     Scripted,
     episode,
     export_lines,
     fact,
     inputs,
-    item_request,
     likes,
     objects,
-    outcome,
     say,
     traces,
 )
-
-_OF_EPISODES = ("input", "output", "transcript", "argument", "speaker", "candidate", "quote")
-_OF_MEMORY = ("block", "oldblock", "goneblock", "factobject", "alias", "sessionname")
-_OF_OTHERS = ("slot", "run", "milestone", "item", "staged")
-#: Words that nobody else uses, one for each place they are planted in.
-MARKS = {place: f"zyq{place}vorbling" for place in (*_OF_EPISODES, *_OF_MEMORY, *_OF_OTHERS)}
-
-
-def spoken(words: Iterable[str]) -> list[str]:
-    """The words, and what the index makes of them."""
-    told = list(words)
-    return sorted({*told, *(term for word in told for term in terms(word))})
-
-
-def plant(handle: Pagefile, user: str | None) -> Memory:
-    """Something marked in every tier."""
-    memory = Memory(
-        handle,
-        embedder=HashedWords(),
-        record_use=True,
-        extractor=Scripted(
-            lambda one: [Candidate("user", "likes", MARKS["candidate"], 0.2, quote=MARKS["quote"])]
-        ),
-    )
-    call = ToolCall(tool="t", args={"q": MARKS["argument"]})
-    said = [
-        Message(Role.ASSISTANT, "", tool_calls=(call,)),
-        Message(Role.TOOL, MARKS["transcript"], tool_call_id=call.id),
-    ]
-    memory.remember(
-        Episode(
-            session_id=MARKS["sessionname"],
-            user_id=user,
-            input=MARKS["input"],
-            output=MARKS["output"],
-            speaker=MARKS["speaker"],
-            occurred_at=START,
-            tool_calls=(call,),
-            tool_transcript=tuple(said),
-        )
-    )
-    memory.update_block("b", MARKS["oldblock"], user_id=user)
-    memory.update_block("b", MARKS["block"], user_id=user)
-    memory.update_block("c", MARKS["goneblock"], user_id=user)
-    memory.delete_block("c", user_id=user)
-    memory.facts.append(fact(MARKS["factobject"], user))
-    memory.facts.alias(MARKS["alias"], "user", user_id=user)
-    memory.consolidate()
-    memory.recall(MARKS["input"], user_id=user)
-    memory.recall_facts(MARKS["factobject"], user_id=user)
-    return memory
-
-
-def plant_beside(handle: Pagefile, user: str | None) -> None:
-    """Something marked in the other rooms."""
-    handle.context.append("t", {"said": MARKS["slot"]}, "a", "b", user_id=user)
-    run = handle.runs.boot(MARKS["run"], ["done"], [], user_id=user)
-    run.milestone(MARKS["milestone"])
-    handle.items.commit(
-        handle.items.propose([item_request(MARKS["item"], user)], user_id=user).batch_id,
-        reviewer="rev",
-    )
-    handle.items.propose([item_request(MARKS["staged"], user)], user_id=user)
-
-
-_KINDS = {
-    "memory/episode/": "episodes",
-    "memory/block/": "blocks",
-    "memory/candidate/": "candidates",
-    "memory/extraction/": "extractions",
-    "memory/use/": "uses",
-    "fact/": "facts",
-    "fact-retraction/": "retractions",
-    "fact-alias/": "aliases",
-    "item/": "items",
-    "run/": "runs",
-    "episode/": "milestones",
-    "thread/": "slots",
-    "ledger/": "events",
-}
-
-
-def counted(lines: Iterable[bytes]) -> Counter[str]:
-    """How many things an export holds: a document is one, and so is an entry of a log."""
-    told: Counter[str] = Counter()
-    seen: set[str] = set()
-    for line in lines:
-        record = json.loads(line)
-        name = record["name"]
-        kind = next((kind for prefix, kind in _KINDS.items() if name.startswith(prefix)), "other")
-        if record["stream"] == "log" or name not in seen:
-            told[kind] += 1
-        seen.add(name)
-    return told
-
-
-def forgotten_things(receipt: ForgetReceipt) -> dict[str, int]:
-    return {kind: n for kind, n in receipt.counts.items() if kind != "index"}
+from pagefile.testing.memory.planting import (
+    MARKS,
+    OF_EPISODES,
+    OF_MEMORY,
+    counted,
+    forgotten_things,
+    plant,
+    plant_beside,
+    spoken,
+)
 
 
 class ForgettingContract(MemoryFixtures):
@@ -168,38 +67,6 @@ class ForgettingContract(MemoryFixtures):
         assert memory.block_history("a", user_id=user) == []
         assert memory.block_history("b", user_id=user) == []
         assert memory.update_block("a", "new", user_id=user).pinned_order == 0
-
-    @pytest.mark.parametrize("sure", [0.9, 0.3])
-    @pytest.mark.parametrize("whole", [True, False])
-    def test_memory_G2_what_is_being_read_meanwhile_does_not_come_back(
-        self, backend: Backend, handle: Pagefile, sure: float, whole: bool
-    ) -> None:
-        reading, go = threading.Event(), threading.Event()
-
-        def slowly(exchange: Exchange) -> list[Candidate]:
-            reading.set()
-            assert go.wait(30)
-            return likes(exchange, sure)
-
-        memory = Memory(handle, embedder=None, extractor=Scripted(slowly))
-        say(memory, "I like zyqtea")
-        reports: list[Any] = []
-        worker = threading.Thread(target=lambda: reports.append(memory.consolidate()))
-        worker.start()
-        assert reading.wait(30)
-        Memory(backend.open(), embedder=None).forget(
-            user_id="ann", session_id=None if whole else "s"
-        )
-        go.set()
-        worker.join(30)
-        left = Memory(backend.open(), embedder=None)
-
-        assert (reports[0].facts, reports[0].proposed) == (0, 0)
-        assert left.recall_facts("zyqtea", user_id="ann") == []
-        assert left.proposals.waiting(user_id="ann") == []
-        assert export_lines(left) == []
-        assert traces(backend, handle, spoken(["zyqtea"])) == []
-        assert left.consolidate().episodes == 0
 
     def test_memory_G3_facts_go_with_the_only_episodes_they_rest_on(
         self, handle: Pagefile, memory: Memory
@@ -270,7 +137,7 @@ class ForgettingContract(MemoryFixtures):
             plant_beside(handle, user)
             words = [*MARKS.values(), user]
         else:
-            words = [MARKS[place] for place in (*_OF_EPISODES, *_OF_MEMORY)]
+            words = [MARKS[place] for place in (*OF_EPISODES, *OF_MEMORY)]
         planted = {word for _, word in traces(backend, handle, words)}
         receipt = memory.forget(user_id=user)
 
@@ -287,7 +154,7 @@ class ForgettingContract(MemoryFixtures):
         memory = plant(handle, user)
         say(memory, "kept apart", user=user, session="other")
         handle.context.append(MARKS["sessionname"], MARKS["slot"], "a", "b", user_id=user)
-        words = [MARKS[place] for place in (*_OF_EPISODES, "slot")]
+        words = [MARKS[place] for place in (*OF_EPISODES, "slot")]
         planted = {word for _, word in traces(backend, handle, words)}
         ids = [one.id for one in memory.recall("", session_id=MARKS["sessionname"], user_id=user)]
         memory.forget(user_id=user, session_id=MARKS["sessionname"])
@@ -337,85 +204,6 @@ class ForgettingContract(MemoryFixtures):
         assert forgotten_things(receipt) == lines
         assert export_lines(memory) == []
 
-    def test_memory_G8_it_is_one_commit_and_replays_are_refused(
-        self, backend: Backend, handle: Pagefile, memory: Memory
-    ) -> None:
-        said = [episode(f"text {n}", id=f"e{n}") for n in range(5)]
-        known = fact("Kyoto", id="f")
-        memory.remember_many(said)
-        memory.facts.append(known)
-        lines = list(memory.export(user_id="ann"))
-        other = Memory(backend.open(), embedder=None)
-        head = handle.store.head()
-        memory.forget(user_id="ann")
-        commits = handle.store.head().position - head.position
-        after = handle.store.head()
-        told = [
-            outcome(work, *given)
-            for each in (memory, other, Memory(backend.open(), embedder=None))
-            for work, *given in (
-                (each.remember, said[0]),
-                (each.remember_many, [episode("new", id="new"), said[1]]),
-                (each.facts.append, known),
-            )
-        ]
-        brought = memory.import_(lines)
-
-        assert (commits, told) == (1, ["Forbidden"] * 9)
-        assert (brought.records, brought.forgotten) == (0, 6)
-        assert handle.store.head() == after
-        assert memory.remember(episode("text 0", id="another")) == "another"
-        assert inputs(memory.recall("text", user_id="ann")) == ["text 0"]
-
-    def test_memory_G8_what_is_remembered_meanwhile_is_wholly_there_or_wholly_gone(
-        self, backend: Backend
-    ) -> None:
-        memories = [Memory(backend.open(), embedder=None) for _ in range(4)]
-        stored: list[str] = []
-
-        def work(n: int) -> None:
-            if n == 0:
-                for _ in range(6):
-                    memories[0].forget(user_id="ann", scrub=False)
-                return
-            for k in range(12):
-                stored.append(memories[n].remember(episode(f"word{n}x{k}", id=f"e{n}-{k}")))
-
-        at_once(work, 4)
-        left = memories[1]
-        there = {one.id for one in left.export(user_id="ann").episodes}
-        found = {
-            one.id
-            for n in range(1, 4)
-            for k in range(12)
-            for one in left.recall(f"word{n}x{k}", limit=1, user_id="ann")
-        }
-
-        assert len(stored) == 36
-        assert found == there
-        assert left.profile(user_id="ann").episode_count == len(there)
-        assert [outcome(left.episode, name, user_id="ann") for name in stored].count("done") == (
-            len(there)
-        )
-
-    def test_memory_G10_nothing_about_what_was_forgotten_grows_but_eight_bytes_each(
-        self, handle: Pagefile
-    ) -> None:
-        memory = Memory(handle, embedder=None, extractor=Scripted())
-        sizes = []
-        for _ in range(2):
-            memory.remember_many([episode("I like tea") for _ in range(100)])
-            memory.consolidate()
-            memory.forget(user_id="ann")
-            documents = handle.store.names("document", limit=1_000)
-            found = handle.store.get(f"memory/forgotten/{owner_key('ann')}")
-            assert found is not None
-            sizes.append((len(documents), len(found.body)))
-
-        assert sizes[0][0] == sizes[1][0]
-        # An episode, what became of its reading, and a fact: eight bytes each, as base64.
-        assert sizes[1][1] - sizes[0][1] <= 100 * 3 * 8 * 4 / 3 + 8
-
     def test_memory_G11_a_dry_run_counts_without_a_copy_of_what_it_counts(
         self, handle: Pagefile, memory: Memory
     ) -> None:
@@ -424,25 +212,6 @@ class ForgettingContract(MemoryFixtures):
 
         assert (receipt, receipt.receipt.position) == (1, None)
         assert receipt.receipt.size_bytes > 200_000
-
-    @pytest.mark.parametrize("whole", [True, False])
-    def test_other_handles_find_nothing_of_it_any_more(
-        self, backend: Backend, memory: Memory, whole: bool
-    ) -> None:
-        other = Memory(backend.open(), embedder=None)
-        say(memory, "green tea", session="s1")
-        say(memory, "black tea", session="s2")
-        memory.facts.append(fact("teahouse", sources=["x"]))
-        before = [len(each.recall("tea", user_id="ann")) for each in (memory, other)]
-        other.recall_facts("teahouse", user_id="ann")
-        memory.forget(user_id="ann", session_id=None if whole else "s1")
-        left = [] if whole else ["black tea"]
-
-        assert before == [2, 2]
-        assert [inputs(each.recall("tea", user_id="ann")) for each in (other, memory)] == [left] * 2
-        assert other.profile(user_id="ann").episode_count == len(left)
-        say(other, "white tea", session="s3")
-        assert inputs(memory.recall("white", limit=1, user_id="ann")) == ["white tea"]
 
     def test_a_session_takes_only_what_is_its_own(self, handle: Pagefile, memory: Memory) -> None:
         for user in ("ann", "bob"):
@@ -501,6 +270,24 @@ class ForgettingContract(MemoryFixtures):
         assert len(lines) - len(left) == receipt.receipt.records - receipt.counts["index"]
         assert set(left) <= set(lines)
 
+    def test_what_was_stored_before_goes_with_its_later_versions(self, backend: Backend) -> None:
+        clock = Clock()
+        memory = Memory(
+            backend.open(options=Options(clock=clock.microseconds)),
+            embedder=None,
+            clock=clock,
+            extractor=Scripted(),
+        )
+        say(memory, "I like tea", at=START + timedelta(days=9))
+        clock.passes(days=1)
+        cut = clock.now
+        clock.passes(days=1)
+        memory.consolidate()
+        memory.forget(user_id="ann", before=cut)
+
+        assert export_lines(memory) == []
+        assert memory.profile(user_id="ann").episode_count == 0
+
     def test_a_block_that_outlived_its_older_versions_is_not_taken_for_forgotten(
         self, backend: Backend
     ) -> None:
@@ -517,40 +304,3 @@ class ForgettingContract(MemoryFixtures):
 
         assert (receipt.receipt.records, kept.content) == (1, "newer")
         assert (again.present, again.forgotten) == (1, 0)
-
-    def test_uses_that_wait_in_another_handle_do_not_bring_a_user_back(
-        self, backend: Backend, memory: Memory
-    ) -> None:
-        other = Memory(backend.open(), embedder=None, record_use=True)
-        say(memory, "green tea")
-        other.recall("tea", user_id="ann")
-        memory.forget(user_id="ann")
-        other.close()
-
-        assert export_lines(memory) == []
-        assert memory.users() == []
-
-    def test_a_reviewed_candidate_can_be_committed_after_others_were_forgotten(
-        self, backend: Backend, handle: Pagefile
-    ) -> None:
-        memory = Memory(handle, embedder=None, extractor=Scripted(lambda one: likes(one, 0.3)))
-        say(memory, "I like tea", session="s1")
-        say(memory, "I like jam", session="s2")
-        memory.consolidate()
-        Memory(backend.open(), embedder=None).forget(user_id="ann", session_id="s1")
-        (waiting,) = memory.proposals.waiting(user_id="ann")
-        memory.proposals.commit(waiting.id, reviewer="rev", user_id="ann")
-
-        assert objects(memory.facts.query(user_id="ann")) == ["jam"]
-
-    def test_a_user_can_come_back_with_something_new(self, memory: Memory) -> None:
-        say(memory, "green tea")
-        memory.facts.append(fact("Oslo"))
-        memory.forget(user_id="ann")
-        say(memory, "green tea")
-        memory.facts.append(fact("Oslo"))
-        memory.update_block("b", "x", user_id="ann")
-
-        assert len(memory.recall("tea", user_id="ann")) == 1
-        assert objects(memory.recall_facts("Oslo", user_id="ann")) == ["Oslo"]
-        assert memory.profile(user_id="ann").fact_count == 1

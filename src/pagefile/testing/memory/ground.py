@@ -18,6 +18,7 @@ from pagefile.memory.episode import Episode
 from pagefile.memory.extraction.candidate import Candidate, Exchange
 from pagefile.memory.fact import Fact
 from pagefile.memory.memory import Memory
+from pagefile.store import Store
 from pagefile.testing.backend import Backend
 from pagefile.testing.contract import ContractFixtures
 
@@ -175,6 +176,31 @@ def outcome(work: Callable[..., Any], *given: Any, **named: Any) -> str:
     except Exception as error:  # noqa: BLE001  Whatever it is, it is told.
         return f"raw {type(error).__name__}: {error}"[:200]
     return "done"
+
+
+class Meanwhile:
+    """A store on which something else happens just before the next commit, once."""
+
+    def __init__(self, store: Store, work: Callable[[], Any]) -> None:
+        self._store = store
+        self._work: Callable[[], Any] | None = work
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def commit(self, batch: Any) -> Any:
+        self._happen()
+        return self._store.commit(batch)
+
+    def erase(self, selector: Any, *, dry_run: bool = False, **options: Any) -> Any:
+        if not dry_run:
+            self._happen()
+        return self._store.erase(selector, dry_run=dry_run, **options)
+
+    def _happen(self) -> None:
+        work, self._work = self._work, None
+        if work is not None:
+            work()
 
 
 def kept(handle: Pagefile) -> list[str]:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pagefile.errors import Invalid, Unsupported
+from pagefile.errors import Invalid, Unavailable, Unsupported
 from pagefile.handle import Pagefile
 from pagefile.memory.memory import Memory
 from pagefile.testing.backend import Backend
@@ -60,8 +60,25 @@ class RecallingContract(MemoryFixtures):
         say(Memory(handle, embedder=HashedWords()), "hello world")
         memory = Memory(handle, embedder=Broken())
 
-        with pytest.raises(TypeError, match="a bug in the embedder"):
+        with pytest.raises(Unavailable, match="a bug in the embedder"):
             memory.recall("hello", user_id="ann")
+        with pytest.raises(Unavailable, match="a bug in the embedder"):
+            say(memory, "hello again")
+        assert [one.input for one in memory.recall("", user_id="ann")] == ["hello world"]
+
+    def test_a_question_about_nothing_but_a_time_is_answered_by_the_time(
+        self, handle: Pagefile
+    ) -> None:
+        for embedder in (None, HashedWords()):
+            memory = Memory(handle, embedder=embedder)
+            memory.reindex()
+            for days in (0, 1, 8, 40):
+                moment = START - timedelta(days=days)
+                memory.remember(
+                    episode(f"talk of day {days}", session=f"s{days}", at=moment, id=f"d{days}")
+                )
+            found = memory.recall("what did I do yesterday?", user_id="ann")
+            assert found[0].id == "d1"
 
     def test_memory_Q3_a_fact_that_was_replaced_is_not_told_any_more(self, memory: Memory) -> None:
         memory.facts.append(fact("Oslo", valid_from=START - timedelta(days=900)))
@@ -149,6 +166,9 @@ class RecallingContract(MemoryFixtures):
         told = memory.recall_facts_scored("when does the ferry to Bergen leave", user_id="ann")
 
         assert [match.score < best.score for match in told] == [True] * len(told)
+        first, *rest = memory.search("when does the ferry to Bergen leave", user_id="ann")
+        assert first.kind == "episode"
+        assert [match.score < first.score for match in rest] == [True] * len(rest)
 
     def test_one_search_gives_episodes_facts_and_items_of_what_may_be_seen(
         self, handle: Pagefile, memory: Memory
@@ -193,6 +213,11 @@ class RecallingContract(MemoryFixtures):
 
         assert len(memory.recall("tea", limit=3, session_id="quiet", user_id="ann")) == 3
         assert len(memory.recall("", limit=3, session_id="quiet", user_id="ann")) == 3
+        for query in ("tea", ""):
+            rest = memory.recall(query, limit=3, exclude_session_id="loud", user_id="ann")
+            assert [one.session_id for one in rest] == ["quiet"] * 3
+            both = memory.recall(query, session_id="loud", exclude_session_id="loud", user_id="ann")
+            assert both == []
 
     def test_memory_Q11_ids_come_back_whole(self, memory: Memory) -> None:
         names = ["episode:ep_1", "a:b:c", "a.b@c+d-e_f", "ep_1"]

@@ -7,6 +7,7 @@ import pytest
 from pagefile.errors import Unsupported
 from pagefile.handle import Pagefile
 from pagefile.memory.memory import Memory
+from pagefile.memory.owner import owner_key
 from pagefile.recall.catalogue import read_catalogue
 from pagefile.testing.backend import Backend
 from pagefile.testing.context.ground import at_once
@@ -96,24 +97,28 @@ class ReindexingContract(MemoryFixtures):
     ) -> None:
         fill(memory)
         other = Memory(backend.open(), embedder=None)
+        _, gone, stays = sorted(["u0", "u1", "u2"], key=owner_key)
+        place = f"place{gone[1]}"
         seen: list[int] = []
 
         def meanwhile(count: int) -> None:
             seen.append(count)
-            say(other, f"apricot{len(seen)}", user="u2", session=f"x{len(seen)}")
+            say(other, f"apricot{len(seen)}", user=stays, session=f"x{len(seen)}")
             if len(seen) == 1:
-                other.forget(user_id="u1")
-                other.remember(episode("changed", "u2", id="e0"))
+                # The first of the next partition has been read already, and is not yet indexed.
+                other.forget(user_id=gone)
+                other.remember(episode("changed", stays, id="e0"))
 
         memory.reindex(meanwhile)
 
         assert len(seen) >= 2
         for each in (memory, other, Memory(backend.open(), embedder=None)):
-            assert each.recall("plan0", user_id="u1") == []
-            assert inputs(each.recall("apricot1", limit=1, user_id="u2")) == ["apricot1"]
-            assert inputs(each.recall("changed", limit=1, user_id="u2")) == ["changed"]
-            assert each.recall_facts("place1", user_id="u1") == []
-            assert each.profile(user_id="u2").episode_count == 5 + len(seen)
+            assert each.recall("plan0", user_id=gone) == []
+            assert each.recall_facts(place, user_id=gone) == []
+            assert each.profile(user_id=gone).episode_count == 0
+            assert inputs(each.recall("apricot1", limit=1, user_id=stays)) == ["apricot1"]
+            assert inputs(each.recall("changed", limit=1, user_id=stays)) == ["changed"]
+            assert each.profile(user_id=stays).episode_count == 5 + len(seen)
 
     def test_of_handles_that_race_for_the_first_write_one_model_wins(
         self, backend: Backend
@@ -129,6 +134,16 @@ class ReindexingContract(MemoryFixtures):
         assert found == {f"apple{n}" for n in range(6)}
         assert sorted(told) == ["Unsupported"] * 3 + ["done"] * 3
         assert len({told[n] for n in (0, 2, 4)}) == len({told[n] for n in (1, 3, 5)}) == 1
+
+    def test_an_index_of_another_model_keeps_nobody_from_being_forgotten(
+        self, handle: Pagefile
+    ) -> None:
+        say(Memory(handle, embedder=HashedWords()), "hello world")
+        other = Memory(handle, embedder=None)
+
+        assert other.profile(user_id="ann").episode_count == 1
+        assert other.forget(user_id="ann").counts["episodes"] == 1
+        assert handle.store.verify()
 
     def test_an_empty_index_can_be_made_anew(self, memory: Memory) -> None:
         assert memory.reindex() == 0

@@ -1,0 +1,79 @@
+"""The tables of a store: made on first use, brought up to date, refused when newer."""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg import errors as pg
+from psycopg import sql as compose
+
+from pagefile.engines.postgres_errors import translate
+from pagefile.engines.postgres_link import Link, Session, query
+from pagefile.engines.queries import load_migrations
+from pagefile.errors import Forbidden, Invalid, Unsupported
+
+
+def prepare_format(link: Link, session: Session) -> None:
+    """Create what is missing, in one transaction; any number of processes may come at once.
+
+    Raises:
+        Unsupported: the store has a newer format; nothing was changed.
+        Forbidden: this user may not create the tables.
+        Invalid: the schema is another program's.
+    """
+    migrations = load_migrations("postgres")
+    connection, schema = session.connection, link.address.schema
+    try:
+        if _format_of(session, schema, len(migrations), link.place) == len(migrations):
+            return
+        with connection.transaction():
+            # One process at a time; whoever waited finds everything made.
+            connection.execute(
+                "SELECT pg_advisory_xact_lock($1)", (link.address.number_for("\x00format"),)
+            )
+            number = _format_of(session, schema, len(migrations), link.place)
+            if number is None:
+                connection.execute(
+                    compose.SQL("CREATE SCHEMA {}").format(compose.Identifier(schema))
+                )
+            for script in migrations[number or 0 :]:
+                connection.execute(query(script), prepare=False)
+            connection.execute("DELETE FROM format")
+            connection.execute("INSERT INTO format (number) VALUES ($1)", (len(migrations),))
+    except pg.InsufficientPrivilege as error:
+        raise Forbidden(
+            f"{link.place}: this user may not make the tables in schema {schema!r}",
+            "open the store once as the database's owner, then GRANT this user its rights "
+            "(docs/howto/postgresql.md)",
+        ) from error
+    except psycopg.Error as error:
+        raise translate(error, link.place) from error
+
+
+def _format_of(session: Session, schema: str, known: int, place: str) -> int | None:
+    """The store's format: None without a schema, 0 for an empty one."""
+    run = session.connection.execute
+    found = run(
+        "SELECT n.oid::bigint, (SELECT count(*) FROM pg_class c WHERE c.relnamespace = n.oid), "
+        "to_regclass(quote_ident($1) || '.format') IS NOT NULL "
+        "FROM pg_namespace n WHERE n.nspname = $1",
+        (schema,),
+    ).fetchall()
+    if not found:
+        return None
+    _, relations, ours = found[0]
+    if not ours:
+        if relations:
+            raise Invalid(
+                "url",
+                f"schema {schema!r} of {place} holds another program's tables",
+                "name another with ?schema=…",
+            )
+        return 0
+    rows = run("SELECT number FROM format").fetchall()
+    number = int(rows[0][0]) if rows else 0
+    if number > known:
+        raise Unsupported(
+            f"{place} has format {number}, this Pagefile knows {known}",
+            "upgrade Pagefile; nothing was changed",
+        )
+    return number

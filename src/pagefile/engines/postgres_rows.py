@@ -1,0 +1,86 @@
+"""Rows and streams read back from their columns, and how key spaces are numbered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from pagefile.content import Action, Content
+from pagefile.engine import LOG, IndexKey, Row, Stream, TenantHead
+from pagefile.errors import Corrupt
+
+#: A number no record of a stream reaches.
+MOST_RECORDS = 1 << 32
+#: Where keys of the whole tenant are.
+TENANT_SPACE = 2
+
+_read_sources = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+def space_of_log(oid: int) -> int:
+    """The key space of one log's entries."""
+    return oid * 4
+
+
+def space_of_user(number: int) -> int:
+    """The key space of one user's documents."""
+    return number * 4 + 1
+
+
+def space_for(key: IndexKey, oid: int, user: int) -> int:
+    """Where a key of a record belongs."""
+    if key.scope == "log":
+        return space_of_log(oid)
+    return space_of_user(user) if key.scope == "user" else TENANT_SPACE
+
+
+def row_from(columns: tuple[Any, ...]) -> Row:
+    """A record from its columns, in the order of the query `rows`.
+
+    Raises:
+        Corrupt: the columns cannot be what was stored.
+    """
+    number, position, ordinal, time_us, action, user, kind, actor, sources = columns[:9]
+    if columns[14] is None:  # The salt goes with the content.
+        return Row(number, position, ordinal, time_us, action, None)
+    if None in columns[6:15]:
+        raise _damaged(position, "part of its content is gone")
+    try:
+        read = _read_sources(sources) if sources else ()
+    except msgspec.DecodeError as error:
+        raise _damaged(position, f"its sources are no list ({error})") from error
+    content = Content(action, user, kind, actor, read, *columns[9:12], *columns[12:15])
+    return Row(number, position, ordinal, time_us, action, content)
+
+
+def _damaged(position: int, how: str) -> Corrupt:
+    return Corrupt(
+        f"the record at position {position} is damaged: {how}",
+        "run `verify` to see how far it goes, then restore a copy",
+    )
+
+
+def stream_from(columns: tuple[Any, ...]) -> Stream:
+    """A stream from its columns and its last record's."""
+    stream = Stream(columns[0], columns[1], columns[2], columns[5])
+    stream.base, stream.base_at = columns[3], columns[4]
+    stream.dropped, stream.pruned, stream.salt = columns[6:9]
+    if stream.base:
+        stream.first = stream.base_at
+    number, action = columns[9:11]
+    if number is not None:
+        stream.length = number + (stream.kind == LOG)
+        stream.deleted = action == Action.DELETE
+    # The last record is not always the last number: a log pruned to its end
+    # may still hold older ones that a fork shares.
+    stream.length = max(stream.length, stream.base_at, stream.pruned)
+    return stream
+
+
+def fill_head(head: TenantHead, columns: tuple[Any, ...]) -> None:
+    """The moving end of a tenant, from the query `head`."""
+    _, head.logs, head.documents, head.last_erase = columns[:4]
+    if columns[6] is not None:
+        head.position, head.time_us, head.digest = columns[6:9]
+    head.oid = columns[9] or 0

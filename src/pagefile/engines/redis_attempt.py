@@ -1,0 +1,149 @@
+"""One tenant's part of a group commit: compute, compare and set, and again if others came first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from pagefile.engine import Prepared, RawCommit, Sealed
+from pagefile.engines.redis_errors import refused
+from pagefile.engines.redis_known import MOST_TOLD, Known
+from pagefile.engines.redis_server import Command, Server, script
+from pagefile.engines.redis_streams import Moved
+from pagefile.engines.redis_transaction import RedisTransaction
+from pagefile.engines.redis_turn import LEASE_MS, Turn
+from pagefile.errors import Corrupt, Forbidden, PagefileError, Unavailable, Unsupported
+from pagefile.transaction import apply
+
+#: How often others may come in between before the turn is waited for.
+_MOST_HURRIED = 2
+#: What no rule of a commit raises: the server failed while the batch was looked at.
+_NOT_RULES = (Unavailable, Corrupt, Forbidden, Unsupported)
+
+
+class Attempt:
+    """The batches of one tenant on their way into one script call."""
+
+    def __init__(
+        self,
+        server: Server,
+        known: Known,
+        batches: Sequence[Prepared],
+        *,
+        now_us: int,
+        key_lifetime_us: int,
+        seconds: float,
+    ) -> None:
+        self._server = server
+        self.known = known
+        self._batches = batches
+        self._now_us = now_us
+        self._key_lifetime_us = key_lifetime_us
+        self._turn = Turn(server, known, seconds)
+        self._transaction: RedisTransaction | None = None
+        #: What a script was to store whose answer never came, by the digest of its commit.
+        self._unanswered: dict[bytes, Sealed] = {}
+        self.outcomes: list[Sealed | PagefileError] = []
+        self.is_done = False
+        #: Whether a commit of an earlier call is among the answers.
+        self.found_stored = False
+
+    def compute(self) -> Command | None:
+        """The script call that stores the group; None, and done, when there is nothing to store.
+
+        Raises:
+            Unavailable: the server failed or others were in the way; nothing was stored.
+        """
+        hurried = 0
+        while True:
+            transaction = RedisTransaction(self._server, self.known, self._key_lifetime_us)
+            try:
+                transaction.prefetch(self._batches)
+                outcomes = [self._outcome(transaction, batch) for batch in self._batches]
+                if not transaction.is_sure and any(isinstance(o, PagefileError) for o in outcomes):
+                    # Refused for what is known here; it must be what is true there.
+                    transaction.look()
+                break
+            except Moved:
+                hurried += 1
+                if hurried > _MOST_HURRIED:
+                    self._turn.take()
+        self.outcomes = [self._answered(outcome) for outcome in outcomes]
+        last = transaction.last
+        if last is None:
+            self.is_done = True
+            self._turn.pass_on()
+            return None
+        self._transaction = transaction
+        return self._command(transaction, last)
+
+    def _outcome(self, transaction: RedisTransaction, batch: Prepared) -> Sealed | PagefileError:
+        try:
+            return apply(transaction, batch, self._now_us)
+        except _NOT_RULES:
+            raise
+        except PagefileError as refusal:
+            return refusal
+
+    def _answered(self, outcome: Sealed | PagefileError) -> Sealed | PagefileError:
+        """Our own commit, found again after its answer was lost, is no repeat."""
+        if isinstance(outcome, Sealed) and outcome.repeated:
+            self.found_stored = True
+            return self._unanswered.get(outcome.commit.digest, outcome)
+        return outcome
+
+    def _command(self, transaction: RedisTransaction, last: RawCommit) -> Command:
+        commands, turn, known = transaction.commands(), self._turn, self.known
+        digest = script("release" if transaction.lets_go else "commit")[1]
+        return (
+            "EVALSHA",
+            digest,
+            len(commands.keys),
+            *commands.keys,
+            known.digest,
+            last.digest,
+            turn.token,
+            turn.queued,
+            LEASE_MS,
+            known.head.position,
+            MOST_TOLD,
+            *commands.arguments,
+        )
+
+    def settle(self, answer: Any) -> None:
+        """Take the script's answer; unless `is_done` then, compute again."""
+        transaction, turn = self._transaction, self._turn
+        assert transaction is not None
+        if isinstance(answer, RedisError):
+            failure = refused(answer, self._server.where)
+            failure.__cause__ = answer
+            self.outcomes = [failure if _is_new(o) else o for o in self.outcomes]
+            self.is_done = True
+            turn.pass_on()
+        elif answer == b"OK":
+            transaction.settle()
+            self.is_done = True
+        elif answer[0] == b"moved":
+            turn.is_held, turn.is_queued = True, False
+            if not self.known.catch_up(answer[1], answer[2]):
+                self._start_anew()
+        else:
+            turn.wait(answer[1])
+
+    def _start_anew(self) -> None:
+        last = self._server.ask_one("XREVRANGE", self.known.keys.commits, "+", "-", "COUNT", 1)
+        self.known.start_at(last[0] if last else None)
+
+    def lose(self) -> None:
+        """No answer came: what was sent may be stored or not, and is looked for."""
+        if self._transaction is not None:
+            for outcome in self.outcomes:
+                if isinstance(outcome, Sealed) and not outcome.repeated:
+                    self._unanswered[outcome.commit.digest] = outcome
+        self.known.clear()
+
+
+def _is_new(outcome: Sealed | PagefileError) -> bool:
+    return isinstance(outcome, Sealed) and not outcome.repeated

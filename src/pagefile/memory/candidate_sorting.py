@@ -1,0 +1,141 @@
+"""Candidates sorted: what becomes a fact, what ends one, and what waits for review."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from pagefile.batch import Operation
+from pagefile.memory.document import is_kept
+from pagefile.memory.episode import Episode
+from pagefile.memory.extraction.candidate import Candidate, Extractor, signature_of
+from pagefile.memory.fact import Fact
+from pagefile.memory.facts import FactStore
+from pagefile.memory.proposed_fact import ProposedFact, candidate_name
+from pagefile.store import Store
+
+
+class CandidateSorting:
+    """Sorts by how sure the extractor is: `auto_commit` is enough; with None everything waits."""
+
+    def __init__(
+        self,
+        store: Store,
+        facts: FactStore,
+        extractor: Extractor,
+        auto_commit: float | None,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._store = store
+        self._facts = facts
+        self._extractor = extractor
+        self._sure = auto_commit
+        self._clock = clock
+
+    def sorted(
+        self, episode: Episode, found: Sequence[Candidate]
+    ) -> tuple[list[Fact], list[Operation], list[ProposedFact]]:
+        """What becomes a fact, what ends one, and what waits for review."""
+        facts: list[Fact] = []
+        closing: list[Operation] = []
+        waiting: list[ProposedFact] = []
+        for candidate in found:
+            is_sure = self._sure is not None and candidate.confidence >= self._sure
+            if _says_it_ended(candidate):
+                ending = self._ending(episode, candidate)
+                if ending is None:
+                    continue
+                if is_sure:
+                    closing += self._closed(episode, ending)
+                else:
+                    waiting += self._waiting(ending.fact, candidate, ending.ends)
+                continue
+            fact = fact_from(candidate, episode, signature_of(self._extractor))
+            if is_sure:
+                facts.append(fact)
+            else:
+                waiting += self._waiting(fact, candidate)
+        return facts, closing, waiting
+
+    def _waiting(self, fact: Fact, candidate: Candidate, ends: str = "") -> list[ProposedFact]:
+        if is_kept(self._store, candidate_name(fact.id, fact.user_id)):
+            return []  # What was proposed before has been decided, or will be.
+        return [
+            ProposedFact(
+                fact=fact,
+                status="proposed",
+                proposed_by=signature_of(self._extractor),
+                proposed_at=self._clock(),
+                quote=candidate.quote,
+                ends=ends,
+            )
+        ]
+
+    def _ending(self, episode: Episode, candidate: Candidate) -> _Ending | None:
+        """The known fact that the candidate ends, with its end; None when it is not known."""
+        since = candidate.valid_until
+        assert since is not None
+        known = self._facts.query(
+            subject=candidate.subject,
+            predicate=candidate.predicate,
+            object_=candidate.object,
+            user_id=episode.user_id,
+            limit=1,
+        )
+        if not known or since <= known[0].valid_from:
+            return None
+        fact = msgspec.structs.replace(
+            fact_from(candidate, episode, signature_of(self._extractor)),
+            valid_from=known[0].valid_from,
+            valid_until=since,
+        )
+        return _Ending(fact, known[0].id)
+
+    def _closed(self, episode: Episode, ending: _Ending) -> list[Operation]:
+        puts, _ = self._facts.plan_retraction(
+            ending.ends,
+            reason=f"said in {episode.id}",
+            actor=signature_of(self._extractor),
+            user_id=episode.user_id,
+            since=ending.fact.valid_until,
+        )
+        # The episode is a source of it too, so that it is forgotten with the episode.
+        return [msgspec.structs.replace(put, sources=(*put.sources, episode.id)) for put in puts]
+
+
+class _Ending(msgspec.Struct):
+    fact: Fact
+    ends: str
+
+
+def fact_from(candidate: Candidate, episode: Episode, actor: str) -> Fact:
+    """The fact that a candidate is, with an id that is the same whenever it is read again."""
+    said = "\x1f".join((episode.document, candidate.subject, candidate.predicate, candidate.object))
+    return Fact(
+        id=f"fact_{hashlib.sha256(said.encode()).hexdigest()[:26].upper()}",
+        user_id=episode.user_id,
+        subject=candidate.subject,
+        predicate=candidate.predicate,
+        object=candidate.object,
+        confidence=candidate.confidence,
+        valid_from=candidate.valid_from or episode.occurred_at,
+        valid_until=_later(candidate.valid_until, candidate.valid_from or episode.occurred_at),
+        sources=(episode.id,),
+        actor=actor,
+        reason="extracted",
+    )
+
+
+def _later(end: datetime | None, start: datetime) -> datetime | None:
+    """The end of a window, if it has one after its start."""
+    return end if end is not None and end > start else None
+
+
+def _says_it_ended(candidate: Candidate) -> bool:
+    """Whether it says until when something was so; a plan's end is only its date."""
+    if candidate.predicate == "plans_to" or candidate.valid_until is None:
+        return False
+    return candidate.valid_from is None

@@ -1,0 +1,54 @@
+"""Consolidation as `Memory` offers it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import datetime
+
+from pagefile.bounds import require_count
+from pagefile.errors import Invalid, shown
+from pagefile.memory.consolidation import Consolidation, ConsolidationPolicy, ConsolidationReport
+from pagefile.memory.extraction.candidate import Extractor
+from pagefile.memory.extraction.choice import chosen_extractor
+from pagefile.memory.fact_index import FactIndexing
+from pagefile.memory.facts import FactStore
+from pagefile.naming import require_callable
+from pagefile.store import Store
+
+
+class Consolidating:
+    """The part of `Memory` that turns episodes into facts."""
+
+    facts: FactStore
+    _store: Store
+    _indexing: FactIndexing
+    #: A name is looked up at the first consolidation: what it stands for may need a library.
+    _extractor: Extractor | str
+    _policy: ConsolidationPolicy
+    _clock: Callable[[], datetime]
+
+    def consolidate(
+        self,
+        *,
+        limit: int = 1_000,
+        cancel: threading.Event | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> ConsolidationReport:
+        """Read up to `limit` episodes that are unread, of all users, and keep what they state.
+
+        What the extractor is sure of becomes facts, the rest waits in `proposals`.
+        Any number of workers may do this at once. `progress` is called with the
+        number of episodes read so far; setting `cancel` ends it early.
+        """
+        require_count(limit, "limit", most=1_000_000)
+        if cancel is not None and not callable(getattr(cancel, "is_set", None)):
+            raise Invalid("cancel", shown(cancel), "give a threading.Event")
+        if progress is not None:
+            require_callable("progress", progress)
+        if isinstance(self._extractor, str):
+            self._extractor = chosen_extractor(self._extractor)
+        consolidation = Consolidation(
+            self._store, self.facts, self._indexing, self._extractor, self._policy, self._clock
+        )
+        return consolidation.run(limit, cancel, progress)

@@ -1,0 +1,81 @@
+"""A user's memories as a whole: taken out, brought in, forgotten, indexed anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from pagefile.memory.bringing import Bringing, ImportReceipt, Lines
+from pagefile.memory.export import MemoryExport
+from pagefile.memory.facts import FactStore
+from pagefile.memory.findables import Findables
+from pagefile.memory.forget import ForgetReceipt, Forgetting
+from pagefile.memory.use import UseRecorder
+from pagefile.memory.watched import WatchedCalls
+from pagefile.naming import require_callable, require_flag
+from pagefile.recall.index import SearchIndex
+
+
+class Keeping(WatchedCalls):
+    """The part of `Memory` that exports, imports, forgets and reindexes."""
+
+    facts: FactStore
+    _index: SearchIndex
+    _uses: UseRecorder
+    _forgetting: Forgetting
+    _findables: Findables
+    _clock: Callable[[], datetime]
+
+    def export(self, *, user_id: str | None = None) -> MemoryExport:
+        """Everything that is kept of a user: blocks, episodes, facts, items, runs, slots.
+
+        Nothing is read before the lines are gone through.
+        """
+        self._watch(user_id)
+        self._uses.flush()
+        return MemoryExport(self._store, self.facts, user_id, self._clock())
+
+    def import_(self, source: Lines) -> ImportReceipt:
+        """Take in what `export` gave: a path, or the lines. Doing it again does nothing.
+
+        Raises:
+            Corrupt: a line was changed or is missing; nothing was stored.
+            Conflict: something else stands here under the same name.
+        """
+        findables = self._findables
+        return Bringing(
+            self._store, findables.indexing, self._index.refresh, findables.check
+        ).bring(source)
+
+    def forget(
+        self,
+        *,
+        user_id: str | None = None,
+        session_id: str | None = None,
+        before: datetime | None = None,
+        dry_run: bool = False,
+        scrub: bool = True,
+    ) -> ForgetReceipt:
+        """Erase what is kept of a user, everywhere, in one commit; say what went.
+
+        With a session, its episodes, what was derived from them alone, and what
+        the user said in the thread of that name. With `before`, what happened or
+        was stored before that moment. What is sent again later stays forgotten.
+        `scrub=False` leaves the rewriting of the file to the next erasure.
+        """
+        self._watch(user_id)
+        require_flag("dry_run", dry_run)
+        require_flag("scrub", scrub)
+        self._uses.flush()
+        return self._forgetting.forget(user_id, session_id, before, dry_run=dry_run, scrub=scrub)
+
+    def reindex(self, progress: Callable[[int], None] | None = None) -> int:
+        """Make the search index of the whole tenant anew, with this handle's embedder.
+
+        Returns how many memories were indexed; `progress` is called with how many
+        so far. Until it is done a search finds what was indexed so far, and
+        handles with another embedder are refused.
+        """
+        if progress is not None:
+            require_callable("progress", progress)
+        return self._index.rebuild(self._findables.all, progress)

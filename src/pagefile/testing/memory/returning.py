@@ -1,0 +1,264 @@
+"""What was forgotten does not come back: not by a replay, a worker, a cache or a race."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from pagefile.handle import Pagefile
+from pagefile.memory.extraction.candidate import Candidate, Exchange
+from pagefile.memory.memory import Memory
+from pagefile.memory.owner import owner_key
+from pagefile.testing.backend import Backend
+from pagefile.testing.context.ground import at_once
+from pagefile.testing.memory.ground import (
+    Meanwhile,
+    MemoryFixtures,
+    Scripted,
+    episode,
+    export_lines,
+    fact,
+    inputs,
+    likes,
+    objects,
+    outcome,
+    say,
+    traces,
+)
+from pagefile.testing.memory.planting import (
+    spoken,
+)
+
+
+class ReturningContract(MemoryFixtures):
+    """After a forget, and during one."""
+
+    @pytest.mark.parametrize("sure", [0.9, 0.3])
+    @pytest.mark.parametrize("whole", [True, False])
+    def test_memory_G2_what_is_being_read_meanwhile_does_not_come_back(
+        self, backend: Backend, handle: Pagefile, sure: float, whole: bool
+    ) -> None:
+        reading, go = threading.Event(), threading.Event()
+
+        def slowly(exchange: Exchange) -> list[Candidate]:
+            reading.set()
+            assert go.wait(30)
+            return likes(exchange, sure)
+
+        memory = Memory(handle, embedder=None, extractor=Scripted(slowly))
+        say(memory, "I like zyqtea")
+        reports: list[Any] = []
+        worker = threading.Thread(target=lambda: reports.append(memory.consolidate()))
+        worker.start()
+        assert reading.wait(30)
+        Memory(backend.open(), embedder=None).forget(
+            user_id="ann", session_id=None if whole else "s"
+        )
+        go.set()
+        worker.join(30)
+        left = Memory(backend.open(), embedder=None)
+
+        assert (reports[0].facts, reports[0].proposed) == (0, 0)
+        assert left.recall_facts("zyqtea", user_id="ann") == []
+        assert left.proposals.waiting(user_id="ann") == []
+        assert export_lines(left) == []
+        assert traces(backend, handle, spoken(["zyqtea"])) == []
+        assert left.consolidate().episodes == 0
+
+    def test_memory_G8_it_is_one_commit_and_replays_are_refused(
+        self, backend: Backend, handle: Pagefile, memory: Memory
+    ) -> None:
+        said = [episode(f"text {n}", id=f"e{n}") for n in range(5)]
+        known = fact("Kyoto", id="f")
+        memory.remember_many(said)
+        memory.facts.append(known)
+        lines = list(memory.export(user_id="ann"))
+        other = Memory(backend.open(), embedder=None)
+        head = handle.store.head()
+        memory.forget(user_id="ann")
+        commits = handle.store.head().position - head.position
+        after = handle.store.head()
+        told = [
+            outcome(work, *given)
+            for each in (memory, other, Memory(backend.open(), embedder=None))
+            for work, *given in (
+                (each.remember, said[0]),
+                (each.remember_many, [episode("new", id="new"), said[1]]),
+                (each.facts.append, known),
+            )
+        ]
+        brought = memory.import_(lines)
+
+        assert (commits, told) == (1, ["Forbidden"] * 9)
+        assert (brought.records, brought.forgotten) == (0, 6)
+        assert handle.store.head() == after
+        assert memory.remember(episode("text 0", id="another")) == "another"
+        assert inputs(memory.recall("text", user_id="ann")) == ["text 0"]
+
+    def test_memory_G8_what_is_remembered_meanwhile_is_wholly_there_or_wholly_gone(
+        self, backend: Backend
+    ) -> None:
+        memories = [Memory(backend.open(), embedder=None) for _ in range(4)]
+        stored: list[str] = []
+
+        def work(n: int) -> None:
+            if n == 0:
+                for _ in range(6):
+                    memories[0].forget(user_id="ann", scrub=False)
+                return
+            for k in range(12):
+                stored.append(memories[n].remember(episode(f"word{n}x{k}", id=f"e{n}-{k}")))
+
+        at_once(work, 4)
+        left = memories[1]
+        there = {one.id for one in left.export(user_id="ann").episodes}
+        found = {
+            one.id
+            for n in range(1, 4)
+            for k in range(12)
+            for one in left.recall(f"word{n}x{k}", limit=1, user_id="ann")
+        }
+
+        assert len(stored) == 36
+        assert found == there
+        assert left.profile(user_id="ann").episode_count == len(there)
+        assert [outcome(left.episode, name, user_id="ann") for name in stored].count("done") == (
+            len(there)
+        )
+
+    @pytest.mark.parametrize("whole", [True, False])
+    def test_memory_G8_what_is_stored_just_before_the_commit_goes_too(
+        self, backend: Backend, memory: Memory, whole: bool
+    ) -> None:
+        other = Memory(backend.open(), embedder=None)
+        late = episode("late", id="late")
+        say(memory, "early")
+        memory._forgetting._store = Meanwhile(  # type: ignore[assignment]
+            memory._store, lambda: other.remember(late)
+        )
+        receipt = memory.forget(user_id="ann", session_id=None if whole else "s")
+
+        assert (receipt.counts["episodes"], export_lines(other)) == (2, [])
+        assert outcome(other.remember, late) == "Forbidden"
+
+    def test_memory_G8_a_fact_that_was_forgotten_is_refused_by_every_handle(
+        self, backend: Backend, memory: Memory
+    ) -> None:
+        known = fact("Kyoto", id="f")
+        others = [Memory(backend.open(), embedder=None) for _ in range(2)]
+        memory.facts.append(known)
+        memory.forget(user_id="ann")
+
+        assert [outcome(each.facts.append, known) for each in (*others, memory)] == (
+            ["Forbidden"] * 3
+        )
+
+    def test_what_an_index_in_the_making_adds_just_before_the_commit_goes_too(
+        self, backend: Backend, handle: Pagefile, memory: Memory
+    ) -> None:
+        """The partition of the second user is indexed anew between look and leap."""
+        first, second, third = sorted(["ann", "bob", "cid"], key=owner_key)
+        for user in (first, second, third):
+            say(memory, f"zyqword of {user}", user=user, session="s1")
+        other = Memory(backend.open(), embedder=None)
+        steps = [threading.Event() for _ in range(4)]
+        seen: list[int] = []
+
+        def pace(count: int) -> None:
+            seen.append(count)
+            if len(seen) <= 2:
+                steps[2 * len(seen) - 2].set()
+                assert steps[2 * len(seen) - 1].wait(30)
+
+        def one_step() -> None:
+            steps[1].set()
+            assert steps[2].wait(30)
+
+        worker = threading.Thread(target=lambda: other.reindex(pace))
+        worker.start()
+        assert steps[0].wait(30)
+        memory._forgetting._store = Meanwhile(memory._store, one_step)  # type: ignore[assignment]
+        memory.forget(user_id=second, session_id="s1")
+        left = traces(backend, handle, [f"zyqword {second}", f"of {second}"])
+        steps[3].set()
+        worker.join(30)
+
+        assert left == []
+        assert other.profile(user_id=second).episode_count == 0
+        assert other.profile(user_id=third).episode_count == 1
+
+    def test_memory_G10_nothing_about_what_was_forgotten_grows_but_eight_bytes_each(
+        self, handle: Pagefile
+    ) -> None:
+        memory = Memory(handle, embedder=None, extractor=Scripted())
+        sizes = []
+        for _ in range(2):
+            memory.remember_many([episode("I like tea") for _ in range(100)])
+            memory.consolidate()
+            memory.forget(user_id="ann")
+            documents = handle.store.names("document", limit=1_000)
+            found = handle.store.get(f"memory/forgotten/{owner_key('ann')}")
+            assert found is not None
+            sizes.append((len(documents), len(found.body)))
+
+        assert sizes[0][0] == sizes[1][0]
+        # An episode, what became of its reading, and a fact: eight bytes each, as base64.
+        assert sizes[1][1] - sizes[0][1] <= 100 * 3 * 8 * 4 / 3 + 8
+
+    @pytest.mark.parametrize("whole", [True, False])
+    def test_other_handles_find_nothing_of_it_any_more(
+        self, backend: Backend, memory: Memory, whole: bool
+    ) -> None:
+        other = Memory(backend.open(), embedder=None)
+        say(memory, "green tea", session="s1")
+        say(memory, "black tea", session="s2")
+        memory.facts.append(fact("teahouse", sources=["x"]))
+        before = [len(each.recall("tea", user_id="ann")) for each in (memory, other)]
+        other.recall_facts("teahouse", user_id="ann")
+        memory.forget(user_id="ann", session_id=None if whole else "s1")
+        left = [] if whole else ["black tea"]
+
+        assert before == [2, 2]
+        assert [inputs(each.recall("tea", user_id="ann")) for each in (other, memory)] == [left] * 2
+        assert other.profile(user_id="ann").episode_count == len(left)
+        say(other, "white tea", session="s3")
+        assert inputs(memory.recall("white", limit=1, user_id="ann")) == ["white tea"]
+
+    def test_uses_that_wait_in_another_handle_do_not_bring_a_user_back(
+        self, backend: Backend, memory: Memory
+    ) -> None:
+        other = Memory(backend.open(), embedder=None, record_use=True)
+        say(memory, "green tea")
+        other.recall("tea", user_id="ann")
+        memory.forget(user_id="ann")
+        other.close()
+
+        assert export_lines(memory) == []
+        assert memory.users() == []
+
+    def test_a_reviewed_candidate_can_be_committed_after_others_were_forgotten(
+        self, backend: Backend, handle: Pagefile
+    ) -> None:
+        memory = Memory(handle, embedder=None, extractor=Scripted(lambda one: likes(one, 0.3)))
+        say(memory, "I like tea", session="s1")
+        say(memory, "I like jam", session="s2")
+        memory.consolidate()
+        Memory(backend.open(), embedder=None).forget(user_id="ann", session_id="s1")
+        (waiting,) = memory.proposals.waiting(user_id="ann")
+        memory.proposals.commit(waiting.id, reviewer="rev", user_id="ann")
+
+        assert objects(memory.facts.query(user_id="ann")) == ["jam"]
+
+    def test_a_user_can_come_back_with_something_new(self, memory: Memory) -> None:
+        say(memory, "green tea")
+        memory.facts.append(fact("Oslo"))
+        memory.forget(user_id="ann")
+        say(memory, "green tea")
+        memory.facts.append(fact("Oslo"))
+        memory.update_block("b", "x", user_id="ann")
+
+        assert len(memory.recall("tea", user_id="ann")) == 1
+        assert objects(memory.recall_facts("Oslo", user_id="ann")) == ["Oslo"]
+        assert memory.profile(user_id="ann").fact_count == 1

