@@ -99,15 +99,20 @@ def redis_crowd(place: Workplace) -> list[Row]:
 
 def redis_bytes(place: Workplace) -> list[Row]:
     """What a slot of 500 bytes takes in the server's memory, against the same in XADD."""
-    count = 5_000 if place.quick else 20_000
+    count = 2_000 if place.quick else 20_000
     server = _server(place, "everysec")
     raw = place.closing(redis.Redis(port=server.port))
     buffer = ContextBuffer(place.open_store(server.url))
-    place.announce("Redis, bytes per slot", 2)
+    place.announce("Redis, bytes per slot", 3)
+
+    def append_together() -> int:
+        for _ in range(count // 500):
+            buffer.append_many("together", [NewSlot(VALUE, "user", "agent")] * 500)
+        return count
 
     def append() -> int:
-        for _ in range(count // 500):
-            buffer.append_many("thread", [NewSlot(VALUE, "user", "agent")] * 500)
+        for _ in range(count):
+            buffer.append("thread", VALUE, "user", "agent")
         return count
 
     def add() -> int:
@@ -118,7 +123,11 @@ def redis_bytes(place: Workplace) -> list[Row]:
         return count
 
     rows: list[Row] = []
-    for subject, work in (("one XADD", add), ("a slot of pagefile", append)):
+    for subject, work in (
+        ("one XADD", add),
+        ("a slot of pagefile, committed by itself", append),
+        ("a slot of pagefile, 500 in a commit", append_together),
+    ):
         before = _used(raw)
         timings = measure([Subject(subject, work)], 0, place.advance)
         each = (_used(raw) - before) / count

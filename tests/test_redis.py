@@ -46,7 +46,7 @@ from pagefile.testing.backend import Backend, FileBackend
 from pagefile.testing.context import ContextContract
 from pagefile.testing.context.registry import RegistryContract
 from pagefile.testing.contract import StoreContract
-from pagefile.testing.redis_server import RedisServer, find_binary
+from pagefile.testing.redis_server import RedisServer, find_binary, free_port
 from pagefile.testing.stories import StoreMachine
 
 pytestmark = [
@@ -428,7 +428,8 @@ def test_odd_prefixes_and_tenants_are_kept_apart(server: RedisServer) -> None:
 
 def test_all_keys_of_a_tenant_are_on_one_shard_of_a_cluster() -> None:
     """A cluster refuses a script that reaches across its slots, also on a single node."""
-    with RedisServer(options=("--cluster-enabled", "yes")) as server:
+    cluster = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
+    with RedisServer(options=cluster) as server:
         with redis.Redis(port=server.port) as raw:
             raw.execute_command("CLUSTER ADDSLOTSRANGE 0 16383")
             deadline = time.monotonic() + 20
