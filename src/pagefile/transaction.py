@@ -49,7 +49,8 @@ class _Draft(msgspec.Struct, gc=False):
     versions: list[int] = []
     undo: list[Callable[[], None]] = []
     finish: list[Callable[[], None]] = []
-    leftovers: dict[int, Stream] = {}
+    #: Logs that end, each with its place in the manifest.
+    dropped: list[tuple[Stream, int]] = []
     erased: tuple[Wiped, ...] = ()
 
 
@@ -87,7 +88,7 @@ def apply(tx: Transaction, batch: Prepared, now_us: int) -> Sealed:
         tx.add(stream, rows, keys)
     for step in draft.finish:
         step()
-    for stream in draft.leftovers.values():
+    for stream in _leftovers(draft).values():
         # Last in the manifest: a repeat of the batch is compared with what it asked for.
         draft.manifest.append((Action.PRUNE, stream.oid, stream.pruned))
         _prune(draft, stream, stream.pruned)
@@ -243,11 +244,22 @@ def _plan_drop(draft: _Draft, write: Write) -> None:
     draft.undo.append(undo)
     draft.finish.append(lambda: tx.drop(dropped))
     draft.manifest.append((Action.DROP, stream.oid))
-    # What its bases had let go and kept for this fork alone goes with it.
-    while stream.base:
-        stream = tx.stream_number(stream.base)
-        if stream.pruned:
-            draft.leftovers[stream.oid] = stream
+    draft.dropped.append((stream, len(draft.manifest)))
+
+
+def _leftovers(draft: _Draft) -> dict[int, Stream]:
+    """Logs that had let go of something, and may have kept it for forks that are dropped now.
+
+    Asked for last: the same batch may have pruned one of them.
+    """
+    found: dict[int, Stream] = {}
+    for stream, place in draft.dropped:
+        pruned_since = {entry[1] for entry in draft.manifest[place:] if entry[0] == Action.PRUNE}
+        while stream.base:
+            stream = draft.tx.stream_number(stream.base)
+            if stream.pruned and stream.oid not in pruned_since:
+                found[stream.oid] = stream
+    return found
 
 
 def _plan_prune(draft: _Draft, write: Write) -> None:

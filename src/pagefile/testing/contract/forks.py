@@ -30,6 +30,18 @@ from pagefile.testing.contract.ground import (
 class ForkContract(ContractFixtures):
     """S2, S6, S9: forks, drops and prunings."""
 
+    @promise("S10", "S2")
+    def test_a_log_is_pruned_and_its_fork_dropped_in_one_batch(self, store: Store) -> None:
+        append(store, "a", 1, 2, 3)
+        store.commit(Batch([Fork("b", "a")]))
+        store.commit(Batch([Fork("c", "a", 1)]))
+        store.commit(Batch([Prune(2, log="a"), Drop("b")]))
+
+        assert [entry.index for entry in store.read("a")] == [2]
+        assert values(store, "c") == [1]
+        assert store.verify().problems == ()
+        assert store.check().problems == ()
+
     @promise("S6")
     def test_a_fork_shares_the_past_and_owns_its_future(self, store: Store) -> None:
         append(store, "a", 0, 1, 2)
