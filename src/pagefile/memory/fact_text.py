@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Sequence
 
+from pagefile.memory.bm25 import bm25
 from pagefile.memory.fact_view import Sight
 
 _WORD = re.compile(r"[^\W_]+")
-# The usual constants: how fast repetition saturates, how much length counts.
-_K1, _B = 1.2, 0.75
 #: Words that are in every question and say nothing about its answer.
 _EMPTY = """
     a about am an and any are as at be been being but by can could did do does for from had has
@@ -34,25 +31,12 @@ def ranked(query: str, sights: Sequence[Sight], limit: int) -> list[Sight]:
 
     A query without a word that says something finds the newest.
     """
-    wanted = sorted(set(words(query)))
+    wanted = words(query)
     newest = sorted(sights, key=lambda sight: sight.order)
     if not wanted:
         return newest[:limit]
-    counts = [Counter(words(sight.text)) for sight in newest]
-    lengths = [count.total() for count in counts]
-    average = sum(lengths) / len(lengths) if any(lengths) else 1.0
-    weights = {}
-    for word in wanted:
-        holding = sum(word in count for count in counts)
-        weights[word] = math.log(1 + (len(newest) - holding + 0.5) / (holding + 0.5))
     scores: dict[int, float] = {}
-    for i, (count, length) in enumerate(zip(counts, lengths, strict=True)):
-        damping = _K1 * (1 - _B + _B * length / average)
-        score = sum(
-            weights[word] * count[word] * (_K1 + 1) / (count[word] + damping)
-            for word in wanted
-            if word in count
-        )
+    for i, score in enumerate(bm25(wanted, [words(sight.text) for sight in newest])):
         if score:
             # Doubtful facts come after sure ones that match as well.
             window = newest[i].window

@@ -159,9 +159,10 @@ class Forgetting:
     ) -> ForgetReceipt:
         position = self._store.head().position
         selectors = self._selectors(user_id, session_id, before)
-        doomed = self._documents(selectors)
+        touched = self._rehearsed(selectors).removed
+        doomed = self._documents(touched)
         # Of a log that goes only in part, the rest may be brought in again.
-        logs = self._logs(selectors) if before is None else set[str]()
+        logs = _logs(touched) if before is None else set[str]()
         derived = self._derived(user_id, frozenset(_ids_of_episodes(doomed)))
         # Named, so that versions go too that are newer than what the rest is measured by.
         selectors += [Selector(document=name) for name in doomed if name.startswith(_WHOLE)]
@@ -246,9 +247,8 @@ class Forgetting:
         )
         return [Selector(log=log, numbers=numbers)] if numbers else []
 
-    def _documents(self, selectors: Sequence[Selector]) -> set[str]:
+    def _documents(self, touched: Sequence[Touched]) -> set[str]:
         """The documents that will be gone; one whose newest version stays is not."""
-        touched = self._rehearsed(selectors).removed
         return {
             one.name
             for one in touched
@@ -261,12 +261,6 @@ class Forgetting:
             return True
         found = self._store.get(one.name)
         return found is None or found.version <= one.last
-
-    def _logs(self, selectors: Sequence[Selector]) -> set[str]:
-        """The logs of which something goes, without those that are derived."""
-        touched = self._rehearsed(selectors).removed
-        names = {one.name for one in touched if one.stream == "log" and one.name is not None}
-        return {name for name in names if not name.startswith(_DERIVED)}
 
     def _rehearsed(self, selectors: Sequence[Selector]) -> Receipt:
         if not selectors:
@@ -300,6 +294,12 @@ def _counts(removed: Sequence[Touched]) -> dict[str, int]:
             seen.add(name)
             counts[kind] += 1
     return dict(counts)
+
+
+def _logs(touched: Sequence[Touched]) -> set[str]:
+    """The logs of which something goes, without those that are derived."""
+    names = {one.name for one in touched if one.stream == "log" and one.name is not None}
+    return {name for name in names if not name.startswith(_DERIVED)}
 
 
 def _ids_of_episodes(documents: Iterable[str]) -> list[str]:

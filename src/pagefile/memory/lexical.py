@@ -7,14 +7,13 @@ keys and scored here; at most the newest `MOST_CANDIDATES` of each place are.
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from pagefile.memory.bm25 import bm25
 from pagefile.memory.item import MemoryItem, Place, Revision, revision_of
 from pagefile.ordering import KeyValue
 from pagefile.query import Query
@@ -25,8 +24,6 @@ MOST_CANDIDATES = 10_000
 _PAGE = 1_000
 _STATUSES = ("active", "superseded", "deprecated", "rejected")
 _WORD = re.compile(r"\w+")
-# The usual constants: how fast repetition saturates, how much length counts.
-_K1, _B = 1.2, 0.75
 
 
 class Hit(msgspec.Struct, frozen=True):
@@ -52,23 +49,8 @@ def candidates(
 
 def ranked(query: str, items: Sequence[MemoryItem], top_k: int) -> list[Hit]:
     """The best matches; equal scores by confidence, then by scope and id."""
-    wanted = sorted(set(words(query)))
-    counts = [Counter(words(item.content)) for item in items]
-    lengths = [count.total() for count in counts]
-    average = sum(lengths) / len(lengths) if any(lengths) else 1.0
-    weights = {}
-    for word in wanted:
-        holding = sum(word in count for count in counts)
-        weights[word] = math.log(1 + (len(items) - holding + 0.5) / (holding + 0.5))
-    hits = []
-    for item, count, length in zip(items, counts, lengths, strict=True):
-        shared = [word for word in wanted if word in count]
-        if shared:
-            damping = _K1 * (1 - _B + _B * length / average)
-            score = sum(
-                weights[word] * count[word] * (_K1 + 1) / (count[word] + damping) for word in shared
-            )
-            hits.append(Hit(item, score))
+    scores = bm25(words(query), [words(item.content) for item in items])
+    hits = [Hit(item, score) for item, score in zip(items, scores, strict=True) if score]
     hits.sort(key=_rank)
     return hits[:top_k]
 

@@ -50,11 +50,6 @@ def terms(text: str) -> list[str]:
     return found
 
 
-def term_of(word: str) -> str:
-    """The term of one word, "" when it is an empty one."""
-    return next(iter(_terms_of(folded(word))), "")
-
-
 @lru_cache(_STEMS_REMEMBERED)
 def _terms_of(word: str) -> tuple[str, ...]:
     if not word.isascii() and _UNSPACED.search(word):
