@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import apsw.ext
 import pytest
 
 import pagefile
 from pagefile import Append, Batch, Delete, Fork, Prune, Put, Selector
+from pagefile.engines.queries import load_queries
 from pagefile.store import Store
 from pagefile.testing.backend import FileBackend
 
@@ -565,3 +567,21 @@ def test_what_cannot_be_opened_is_refused(
         pagefile.open(url, **options)
 
     assert list(tmp_path.iterdir()) == []
+
+
+#: Statements that walk on purpose: `check`, and the names of all tenants.
+_WALKS = {"living_logs", "living_documents", "keyed_records"}
+
+
+def test_no_statement_of_a_commit_walks_all_streams_of_a_tenant(story: Path) -> None:
+    """The planner once preferred the index by oid for its order, and walked them."""
+    connection = apsw.Connection(str(story))
+    walking = []
+    for name, sql in load_queries("sqlite").items():
+        if name in _WALKS or not apsw.complete(f"{sql};"):
+            continue
+        plan = apsw.ext.query_info(connection, sql, explain_query_plan=True).query_plan
+        steps = [str(plan)] if plan else []
+        if any("USING INDEX streams_by_oid (tenant=?)" in step for step in steps):
+            walking.append(name)
+    assert walking == []

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import apsw
+import msgspec
 
 from pagefile.engine import (
     Hit,
@@ -183,10 +184,16 @@ class SqliteEngine:
         number = self._tenant_number(tenant)
         if number is None:
             return [None] * len(names)
-        with self._file.reader() as connection:
-            query = self._sql["current_row"]
-            found = [fetch(connection, query, number, name) for name in names]
-        return [self._row(rows[0]) if rows else None for rows in found]
+        if len(names) == 1:
+            found = self._file.read(self._sql["current_row"], (number, names[0]))
+            return [self._row(found[0]) if found else None]
+        # One statement: one snapshot, and its lock is taken once instead of once a name.
+        asked = msgspec.json.encode(names).decode()
+        found = self._file.read(self._sql["current_rows"], (number, asked))
+        rows: list[Row | None] = [None] * len(names)
+        for place, *columns in found:
+            rows[place] = self._row(tuple(columns))
+        return rows
 
     def rows(self, tenant: str, stream: Stream, first: int, last: int, limit: int) -> list[Row]:
         if last < first or last < 0:

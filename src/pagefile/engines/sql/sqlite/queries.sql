@@ -58,7 +58,8 @@ WHERE tenant = ? AND oid = ?
 
 -- :streams_named Every stream that has had this name.
 SELECT id, oid, kind, name, base, base_at, created, dropped, pruned, salt FROM streams
-WHERE tenant = ? AND kind = ? AND name = ? ORDER BY oid
+-- The plus keeps the order from choosing the index: by oid it would walk the whole tenant.
+WHERE tenant = ? AND kind = ? AND name = ? ORDER BY +oid
 
 -- :streams_held Streams that hold records of a user.
 SELECT s.id, oid, kind, name, base, base_at, created, dropped, pruned, salt FROM holdings h
@@ -80,10 +81,11 @@ UPDATE streams SET pruned = ? WHERE id = ?
 
 -- :shared_up_to How much of a log its forks share that live, or have living forks.
 WITH RECURSIVE kin (oid, reach, dropped) AS (
-    SELECT oid, base_at, dropped FROM streams WHERE tenant = ?1 AND base = ?2
+    SELECT oid, base_at, dropped FROM streams
+    WHERE tenant = ?1 AND base = ?2 AND base <> 0
     UNION ALL
     SELECT s.oid, min(k.reach, s.base_at), s.dropped FROM streams s
-    JOIN kin k ON s.base = k.oid WHERE s.tenant = ?1)
+    JOIN kin k ON s.base = k.oid WHERE s.tenant = ?1 AND s.base <> 0)
 SELECT max(reach) FROM kin WHERE dropped = 0
 
 -- :names Living names in order.
@@ -116,6 +118,14 @@ SELECT number, position, ordinal, time_us, action, partition, records.kind, acto
 FROM streams JOIN records ON records.stream = streams.id
 WHERE tenant = ? AND streams.kind = 'document' AND name = ? AND dropped = 0
 ORDER BY number DESC LIMIT 1
+
+-- :current_rows The same of several, asked for as a JSON array; first the place in it.
+SELECT n.key, number, position, ordinal, time_us, action, partition, records.kind, actor, sources,
+       keys, tenant_keys, notes, records.type, body, records.salt, records.id
+FROM json_each(?2) n
+CROSS JOIN streams ON tenant = ?1 AND streams.kind = 'document' AND name = n.value AND dropped = 0
+JOIN records ON records.stream = streams.id
+ AND number = (SELECT max(number) FROM records WHERE stream = streams.id)
 
 -- :rows_from_end Records of one stream, last first.
 SELECT number, position, ordinal, time_us, action, partition, kind, actor, sources, keys,
