@@ -13,6 +13,7 @@ from pagefile.batch import Batch, Condition, Operation, Selector, VersionIs
 from pagefile.context.names import THREADS
 from pagefile.context.names import log_of as thread_log
 from pagefile.errors import Conflict, Invalid, LimitExceeded
+from pagefile.memory.episode import document_of, require_episode_id
 from pagefile.memory.episodes import Episodes
 from pagefile.memory.fact import require_moment
 from pagefile.memory.forgotten import forgotten_of
@@ -98,6 +99,36 @@ class ForgetReceipt(int):
     __str__ = __repr__
 
 
+class Extent(msgspec.Struct, frozen=True):
+    """How much of a user is to be forgotten: everything, a session, an episode, or a time."""
+
+    user_id: str | None
+    session_id: str | None = None
+    episode_id: str | None = None
+    before: datetime | None = None
+
+    @property
+    def is_all(self) -> bool:
+        """Whether nothing bounds it."""
+        return self.session_id is None and self.episode_id is None and self.before is None
+
+    def require(self) -> None:
+        """Refuse what cannot be meant."""
+        require_user(self.user_id)
+        if self.session_id is not None:
+            require_session(self.session_id)
+        if self.before is not None:
+            require_moment("before", self.before)
+        if self.episode_id is not None:
+            require_episode_id(self.episode_id)
+            if self.session_id is not None or self.before is not None:
+                raise Invalid(
+                    "episode_id",
+                    "one episode is meant, and a session or a time besides",
+                    "give the episode alone",
+                )
+
+
 class Derived(msgspec.Struct, frozen=True):
     """What follows from what is to go: documents that go too, and what stands in for them."""
 
@@ -127,42 +158,28 @@ class Forgetting:
         self._episodes = Episodes(store)
         self._derived = derived
 
-    def forget(
-        self,
-        user_id: str | None,
-        session_id: str | None = None,
-        before: datetime | None = None,
-        *,
-        dry_run: bool = False,
-        scrub: bool = True,
-    ) -> ForgetReceipt:
+    def forget(self, extent: Extent, *, dry_run: bool = False, scrub: bool = True) -> ForgetReceipt:
         """Erase what matches, or say what would be erased.
 
         Raises:
             LimitExceeded: more was derived than one commit can name; give `before`.
         """
-        _require(user_id, session_id, before)
+        extent.require()
         for _ in range(_ATTEMPTS):
             try:
-                return self._attempt(user_id, session_id, before, dry_run, scrub)
+                return self._attempt(extent, dry_run, scrub)
             except Conflict as conflict:
                 last = conflict  # Something was remembered meanwhile: it has to go too.
         raise last
 
-    def _attempt(
-        self,
-        user_id: str | None,
-        session_id: str | None,
-        before: datetime | None,
-        dry_run: bool,
-        scrub: bool,
-    ) -> ForgetReceipt:
+    def _attempt(self, extent: Extent, dry_run: bool, scrub: bool) -> ForgetReceipt:
+        user_id = extent.user_id
         position = self._store.head().position
-        selectors = self._selectors(user_id, session_id, before)
+        selectors = self._selectors(extent)
         touched = self._rehearsed(selectors).removed
         doomed = self._documents(touched)
         # Of a log that goes only in part, the rest may be brought in again.
-        logs = _logs(touched) if before is None else set[str]()
+        logs = _logs(touched) if extent.before is None else set[str]()
         derived = self._derived(user_id, frozenset(_ids_of_episodes(doomed)))
         # Named, so that versions go too that are newer than what the rest is measured by.
         selectors += [Selector(document=name) for name in doomed if name.startswith(_WHOLE)]
@@ -175,7 +192,7 @@ class Forgetting:
                 wanted=len(selectors),
                 next_step="forget in steps, with `before`",
             )
-        is_all = session_id is None and before is None
+        is_all = extent.is_all
         if not is_all:
             selectors += self._uses(user_id, doomed)
         entries, beside, when = self._index.erasure(
@@ -196,9 +213,12 @@ class Forgetting:
         receipt = self._store.erase(selectors, beside=Batch(operations, conditions), scrub=scrub)
         return ForgetReceipt(_counts(receipt.removed), dry_run=False, receipt=receipt)
 
-    def _selectors(
-        self, user_id: str | None, session_id: str | None, before: datetime | None
-    ) -> list[Selector]:
+    def _selectors(self, extent: Extent) -> list[Selector]:
+        user_id, session_id, before = extent.user_id, extent.session_id, extent.before
+        if extent.episode_id is not None:
+            name = document_of(extent.episode_id, user_id)
+            # One that was never here is nothing to erase, and nothing to note.
+            return [Selector(document=name)] if self._store.get(name) is not None else []
         before_us = None if before is None else microseconds(before)
         if session_id is None and user_id is not None:
             whole = Selector(user=user_id, before_us=before_us)
@@ -313,11 +333,3 @@ def _names(store: Store, prefix: str) -> list[str]:
         found += page
         after = page[-1]
     return found
-
-
-def _require(user_id: object, session_id: object, before: object) -> None:
-    require_user(user_id)
-    if session_id is not None:
-        require_session(session_id)
-    if before is not None:
-        require_moment("before", before)

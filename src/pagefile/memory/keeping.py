@@ -9,7 +9,7 @@ from pagefile.memory.bringing import Bringing, ImportReceipt, Lines
 from pagefile.memory.export import MemoryExport
 from pagefile.memory.facts import FactStore
 from pagefile.memory.findables import Findables
-from pagefile.memory.forget import ForgetReceipt, Forgetting
+from pagefile.memory.forget import Extent, ForgetReceipt, Forgetting
 from pagefile.memory.use import UseRecorder
 from pagefile.memory.watched import WatchedCalls
 from pagefile.naming import require_callable, require_flag
@@ -52,6 +52,7 @@ class Keeping(WatchedCalls):
         *,
         user_id: str | None = None,
         session_id: str | None = None,
+        episode_id: str | None = None,
         before: datetime | None = None,
         dry_run: bool = False,
         scrub: bool = True,
@@ -59,7 +60,8 @@ class Keeping(WatchedCalls):
         """Erase what is kept of a user, everywhere, in one commit; say what went.
 
         With a session, its episodes, what was derived from them alone, and what
-        the user said in the thread of that name. With `before`, what happened or
+        the user said in the thread of that name. With an episode, that one and
+        what was derived from it alone. With `before`, what happened or
         was stored before that moment. What is sent again later stays forgotten.
         `scrub=False` leaves the rewriting of the file to the next erasure.
         """
@@ -67,7 +69,8 @@ class Keeping(WatchedCalls):
         require_flag("dry_run", dry_run)
         require_flag("scrub", scrub)
         self._uses.flush()
-        return self._forgetting.forget(user_id, session_id, before, dry_run=dry_run, scrub=scrub)
+        extent = Extent(user_id, session_id, episode_id, before)
+        return self._forgetting.forget(extent, dry_run=dry_run, scrub=scrub)
 
     def reindex(self, progress: Callable[[int], None] | None = None) -> int:
         """Make the search index of the whole tenant anew, with this handle's embedder.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from pagefile.errors import Forbidden, Invalid
 from pagefile.handle import Options, Pagefile
 from pagefile.memory.extraction.candidate import Candidate, Exchange
 from pagefile.memory.memory import Memory
@@ -237,6 +239,37 @@ class ForgettingContract(MemoryFixtures):
         receipt = memory.forget(user_id="ann", session_id=session)
 
         assert (receipt, inputs(memory.recall("", user_id="ann"))) == (1, ["beside it"])
+
+    @promise("S9")
+    def test_one_episode_goes_with_what_rests_on_it_alone(
+        self, backend: Backend, handle: Pagefile
+    ) -> None:
+        memory = Memory(handle, embedder=None, extractor=Scripted())
+        for user in ("ann", "bob"):
+            memory.remember(episode("I like quinces", user, id="e1"))
+            memory.remember(episode("I like medlars", user, id="e2"))
+        memory.consolidate()
+        rehearsed = memory.forget(user_id="ann", episode_id="e1", dry_run=True)
+        receipt = memory.forget(user_id="ann", episode_id="e1")
+        again = memory.forget(user_id="ann", episode_id="e1")
+
+        assert rehearsed.counts == receipt.counts
+        assert (receipt.counts["episodes"], receipt.counts["facts"], again) == (1, 1, 0)
+        assert inputs(memory.recall("quinces medlars", user_id="ann")) == ["I like medlars"]
+        assert objects(memory.facts.query(user_id="ann")) == ["medlars"]
+        assert len(memory.recall("", user_id="bob")) == 2
+        with pytest.raises(Forbidden):
+            memory.remember(episode("I like quinces", "ann", id="e1"))
+
+    @pytest.mark.parametrize("also", [{"session_id": "s"}, {"before": START}])
+    def test_an_episode_is_forgotten_by_itself_or_not_at_all(
+        self, memory: Memory, also: dict[str, Any]
+    ) -> None:
+        say(memory, "kept")
+        with pytest.raises(Invalid, match="episode_id"):
+            memory.forget(user_id="ann", episode_id="e1", **also)
+
+        assert inputs(memory.recall("", user_id="ann")) == ["kept"]
 
     def test_before_a_moment_goes_what_happened_or_was_stored_before_it(
         self, backend: Backend
