@@ -1,16 +1,17 @@
 # What contributors and CI run. `make` alone lists the targets.
 
 PYTHON ?= python3
-# How many tests run at once; 0 is one after the other, in one process.
-JOBS ?= 2
+# How many tests run at once; 0 is one after the other, in one process. Many wait for disks and
+# servers, so there are more than a small machine has cores.
+JOBS ?= 4
 
 BIN := .venv/bin
 STAMP := .venv/.installed
 SOAK_SUITES := $(wildcard tests/test_crash.py tests/test_power.py tests/test_model.py \
-                          tests/test_race*.py tests/test_postgres.py)
+                          tests/test_race*.py tests/test_postgres.py tests/test_dispatch_crash.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check demo bench soak format clean
+.PHONY: help setup test check demo serve bench soak format clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +23,8 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--constraint constraints.txt --editable '.[dev]'
+	.ci/fetch-qdrant
+	.ci/fetch-conformance
 	@touch $@
 
 test: setup  ## format check, lint, strict types, all tests
@@ -35,6 +38,9 @@ check: test  ## the same as test
 demo: setup  ## eight processes write, one is killed, nothing is lost
 	$(BIN)/python examples/crash_demo.py
 
+serve: setup  ## the server on 127.0.0.1:8000, with a file in this folder
+	$(BIN)/pagefile serve
+
 bench: setup  ## what the store, the context, runs and memory cost, next to peers
 	$(BIN)/python benchmarks/store.py
 	$(BIN)/python benchmarks/context.py
@@ -45,7 +51,12 @@ bench: setup  ## what the store, the context, runs and memory cost, next to peer
 	$(BIN)/python benchmarks/packs.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/extraction.py
+	$(BIN)/python benchmarks/assembly.py
 	$(BIN)/python benchmarks/engines.py
+	$(BIN)/python benchmarks/arms.py
+	$(BIN)/python benchmarks/moving.py
+	$(BIN)/python benchmarks/server.py
+	$(BIN)/python benchmarks/dispatch.py
 
 soak: setup  ## the long forms of the crash, power, model and race suites
 	PAGEFILE_SOAK=1 $(BIN)/pytest -n $(JOBS) --dist loadgroup $(SOAK_SUITES)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import psycopg
 
+import _postgres_saver
 from _durable import commit_from_tasks, commit_from_threads
 from _measure import Subject, measure, rate_ratio
 from _raw_peer import BODY
@@ -134,6 +135,35 @@ def tasks(place: Workplace) -> list[Row]:
     ]
 
 
+def saver(place: Workplace) -> list[Row]:
+    """Sixty-four writers, next to as many that put checkpoints with LangGraph's PostgresSaver."""
+    if not _postgres_saver.is_there():
+        return []
+    peer = place.closing(_postgres_saver.Saver(_server(place)))
+    handle = place.open_handle(_server(place).new_url())
+    runner = place.open.enter_context(asyncio.Runner())
+    awaited = aio.AsyncPagefile(handle)
+    theirs, rounds = "langgraph PostgresSaver.put, 64 threads", place.rounds(8)
+    tasks, threads = "pagefile, 64 asyncio tasks", "pagefile, 64 threads"
+    place.announce("postgres, 64 writers next to PostgresSaver", rounds)
+    timings = measure(
+        [
+            Subject(theirs, lambda: peer.put_from_threads(4)),
+            Subject(tasks, lambda: runner.run(commit_from_tasks(awaited, 64, 10))),
+            Subject(threads, lambda: commit_from_threads(handle.store, 64, 10)),
+        ],
+        rounds,
+        place.advance,
+    )
+    case, level = "postgres-saver", handle.store.durability
+    rows = [Row(case, theirs, timings[theirs], level="power")]
+    for ours in (tasks, threads):
+        ratio = rate_ratio(timings[ours], timings[theirs])
+        meaning = "× rate of PostgresSaver.put"
+        rows.append(Row(case, ours, timings[ours], meaning, ratio, Target(low=3), level))
+    return rows
+
+
 def size(place: Workplace) -> list[Row]:
     """What a slot costs: bytes on the server, and milliseconds to read the last ones."""
     url = _server(place).new_url()
@@ -158,5 +188,6 @@ CASES = {
     "postgres-writer": writer,
     "postgres-threads": threads,
     "postgres-tasks": tasks,
+    "postgres-saver": saver,
     "postgres-size": size,
 }

@@ -9,6 +9,7 @@ the peer's, in this run.
 
 from __future__ import annotations
 
+from _manager_cases import CASES as MANAGER
 from _postgres_cases import CASES as POSTGRES
 from _redis_cases import CASES as REDIS
 from _run import Suite, run
@@ -16,7 +17,7 @@ from _run import Suite, run
 SUITE = Suite(
     title="Pagefile engine benchmarks",
     about="What the engines cost, next to their bare clients.",
-    cases={**POSTGRES, **REDIS},
+    cases={**POSTGRES, **REDIS, **MANAGER},
     together=True,
 )
 

@@ -30,8 +30,43 @@ def test_the_agent_loop_tells_its_story(tmp_path: Path) -> None:
     assert ran.stderr == ""
 
 
+def test_the_greeters_chain_is_answered_and_recorded(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, str(EXAMPLES / "greeter.py"), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert ran.stdout.splitlines() == [
+        "answer: HELLO ANN!",
+        "ann → greeter: Greeting(name='Ann')",
+        "greeter → shouter: Shout(text='hello Ann')",
+        "shouter → greeter: Shouted(text='HELLO ANN!')",
+        "greeter → ann: Shouted(text='HELLO ANN!')",
+        "activations left: 0, intact: True",
+    ]
+    assert ran.stderr == ""
+
+
+def test_w08_the_research_team_counts_in_another_process(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, str(EXAMPLES / "research_team.py"), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert ran.stdout.splitlines() == [
+        "read about owls, whales: 22 words",
+        "threads: 4, intact: True",
+    ]
+    assert ran.stderr == ""
+
+
 def test_every_example_is_run_by_something() -> None:
     makefile = (EXAMPLES.parent / "Makefile").read_text(encoding="utf-8")
-    own = Path(__file__).read_text(encoding="utf-8")
+    folder = Path(__file__).parent
+    own = "".join((folder / name).read_text("utf-8") for name in (__file__, "test_client.py"))
 
     assert [e.name for e in EXAMPLES.glob("*.py") if e.name not in makefile + own] == []

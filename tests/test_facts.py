@@ -75,10 +75,11 @@ def url(tmp_path: Path) -> str:
     return str(tmp_path / "store.db")
 
 
-@pytest.fixture(params=["memory", "file"])
-def store(request: pytest.FixtureRequest, url: str, clock: Clock) -> Iterator[Store]:
-    place = "memory:" if request.param == "memory" else url
-    with pagefile.open(place, options=Options(clock=clock)) as pf:
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis", "manager"])
+def store(
+    request: pytest.FixtureRequest, url_on: Callable[[str], str], clock: Clock
+) -> Iterator[Store]:
+    with pagefile.open(url_on(request.param), options=Options(clock=clock)) as pf:
         yield pf.store
         assert (pf.check().problems, pf.verify().problems) == ((), ())
 
@@ -1008,7 +1009,11 @@ with FactStore(url) as facts:
 
 
 @pytest.mark.xdist_group("races")
-def test_four_processes_assert_facts_of_one_subject_and_lose_none(url: str) -> None:
+@pytest.mark.parametrize("engine", ["sqlite", "postgres", "redis", "manager"])
+def test_four_processes_assert_facts_of_one_subject_and_lose_none(
+    url_on: Callable[[str], str], engine: str
+) -> None:
+    url = url_on(engine)
     with FactStore(url):
         pass
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}

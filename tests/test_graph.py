@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path as FilePath
 from typing import Any
 
 import pytest
@@ -45,10 +44,9 @@ def world() -> list[Fact]:
     ]
 
 
-@pytest.fixture(params=["memory", "file"])
-def store(request: pytest.FixtureRequest, tmp_path: FilePath) -> Iterator[Store]:
-    place = "memory:" if request.param == "memory" else str(tmp_path / "store.db")
-    with pagefile.open(place, durability=None) as pf:
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis", "manager"])
+def store(request: pytest.FixtureRequest, url_on: Callable[[str], str]) -> Iterator[Store]:
+    with pagefile.open(url_on(request.param), durability=None) as pf:
         yield pf.store
         assert (pf.check().problems, pf.verify().problems) == ((), ())
 

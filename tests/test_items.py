@@ -59,14 +59,15 @@ class Clock:
         self.now_us += int(seconds * 1_000_000)
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return str(tmp_path / "store.db")
+@pytest.fixture(params=["sqlite", "postgres", "redis", "manager"])
+def url(request: pytest.FixtureRequest, url_on: Callable[[str], str]) -> str:
+    """Where several handles and processes meet."""
+    return url_on(request.param)
 
 
-@pytest.fixture(params=["memory", "file"])
-def store(request: pytest.FixtureRequest, url: str) -> Iterator[Store]:
-    with pagefile.open("memory:" if request.param == "memory" else url) as pf:
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis", "manager"])
+def store(request: pytest.FixtureRequest, url_on: Callable[[str], str]) -> Iterator[Store]:
+    with pagefile.open(url_on(request.param)) as pf:
         yield pf.store
         assert (pf.check().problems, pf.verify().problems) == ((), ())
 

@@ -8,8 +8,9 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,6 +20,11 @@ from pagefile.testing.backend import Backend, FileBackend, SharedBackend
 from pagefile.testing.memory import MemoryContract
 from pagefile.testing.memory.ground import episode, fact, objects, say
 from pagefile.testing.memory.unfit import names_of_calls
+
+if TYPE_CHECKING:
+    from pagefile.testing.manager_process import ManagerProcess
+    from pagefile.testing.postgres_server import PostgresServer
+from pagefile.testing.redis_server import RedisServer
 
 
 class TestMemory(MemoryContract):
@@ -33,7 +39,25 @@ class TestSqlite(MemoryContract):
         return FileBackend(str(tmp_path / "store.db"))
 
 
-@pytest.mark.parametrize("engine", [TestMemory, TestSqlite])
+class TestPostgres(MemoryContract):
+    @pytest.fixture
+    def place(self, postgres_server: PostgresServer) -> Backend:
+        return postgres_server.place()
+
+
+class TestRedis(MemoryContract):
+    @pytest.fixture
+    def place(self, redis_server: RedisServer) -> Backend:
+        return redis_server.place()
+
+
+class TestManager(MemoryContract):
+    @pytest.fixture
+    def place(self, manager_server: ManagerProcess) -> Backend:
+        return manager_server.place()
+
+
+@pytest.mark.parametrize("engine", [TestMemory, TestSqlite, TestPostgres, TestRedis, TestManager])
 def test_no_engine_overrides_a_contract_test(engine: type) -> None:
     assert [name for name in vars(engine) if name.startswith("test_")] == []
 
@@ -72,12 +96,12 @@ def test_every_public_call_is_given_what_it_cannot_take() -> None:
     assert calls - names_of_calls() == set()
 
 
-# Four processes on one file
+# Four processes on one store
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return str(tmp_path / "store.db")
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
+def url(request: pytest.FixtureRequest, url_on: Callable[[str], str]) -> str:
+    return url_on(request.param)
 
 
 def racer(url: str, task: str, count: int, name: str) -> subprocess.Popen[str]:
@@ -175,9 +199,6 @@ def test_another_process_finds_nothing_of_what_was_forgotten(url: str, session: 
 
     assert (sorted(before), told["errors"]) == (["marker one", "marker two"], [])
     assert told["acknowledged"] == [left, len(left)]
-
-
-# What only a file can show
 
 
 def test_a_memory_is_the_same_whatever_it_is_made_of(url: str) -> None:

@@ -43,10 +43,9 @@ from pagefile.runs.runs import Runs
 Edit = Callable[[dict[str, bytes]], None]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def pf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[pagefile.Pagefile]:
-    url = "memory:" if request.param == "memory" else str(tmp_path / "from.db")
-    with pagefile.open(url) as handle:
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis", "manager"])
+def pf(request: pytest.FixtureRequest, url_on: Callable[[str], str]) -> Iterator[pagefile.Pagefile]:
+    with pagefile.open(url_on(request.param)) as handle:
         yield handle
         assert handle.verify().problems + handle.check().problems == ()
 

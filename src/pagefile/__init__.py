@@ -42,11 +42,22 @@ from pagefile.records import Change, Commit, Document, Entry, Head, Page, Receip
 from pagefile.store import Store
 
 if TYPE_CHECKING:
+    from pagefile.assembly.assembly import Assembly
+    from pagefile.assembly.options import AssemblyOptions
+    from pagefile.assembly.prompt import Prompt
+    from pagefile.assembly.receipt import AssemblyReceipt
     from pagefile.context.appender import NewSlot
     from pagefile.context.buffer import ContextBuffer
+    from pagefile.context.conversations import Conversations, Expired, Sweep
     from pagefile.context.path import Path
     from pagefile.context.registry import ThreadRegistry
     from pagefile.context.residency import Eviction
+    from pagefile.context.shared import (
+        BackendConfig,
+        SharedBackend,
+        get_shared_backend,
+        reset_shared_backend,
+    )
     from pagefile.context.singleton import (
         get_context_buffer,
         get_registry,
@@ -59,6 +70,7 @@ if TYPE_CHECKING:
         SlotMetadata,
         slot_to_handler_metadata,
     )
+    from pagefile.context.sweeper import Sweeper
     from pagefile.context.thread import ThreadContext
     from pagefile.memory.block import MemoryBlock
     from pagefile.memory.consolidation import ConsolidationPolicy, ConsolidationReport
@@ -91,6 +103,10 @@ __all__ = [
     "Absent",
     "Admin",
     "Append",
+    "Assembly",
+    "AssemblyOptions",
+    "AssemblyReceipt",
+    "BackendConfig",
     "Batch",
     "BufferSlot",
     "Change",
@@ -100,6 +116,7 @@ __all__ = [
     "ConsolidationReport",
     "ConsolidationWorker",
     "ContextBuffer",
+    "Conversations",
     "Corrupt",
     "CountBelow",
     "Delete",
@@ -109,6 +126,7 @@ __all__ = [
     "Episode",
     "EpisodeMatch",
     "Eviction",
+    "Expired",
     "Fact",
     "FactGraph",
     "FactMatch",
@@ -139,6 +157,7 @@ __all__ = [
     "PagefileError",
     "PatchResult",
     "Path",
+    "Prompt",
     "ProposedFact",
     "Provenance",
     "Prune",
@@ -154,9 +173,12 @@ __all__ = [
     "Runs",
     "Secret",
     "Selector",
+    "SharedBackend",
     "SlotMetadata",
     "Stats",
     "Store",
+    "Sweep",
+    "Sweeper",
     "ThreadContext",
     "ThreadRegistry",
     "ToolCall",
@@ -167,24 +189,33 @@ __all__ = [
     "VersionIs",
     "get_context_buffer",
     "get_registry",
+    "get_shared_backend",
     "new_id",
     "open",
     "register",
     "reset_context_buffer",
     "reset_registry",
+    "reset_shared_backend",
     "slot_to_handler_metadata",
 ]
 
 #: Where names are that not everybody needs; their modules are loaded when they are asked for.
 _ELSEWHERE = {
+    "Assembly": "pagefile.assembly.assembly",
+    "AssemblyOptions": "pagefile.assembly.options",
+    "AssemblyReceipt": "pagefile.assembly.receipt",
+    "BackendConfig": "pagefile.context.shared",
     "BufferSlot": "pagefile.context.slot",
     "ConsolidationPolicy": "pagefile.memory.consolidation",
     "ConsolidationReport": "pagefile.memory.consolidation",
     "ConsolidationWorker": "pagefile.memory.worker",
     "ContextBuffer": "pagefile.context.buffer",
+    "Conversations": "pagefile.context.conversations",
+    "Sweeper": "pagefile.context.sweeper",
     "Episode": "pagefile.memory.episode",
     "EpisodeMatch": "pagefile.memory.match",
     "Eviction": "pagefile.context.residency",
+    "Expired": "pagefile.context.conversations",
     "Fact": "pagefile.memory.fact",
     "FactGraph": "pagefile.memory.graph",
     "FactMatch": "pagefile.memory.match",
@@ -202,6 +233,7 @@ _ELSEWHERE = {
     "NewSlot": "pagefile.context.appender",
     "PatchResult": "pagefile.runs.result",
     "Path": "pagefile.context.path",
+    "Prompt": "pagefile.assembly.prompt",
     "ProposedFact": "pagefile.memory.proposed_fact",
     "Provenance": "pagefile.memory.provenance",
     "Role": "pagefile.memory.message",
@@ -210,16 +242,20 @@ _ELSEWHERE = {
     "RunConfig": "pagefile.runs.config",
     "Runs": "pagefile.runs.runs",
     "Secret": "pagefile.runs.redaction",
+    "SharedBackend": "pagefile.context.shared",
     "SlotMetadata": "pagefile.context.slot",
+    "Sweep": "pagefile.context.conversations",
     "ThreadContext": "pagefile.context.thread",
     "ThreadRegistry": "pagefile.context.registry",
     "ToolCall": "pagefile.memory.message",
     "ToolDef": "pagefile.memory.message",
     "get_context_buffer": "pagefile.context.singleton",
     "get_registry": "pagefile.context.singleton",
+    "get_shared_backend": "pagefile.context.shared",
     "new_id": "pagefile.memory.ids",
     "reset_context_buffer": "pagefile.context.singleton",
     "reset_registry": "pagefile.context.singleton",
+    "reset_shared_backend": "pagefile.context.shared",
     "slot_to_handler_metadata": "pagefile.context.slot",
 }
 

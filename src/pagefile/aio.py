@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from pagefile._aio_types import AsyncPagefile as _DerivedPagefile
     from pagefile._aio_types import AsyncRun as _DerivedRun
     from pagefile._aio_types import AsyncThreadContext as _DerivedThread
-    from pagefile.aio_memory import AsyncMemory
+    from pagefile.aio_memory import AsyncAssembly, AsyncMemory
 else:
     AsyncStore = derive(Store, "AsyncStore")
     _DerivedBuffer = derive(ContextBuffer, "_DerivedBuffer")
@@ -141,6 +141,7 @@ class AsyncPagefile(_DerivedPagefile):
         super().__init__(sync)
         self._handle = sync
         self.tenant = sync.tenant
+        self.url = sync.url
         self.store = AsyncStore(sync.store)
         self.context = AsyncContextBuffer(sync.context)
         self.registry = AsyncThreadRegistry(sync.registry)
@@ -148,6 +149,7 @@ class AsyncPagefile(_DerivedPagefile):
         self.items = AsyncLongTermItems(sync.items)
         self.feed = sync.feed
         self._memory: AsyncMemory | None = None
+        self._assembly: AsyncAssembly | None = None
 
     @property
     def sync(self) -> handle.Pagefile:
@@ -162,6 +164,15 @@ class AsyncPagefile(_DerivedPagefile):
 
             self._memory = AsyncMemory(self._handle.memory)
         return self._memory
+
+    @property
+    def assembly(self) -> AsyncAssembly:
+        """Prompts for this tenant's agents; loaded when it is asked for."""
+        if self._assembly is None:
+            from pagefile.aio_memory import AsyncAssembly
+
+            self._assembly = AsyncAssembly(self._handle.assembly)
+        return self._assembly
 
     async def __aenter__(self) -> Self:
         return self

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pagefile.assembly.assembly import Assembly
 from pagefile.derivation import derive
 from pagefile.handle import Pagefile
 from pagefile.memory.episode import Episode
@@ -18,14 +19,26 @@ from pagefile.memory.facts import FactStore
 from pagefile.memory.memory import Memory
 from pagefile.memory.proposed_fact import ProposedFacts
 
-__all__ = ["AsyncFactStore", "AsyncMemory", "AsyncProposedFacts", "AsyncStoredGraph"]
+__all__ = [
+    "AsyncAssembly",
+    "AsyncFactStore",
+    "AsyncMemory",
+    "AsyncProposedFacts",
+    "AsyncStoredGraph",
+]
 
 _PAGE = 200
 
 if TYPE_CHECKING:
-    from pagefile._aio_types import AsyncFactStore, AsyncProposedFacts, AsyncStoredGraph
+    from pagefile._aio_types import (
+        AsyncAssembly,
+        AsyncFactStore,
+        AsyncProposedFacts,
+        AsyncStoredGraph,
+    )
     from pagefile._aio_types import AsyncMemory as _DerivedMemory
 else:
+    AsyncAssembly = derive(Assembly, "AsyncAssembly")
     AsyncFactStore = derive(FactStore, "AsyncFactStore")
     AsyncStoredGraph = derive(StoredGraph, "AsyncStoredGraph")
     AsyncProposedFacts = derive(ProposedFacts, "AsyncProposedFacts")

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 import msgspec
 
 from pagefile.content import Action, chain, digest_of, genesis, name_digest, unpack
 from pagefile.engine import DOCUMENT, LOG, Engine, RawCommit, Row, Stream
 from pagefile.errors import Corrupt
+from pagefile.gathering import Gathering, Place
 from pagefile.lives import Gone, Lives
 from pagefile.records import Head, Problem, Report
 
 _PER_READ = 500
 _MOST_PROBLEMS = 100
+_UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, AttributeError, struct.error)
 _RECORDS = (Action.APPEND, Action.PUT, Action.DELETE)
 
 
@@ -39,7 +42,7 @@ class _Walk:
         #: The next number each stream must get.
         self._next: dict[int, int] = {}
         self._gone = Gone()
-        self._streams: dict[int, Stream | None] = {}
+        self._gathering = Gathering(engine, tenant)
         self._lives = Lives()
         self._last_erase = 0
         #: A commit that cannot be read leaves gaps in what the others seem to say.
@@ -54,6 +57,8 @@ class _Walk:
             if position >= end.position and not self._gone.unaccounted():
                 break
             commits = self._engine.commits(self._tenant, position, _PER_READ)
+            if self._gathering.looks_ahead:
+                self._gathering.expect(_places(commits))
             for commit in commits:
                 digest = self._step(commit, position + 1, digest)
                 position = commit.position
@@ -85,7 +90,7 @@ class _Walk:
         try:
             made = chain(previous, commit.position, commit.time_us, commit.key, commit.manifest)
             entries = unpack(commit.manifest)
-        except (msgspec.MsgspecError, ValueError, TypeError, AttributeError, struct.error):
+        except _UNREADABLE:
             return self._unreadable(commit) or previous
         if made != commit.digest:
             self._problem(
@@ -103,15 +108,10 @@ class _Walk:
         self._problem(commit.position, "the commit cannot be read")
         return commit.digest
 
-    def _stream(self, oid: int) -> Stream | None:
-        if oid not in self._streams:
-            self._streams[oid] = self._engine.stream_number(self._tenant, oid)
-        return self._streams[oid]
-
     def _entry(self, commit: RawCommit, entry: tuple[int | bytes, ...], ordinal: int) -> None:
         action, oid = int(entry[0]), int(entry[1])
         self._lives.note(commit.position, action, entry)
-        stream = self._stream(oid)
+        stream = self._gathering.stream(oid)
         if stream is None:
             self._problem(commit.position, f"stream {oid} is missing")
         elif action in _RECORDS:
@@ -138,11 +138,10 @@ class _Walk:
             self._problem(commit.position, f"{_label(stream)} jumps from {expected} to {number}")
         self._next[stream.oid] = number + 1
         try:
-            rows = self._engine.rows(self._tenant, stream, number, number, 1)
+            row: Row | None = self._gathering.row(stream, number)
         except Corrupt as damage:
             self._problem(commit.position, damage.fact)
             return
-        row: Row | None = rows[0] if rows else None
         if row is None or row.content is None:
             self._gone.miss(stream.oid, number, commit.position)
             return
@@ -162,7 +161,7 @@ class _Walk:
 
     def _report_missing(self) -> None:
         for oid, number, position in self._gone.unaccounted():
-            stream = self._stream(oid)
+            stream = self._gathering.stream(oid)
             label = _label(stream) if stream is not None else f"stream {oid}"
             self._problem(position, f"{label} number {number} is missing and was never erased")
 
@@ -173,8 +172,9 @@ class _Walk:
             self._problem(0, f"stream {head.oid} was made by no commit")
         if head.last_erase != self._last_erase:
             self._problem(0, f"position {head.last_erase} passes for the last that erased")
-        for life in self._lives:
-            stream = self._engine.stream_number(self._tenant, life.oid)
+        lives = list(self._lives)
+        now = self._gathering.streams(life.oid for life in lives)
+        for life, (_, stream) in zip(lives, now, strict=True):
             if stream is None:
                 self._problem(life.created, f"stream {life.oid} is missing")
                 continue
@@ -185,6 +185,17 @@ class _Walk:
                 self._problem(
                     life.created, f"{_label(stream)} has records that no commit accounts for"
                 )
+
+
+def _places(commits: Iterable[RawCommit]) -> list[Place]:
+    """Where the records of these commits should be; what cannot be read says nothing."""
+    places: list[Place] = []
+    for commit in commits:
+        with suppress(*_UNREADABLE, IndexError):
+            for entry in unpack(commit.manifest):
+                if entry[0] in _RECORDS:
+                    places.append((int(entry[1]), int(entry[2])))
+    return places
 
 
 def _label(stream: Stream) -> str:

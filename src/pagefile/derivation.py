@@ -21,7 +21,18 @@ _TWIN = "_async"
 STEPPED = frozenset({"follow"})
 #: Properties that read nothing from a store; the async classes have them as attributes.
 SHOWN_AS_THEY_ARE = frozenset(
-    {"can_write", "context", "embedder", "items", "memory", "registry", "run_id", "runs", "user_id"}
+    {
+        "assembly",
+        "can_write",
+        "context",
+        "embedder",
+        "items",
+        "memory",
+        "registry",
+        "run_id",
+        "runs",
+        "user_id",
+    }
 )
 #: What is handed out awaited too: from a sync class to its async one.
 LIFTED: dict[type, type] = {}

@@ -8,7 +8,7 @@ therefore is a handful of reads plus a transaction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -17,7 +17,7 @@ from pagefile import ordering
 from pagefile.batch import Selector
 from pagefile.content import Content, genesis, mapping_from_bytes
 from pagefile.errors import PagefileError
-from pagefile.records import Durability, Problem, StreamKind
+from pagefile.records import Durability, Erasure, Problem, StreamKind
 
 LOG: StreamKind = "log"
 DOCUMENT: StreamKind = "document"
@@ -82,8 +82,33 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
     user: str | None = None
 
 
+class Origin(msgspec.Struct, frozen=True, gc=False):
+    """What the store a commit is copied from says of a stream; '' is a name that is erased."""
+
+    kind: StreamKind
+    name: str
+    salt: bytes
+
+
+class Copied(msgspec.Struct, frozen=True, gc=False):
+    """A commit of another store, to be made again as it was there.
+
+    `contents` has one item per record in the order of the manifest, None for what
+    has been pruned or erased since; `streams` has every stream the manifest names.
+    """
+
+    commit: RawCommit
+    contents: Sequence[Content | None]
+    streams: Mapping[int, Origin]
+    #: Streams that ended earlier and whose names are erased by now.
+    forgotten: Sequence[int] = ()
+
+
 class Prepared(msgspec.Struct, frozen=True, gc=False):
-    """A batch whose values are bytes and whose digests are made."""
+    """A batch whose values are bytes and whose digests are made.
+
+    With `copied` it is a commit of another store, and nothing else counts.
+    """
 
     key: str
     writes: Sequence[Write]
@@ -91,6 +116,7 @@ class Prepared(msgspec.Struct, frozen=True, gc=False):
     limits: Limits
     #: The position after which the commit of a made key is to be found; -1 for a given key.
     after: int = -1
+    copied: Copied | None = None
 
 
 class Lone(msgspec.Struct, frozen=True, gc=False):
@@ -262,7 +288,8 @@ class Transaction(Protocol):
     def add(self, stream: Stream, rows: Sequence[Row], keys: Sequence[Sequence[IndexKey]]) -> None:
         """Store records; the keys of a document's previous version become its past.
 
-        `keys` has one item per row, or none when no row has keys.
+        `keys` has one item per row, or none when no row has keys. A row that is
+        copied from another store may have lost its content there.
         """
 
     def drop(self, stream: Stream, *, forget_name: bool = False) -> None:
@@ -277,8 +304,8 @@ class Transaction(Protocol):
     def incarnations(self, kind: StreamKind, name: str) -> list[Stream]:
         """Every stream that has had this name."""
 
-    def rows(self, stream: Stream) -> list[Row]:
-        """All rows the stream itself owns."""
+    def rows(self, stream: Stream, first: int = 0, last: int | None = None) -> list[Row]:
+        """The rows the stream itself owns, all or those numbered first … last."""
 
     def wipe(self, stream: Stream, rows: Sequence[Row]) -> None:
         """Remove content and keys of these rows; their numbers stay."""
@@ -291,6 +318,17 @@ class Transaction(Protocol):
 
     def seal(self, commit: RawCommit) -> None:
         """Store the commit itself; `head` already shows it."""
+
+
+@runtime_checkable
+class ReadsAhead(Protocol):
+    """What a transaction has besides when each question is a journey: many asked at once."""
+
+    def expect_names(self, names: Sequence[tuple[StreamKind, str]]) -> None:
+        """`incarnations` of these names comes next, before anything is written."""
+
+    def expect_rows(self, streams: Sequence[Stream]) -> None:
+        """`rows` of these comes next, in this order, before anything is written."""
 
 
 @runtime_checkable
@@ -309,6 +347,24 @@ class Finds(Protocol):
         """The last row of each living document, None where there is none."""
 
 
+@runtime_checkable
+class Joinable(Protocol):
+    """What an engine has besides when others reach it by another URL than it was opened with."""
+
+    url: str
+
+
+@runtime_checkable
+class Gathers(Protocol):
+    """What an engine has besides when each question is a journey: many asked at once."""
+
+    def gather(self, tenant: str, places: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Row]:
+        """The rows at these pairs of a stream's number and a row's, where there are any."""
+
+    def streams(self, tenant: str, oids: Sequence[int]) -> dict[int, Stream]:
+        """The streams with these numbers, living or dropped, where there are any."""
+
+
 class Engine(Protocol):
     """Durable, ordered bytes for many tenants.
 
@@ -319,6 +375,10 @@ class Engine(Protocol):
     name: ClassVar[str]
     #: The promises (S1 … S11) this engine keeps; the contract suite runs those.
     promises: ClassVar[frozenset[str]]
+    #: The levels of durability that a store on it can have, the highest first.
+    levels: ClassVar[tuple[Durability, ...]]
+    #: How far `erase` reaches when nothing hinders it: the store's own bytes, or what can be read.
+    erasure: ClassVar[Erasure]
     #: True when `apply` returns in microseconds, so that callers need not queue.
     instant: ClassVar[bool]
     #: True when other processes can open the same store.

@@ -40,6 +40,8 @@ class Envelopes:
         self._limits = limits
         self.naming = naming
         self._known: dict[tuple[Any, ...], Envelope] = {}
+        #: The same without the log's name: logs come and go, what goes into them repeats.
+        self._alike: dict[tuple[Any, ...], Envelope] = {}
 
     def of(self, op: Append, type_name: str) -> Envelope:
         """What goes around the body; most are like one before, which was checked."""
@@ -52,6 +54,11 @@ class Envelopes:
                 words = known = None
             if known is not None:
                 return known
+            alike = None if words is None else self._alike.get(words[1:])
+            if alike is not None and words is not None:
+                made = self._for_log(op.log, alike, type_name)
+                self._keep(words, made)
+                return made
         sources = self.check(op.user, op.kind, op.actor, op.sources)
         keys: tuple[IndexKey, ...] = ()
         raw_keys = b""
@@ -63,10 +70,22 @@ class Envelopes:
         )
         made = Envelope(op.user, op.kind, op.actor, sources, keys, raw_keys, notes, packed)
         if words is not None and all(map(_is_text, op.keys.values())):
-            if len(self._known) >= _MOST_KEPT:
-                self._known.clear()
-            self._known[words] = made
+            if len(self._alike) >= _MOST_KEPT:
+                self._alike.clear()
+            self._alike[words[1:]] = made
+            self._keep(words, made)
         return made
+
+    def _for_log(self, log: str, alike: Envelope, type_name: str) -> Envelope:
+        """What was checked for another log, packed for this one."""
+        user, kind, actor, raw_keys = alike.user, alike.kind, alike.actor, alike.raw_keys
+        packed = pack((_APPEND, log, user, kind, actor, (), raw_keys, b"", b"", type_name))
+        return Envelope(user, kind, actor, (), alike.keys, raw_keys, b"", packed)
+
+    def _keep(self, words: tuple[Any, ...], made: Envelope) -> None:
+        if len(self._known) >= _MOST_KEPT:
+            self._known.clear()
+        self._known[words] = made
 
     def notes(self, notes: object) -> bytes:
         """Notes as they are stored."""

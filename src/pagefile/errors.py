@@ -16,6 +16,7 @@ REST, MCP and the command line.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 _MOST_SHOWN = 60
@@ -46,11 +47,15 @@ class PagefileError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors cross process borders (worker pools); the default would call
         # __init__ with the finished message and lose the fields.
-        return _revive, (type(self), self.args, self.__dict__)
+        return revive, (type(self), self.args, self.__dict__)
 
 
-def _revive(cls: type[PagefileError], args: tuple[Any, ...], state: dict[str, Any]) -> Exception:
-    error = cls.__new__(cls, *args)
+def revive(
+    cls: type[PagefileError], args: tuple[Any, ...], state: Mapping[str, Any]
+) -> PagefileError:
+    """An error from its finished message and its fields, as another process raised it."""
+    # By the name of the base: MemoryError's own refuses to make a LimitExceeded.
+    error = Exception.__new__(cls, *args)
     error.args = args
     error.__dict__.update(state)
     return error

@@ -318,7 +318,8 @@ class AsyncFollower(_Following):
     def tell(self) -> None:
         """There is something to read. Called by the feed's thread."""
         loop = self._loop
-        if loop is None or self._called:
+        # A loop that was closed before it answered is called once more, to learn that it was.
+        if loop is None or (self._called and not loop.is_closed()):
             return
         self._called = True
         try:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
+from pagefile.assembly.assembling import AssemblesPrompts
 from pagefile.bounds import require_count, require_seconds
 from pagefile.committer import Committer
-from pagefile.engine import Engine, Limits
+from pagefile.engine import Engine, Joinable, Limits
 from pagefile.errors import Forbidden, Invalid, Unavailable, Unsupported, shown
 from pagefile.feed import Feed, feed_of
 from pagefile.naming import require_callable, require_type
@@ -24,8 +25,11 @@ from pagefile.settings import Settings
 from pagefile.store import Store
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pagefile.context.buffer import ContextBuffer
     from pagefile.context.registry import ThreadRegistry
+    from pagefile.copying import CopyReport
     from pagefile.memory.items import LongTermItems
     from pagefile.memory.memory import Memory
     from pagefile.runs.runs import Runs
@@ -38,7 +42,7 @@ _LIMITLESS = ("logs", "documents")
 _MOST_NAME = 255
 #: What the system says of a path that can never be opened, whatever else is mended.
 _UNFIT_PATHS = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EINVAL)
-_URLS = "give a path, sqlite:///path, postgresql://…, redis://… or memory:"
+_URLS = "give a path, sqlite:///path, postgresql://…, redis://…, manager:, or memory:"
 #: What a commit may take once it has the lock, before `close` gives up waiting for it.
 _CLOSE_SECONDS = 30.0
 
@@ -64,13 +68,15 @@ class Options(msgspec.Struct, frozen=True):
     vfs: str | None = None
 
 
-class Pagefile:
+class Pagefile(AssemblesPrompts):
     """One tenant of a store; a context manager."""
 
     def __init__(self, engine: Engine, committer: Committer, tenant: str, options: Options) -> None:
         preparer = Preparer(options.limits, options.entropy)
         preparer.naming.check_text("tenant", tenant)
         self.tenant = tenant
+        #: What other processes open to reach the same store, credentials included; "" if nothing.
+        self.url = ""
         self.store = Store(engine, committer, preparer, tenant)
         self._making = threading.Lock()
         self._context: ContextBuffer | None = None
@@ -185,11 +191,13 @@ class Admin:
         self._options = options if options is not None else Options()
         require_type("options", self._options, Options)
         if url is None:
-            url = Settings.from_environment().url
+            url = Settings.from_environment().store_url()
         elif not isinstance(url, (str, os.PathLike)):
             raise Invalid("url", f"{shown(url)} names no store", _URLS)
         self.url = os.fspath(url)
         self.engine = open_engine(self.url, self._options)
+        if isinstance(self.engine, Joinable):
+            self.url = self.engine.url
         self._committer = Committer(self.engine)
         self._feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
 
@@ -200,12 +208,29 @@ class Admin:
     def open(self, tenant: str) -> Pagefile:
         """A handle for one tenant, on this store's connections."""
         handle = Pagefile(self.engine, self._committer, tenant, self._options)
+        handle.url = self.url if self.engine.shared else ""
         self._feeds.add(handle.feed)
         return handle
 
     def size_bytes(self) -> int:
         """Bytes that all tenants together take."""
         return self.engine.size_bytes()
+
+    def copy_to(
+        self,
+        target: Admin,
+        tenant: str,
+        *,
+        progress: Callable[[CopyReport], object] | None = None,
+        follow_seconds: float | None = None,
+    ) -> CopyReport:
+        """Copy a tenant, history and all, into another store; see `pagefile.copying`."""
+        from pagefile.copying import copy_tenant
+
+        require_type("target", target, Admin)
+        return copy_tenant(
+            self.engine, target.engine, tenant, progress=progress, follow_seconds=follow_seconds
+        )
 
     def close(self) -> None:
         """See `Pagefile.close`; for all handles that `open` gave out."""
@@ -236,8 +261,8 @@ def open(
 ) -> Pagefile:
     """Open one tenant of a store; the file is created when it is not there.
 
-    `url` is a path, `sqlite:///path`, `postgresql://…`, `redis://…` or `memory:`; without one,
-    PAGEFILE_URL or `pagefile.db`. `tenant` defaults to PAGEFILE_TENANT or "default".
+    `url` is a path, `sqlite:///path`, `postgresql://…`, `redis://…`, `manager:` or `memory:`;
+    without one, PAGEFILE_URL or `pagefile.db`. `tenant` defaults to PAGEFILE_TENANT or "default".
     `durability="process"` trades power-cut safety for speed: a crash of the
     process still loses nothing.
 
@@ -251,7 +276,11 @@ def open(
     if durability is not None:
         chosen = msgspec.structs.replace(chosen, durability=durability)
     settings = Settings.from_environment()
-    admin = Admin(settings.url if url is None else url, options=chosen)
+    if settings.tracing:
+        from pagefile import tracing
+
+        tracing.enable_if_set(settings)
+    admin = Admin(settings.store_url() if url is None else url, options=chosen)
     try:
         handle = admin.open(settings.tenant if tenant is None else tenant)
     except Invalid:
@@ -279,6 +308,8 @@ def open_engine(url: str, options: Options) -> Engine:
         return _open_postgres(url, options, lifetime_us)
     if mark and scheme in ("redis", "rediss", "valkey", "valkeys"):
         return _open_redis(url, options, lifetime_us)
+    if url == "manager:" or (mark and scheme == "manager"):
+        return _open_manager(url, options, lifetime_us)
     if mark and scheme == "sqlite" and not rest.startswith("/"):
         raise Invalid("url", f"{shown(url)} has two slashes", "write sqlite:///path with three")
     if mark and scheme != "sqlite":
@@ -324,6 +355,23 @@ def _open_redis(url: str, options: Options, lifetime_us: int) -> Engine:
         clock=options.clock,
         key_lifetime_us=lifetime_us,
         durability=options.durability,
+        lock_seconds=options.lock_seconds,
+    )
+
+
+def _open_manager(url: str, options: Options, lifetime_us: int) -> Engine:
+    from pagefile.engines.manager import ManagerEngine
+
+    if options.vfs is not None:
+        raise Unsupported("a manager has no VFS", "leave `vfs` out")
+    if options.durability not in (None, "none"):
+        level = options.durability
+        raise Unsupported(f"a manager cannot be durable to {level!r}", "use a file instead")
+    return ManagerEngine.open(
+        url,
+        default_key=Settings.from_environment().manager_authkey,
+        clock=options.clock,
+        key_lifetime_us=lifetime_us,
         lock_seconds=options.lock_seconds,
     )
 

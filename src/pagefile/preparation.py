@@ -36,6 +36,7 @@ from pagefile.selector import require_selectors
 
 _SALTS_AT_ONCE = 256
 _APPEND = Action.APPEND
+_NOTHING: Any = object()
 
 #: One batch may be committed by several threads at once, and must get one key.
 _GIVING_KEYS = threading.Lock()
@@ -81,11 +82,13 @@ class Preparer:
         if not 0 < count <= self._limits.batch_operations:
             raise self._wrong_count(count)
         writes: list[Write] = []
+        #: What the last append encoded: one message often goes into two logs.
+        last: list[Any] = [_NOTHING, "", b""]
         at = 0
         while at < count:
             operation = operations[at]
             if type(operation) is Append:
-                write = self._append_run(operations, at)
+                write = self._append_run(operations, at, last)
                 at += len(write.contents)
             else:
                 write = self._single(operation, at)
@@ -152,7 +155,7 @@ class Preparer:
         """A key for one attempt that nobody will repeat."""
         return made_key(reached, self._salt())
 
-    def _append_run(self, operations: Sequence[Any], start: int) -> Write:
+    def _append_run(self, operations: Sequence[Any], start: int, last: list[Any]) -> Write:
         """The appends from `start` on that go to the same log, prepared together."""
         first: Append = operations[start]
         log, limit = first.log, first.limit
@@ -169,7 +172,11 @@ class Preparer:
             op = operations[at]
             if type(op) is not Append or op.log != log or op.limit != limit:
                 break
-            type_name, body = encode(op.value)
+            if op.value is last[0]:
+                type_name, body = last[1], last[2]
+            else:
+                type_name, body = encode(op.value)
+                last[:] = op.value, type_name, body
             if len(body) > most_bytes:
                 raise self._entry_too_large(body)
             envelope = envelope_of(op, type_name)

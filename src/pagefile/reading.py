@@ -13,7 +13,7 @@ from pagefile.bounds import (
     require_seconds,
 )
 from pagefile.content import Action, unpack
-from pagefile.engine import DOCUMENT, LOG, Engine, Finds, Hit, Row, Stream
+from pagefile.engine import DOCUMENT, LOG, Engine, Finds, Gathers, Hit, Row, Stream
 from pagefile.errors import Invalid, NotFound, shown
 from pagefile.history import actions_of, length_at
 from pagefile.naming import require_type
@@ -31,6 +31,17 @@ class Reading:
         self._tenant = tenant
         self._finder = Finder(engine, preparer, tenant)
         self._finds: Finds | None = engine if isinstance(engine, Finds) else None
+        self._gathers: Gathers | None = engine if isinstance(engine, Gathers) else None
+
+    @property
+    def tenant(self) -> str:
+        """Whose store this is."""
+        return self._tenant
+
+    @property
+    def url(self) -> str | None:
+        """Where its server is, for what is kept beside it; None where there is none."""
+        return getattr(self._engine, "url", None)
 
     @property
     def is_shared(self) -> bool:
@@ -154,7 +165,7 @@ class Reading:
             hits += self._engine.find(self._tenant, span, limit + 1, at)
         if query.log is not None:
             hits.sort(key=place_of, reverse=query.reverse)
-        owners: dict[int, Stream] = {}
+        owners = self._streams({hit.oid for hit in hits[:limit]})
         items = tuple(self._found(query, hit, owners) for hit in hits[:limit])
         more = len(hits) > limit and limit > 0
         return Page(items, cursor_text(hits[limit - 1]) if more else None)
@@ -173,17 +184,17 @@ class Reading:
         """What happened after position `since`, commit by commit, erasures included."""
         require_count(since, "since")
         require_position(since, "since")
-        names: dict[int, Stream | None] = {}
-        found = []
-        for commit in self._engine.commits(self._tenant, since, bounded(limit)):
-            touched = []
-            for entry in unpack(commit.manifest):
-                oid = int(entry[1])
-                if oid not in names:
-                    names[oid] = self._engine.stream_number(self._tenant, oid)
-                touched.append(actions_of(entry, names[oid]))
-            found.append(Change(commit.position, commit.time_us, tuple(touched)))
-        return found
+        commits = self._engine.commits(self._tenant, since, bounded(limit))
+        told = [(commit, unpack(commit.manifest)) for commit in commits]
+        streams = self._streams({int(entry[1]) for _, entries in told for entry in entries})
+        return [
+            Change(
+                commit.position,
+                commit.time_us,
+                tuple(actions_of(entry, streams.get(int(entry[1]))) for entry in entries),
+            )
+            for commit, entries in told
+        ]
 
     def wait(self, position: int, timeout: float) -> bool:
         """Block until the tenant reaches `position`, or the seconds are over."""
@@ -192,6 +203,13 @@ class Reading:
         return self._engine.wait(self._tenant, position, timeout)
 
     # Inside
+
+    def _streams(self, oids: set[int]) -> dict[int, Stream]:
+        """The streams of these numbers, in one question where the engine has it."""
+        if self._gathers is not None and len(oids) > 1:
+            return self._gathers.streams(self._tenant, sorted(oids))
+        found = {oid: self._engine.stream_number(self._tenant, oid) for oid in oids}
+        return {oid: stream for oid, stream in found.items() if stream is not None}
 
     def _length_at(self, stream: Stream, at: int) -> int:
         return length_at(self._engine, self._tenant, stream, at)
@@ -236,10 +254,7 @@ class Reading:
     def _found(self, query: Query, hit: Hit, owners: dict[int, Stream]) -> Entry | Document:
         owner = owners.get(hit.oid)
         if owner is None:
-            owner = self._engine.stream_number(self._tenant, hit.oid)
-            if owner is None:
-                raise NotFound(f"stream {hit.oid} is gone", "search again")
-            owners[hit.oid] = owner
+            raise NotFound(f"stream {hit.oid} is gone", "search again")
         if owner.kind == DOCUMENT:
             return _document(owner.name, hit.row)
         return _entry(query.log or owner.name, owner.name, hit.row)

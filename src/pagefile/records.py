@@ -13,6 +13,8 @@ from pagefile.content import Action, Content, digest_of, mapping_from_bytes
 from pagefile.errors import NotFound
 from pagefile.ordering import KeyValue
 
+#: How far an erasure reaches: no copy in the store's own files, or nothing that can be read.
+Erasure = Literal["bytes", "logical"]
 Durability = Literal["power", "process", "none"]
 StreamKind = Literal["log", "document"]
 
@@ -195,7 +197,7 @@ class Receipt(msgspec.Struct, frozen=True):
     removed: tuple[Touched, ...]
     records: int
     size_bytes: int
-    level: Literal["bytes", "logical"]
+    level: Erasure
     remaining: tuple[str, ...] = ()
 
 

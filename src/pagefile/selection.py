@@ -8,9 +8,9 @@ import msgspec
 
 from pagefile.batch import Selector
 from pagefile.content import Action
-from pagefile.engine import DOCUMENT, LOG, Row, Stream, Transaction, Wiped
+from pagefile.engine import DOCUMENT, LOG, ReadsAhead, Row, Stream, Transaction, Wiped
 from pagefile.errors import PagefileError
-from pagefile.records import Receipt, Touched
+from pagefile.records import Receipt, StreamKind, Touched
 
 
 class Rehearsed(PagefileError):
@@ -38,10 +38,16 @@ def doomed_by(tx: Transaction, selectors: Sequence[Selector]) -> list[Doomed]:
     """What the selectors take together, stream by stream; each stream is read once."""
     streams: dict[int, Stream] = {}
     asked: dict[int, list[Selector]] = {}
+    holders: dict[str | None, list[Stream]] = {}
+    ahead = tx if isinstance(tx, ReadsAhead) else None
+    if ahead is not None:
+        ahead.expect_names([name for one in selectors if (name := _name_of(one)) is not None])
     for selector in selectors:
-        for stream in candidates(tx, selector):
+        for stream in candidates(tx, selector, holders):
             streams[stream.oid] = stream
             asked.setdefault(stream.oid, []).append(selector)
+    if ahead is not None:
+        ahead.expect_rows(list(streams.values()))
     found = [_doomed_of(tx, stream, asked[oid]) for oid, stream in streams.items()]
     return [doomed for doomed in found if doomed.rows or doomed.emptied]
 
@@ -58,20 +64,27 @@ def _doomed_of(tx: Transaction, stream: Stream, selectors: Sequence[Selector]) -
     return Doomed(stream, rows if emptied else doomed, emptied, named)
 
 
-def candidates(tx: Transaction, selector: Selector) -> list[Stream]:
-    """The streams, living or dropped, in which something may match."""
-    named: list[Stream] | None = None
-    if selector.log is not None:
-        named = tx.incarnations(LOG, selector.log)
-    elif selector.document is not None:
-        named = tx.incarnations(DOCUMENT, selector.document)
+def candidates(
+    tx: Transaction, selector: Selector, known: dict[str | None, list[Stream]]
+) -> list[Stream]:
+    """The streams, living or dropped, in which something may match; `known` are users' streams."""
+    name = _name_of(selector)
+    named = tx.incarnations(*name) if name is not None else None
     if selector.user is None and not selector.anonymous:
         return named or []
-    holders = tx.holders(selector.user)
+    holders = known.get(selector.user)
+    if holders is None:
+        holders = known[selector.user] = tx.holders(selector.user)
     if named is None:
         return holders
     wanted = {stream.oid for stream in named}
     return [stream for stream in holders if stream.oid in wanted]
+
+
+def _name_of(selector: Selector) -> tuple[StreamKind, str] | None:
+    if selector.log is not None:
+        return LOG, selector.log
+    return None if selector.document is None else (DOCUMENT, selector.document)
 
 
 def matches(row: Row, selector: Selector) -> bool:

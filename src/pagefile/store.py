@@ -54,9 +54,11 @@ class Store(Reading):
         time, and commits once; a repeat returns the first `Commit`; the same
         key with other content is an error.
     S8  Bounded: limits are enforced inside the commit, never passed by a race.
-    S9  Erasable: `erase` removes content, secondary keys, free pages and
-        journals; what stays is a salted digest whose salt is gone, so the hash
-        chain still verifies. The receipt lists what was removed and how far.
+    S9  Erasable: `erase` removes content and secondary keys; what stays is a
+        salted digest whose salt is gone, so the hash chain still verifies. The
+        receipt lists what was removed and how far: `bytes`, free pages and
+        journals too, or `logical`, nothing that can be read, with the steps
+        that finish it. The engine states the level it has.
     S10 Verifiable: each commit carries a digest over its content digests and
         the commit before; `verify` finds any change, deletion or reordering and
         says where; against a head kept elsewhere also a cut-off tail.

@@ -32,6 +32,7 @@ from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, Pagefile
 from pagefile.idempotency import implausible
 from pagefile.records import StreamKind
 from pagefile.repeats import repeat_of
+from pagefile.replay import replay
 from pagefile.selection import Rehearsed, doomed_by, runs_of
 from pagefile.single import ManifestEntry, append_alone, numbered, require_room, seal
 
@@ -60,6 +61,8 @@ def apply(tx: Transaction, batch: Prepared, now_us: int) -> Sealed:
     Raises:
         Conflict, LimitExceeded, NotFound, Invalid: nothing was stored.
     """
+    if batch.copied is not None:
+        return replay(tx, batch.copied)
     # A key made at the very end of the log cannot have been used yet.
     if batch.after != tx.head.position:
         if batch.after > tx.head.position:

@@ -69,7 +69,7 @@ class Appender:
         self._residents = residents
         self._policy = policy
         #: Where nothing outlives the process, leaving residency means the end.
-        self.deletes = store.durability == "none"
+        self.deletes = not store.is_shared
 
     def draft(
         self, thread_id: str, slots: Iterable[NewSlot], key: str, expected_len: int | None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from pagefile import chance
 from pagefile.batch import Batch, Drop, Fork, Prune, Selector
 from pagefile.bounds import require_count
 from pagefile.context.appender import (
@@ -56,7 +56,7 @@ class ContextBuffer:
     ) -> None:
         self._policy = Policy(max_slots_per_thread, max_threads, idle_seconds, on_evict)
         self._store, self._close = store_behind(backend)
-        self._new_id = new_id or (lambda: str(uuid.uuid4()))
+        self._new_id = new_id or (lambda: str(chance.uuid4()))
         self._shelf = UsageShelf(self._store)
         self._residents = Residency()
         self._appender = Appender(self._store, self._shelf, self._residents, self._policy)

@@ -39,6 +39,8 @@ Changes = tuple[list[Operation], list[Condition]]
 CHAINS = "chain/"
 ROOT = "registry/root"
 TABLES = "registry/table/"
+#: The key under which the threads of one conversation are found together.
+CONVERSATION = "conversation"
 
 
 class Activation(msgspec.Struct, frozen=True):
@@ -122,7 +124,8 @@ def root(store: Store, name: str) -> Mark:
 
 def put_path(thread_id: str, path: Path, user: str | None = None) -> Put:
     """Write where a thread stands."""
-    return Put(PATHS + thread_id, _plain(path), user=user, kind="path")
+    told = {CONVERSATION: path.conversation} if path.conversation is not None else {}
+    return Put(PATHS + thread_id, _plain(path), user=user, kind="path", tenant_keys=told)
 
 
 def put_pointer(document: str, path: Path, thread_id: str) -> Put:

@@ -13,6 +13,12 @@ THREADS = "thread/"
 PATHS = "path/"
 #: Documents, one per usage text, named by its digest.
 USAGE = "usage/"
+#: Documents, one per thread that was used without being written to.
+USES = "use/"
+#: The log of conversations that were ended for being idle.
+EXPIRIES = "context/expiries"
+#: The document that says up to which position idle conversations were looked for.
+SWEPT = "context/swept"
 #: The log of what left residency, and why.
 EVICTIONS = "context/evictions"
 

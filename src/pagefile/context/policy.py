@@ -58,8 +58,11 @@ def _count(field: str, value: object) -> int:
 
 
 def _seconds(field: str, value: object) -> float | None:
-    if value is None:
-        return None
+    return None if value is None else require_time(field, value)
+
+
+def require_time(field: str, value: object) -> float:
+    """Seconds that are more than none and less than for ever."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise Invalid(field, f"{shown(value)} is no number of seconds", "give a number or None")
     if not math.isfinite(value) or value <= 0:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Literal, TypeVar
 
+from pagefile import chance
 from pagefile.batch import Absent, Batch, Condition, Operation
 from pagefile.context import mapping
 from pagefile.context.backend import Backend, store_behind
@@ -38,7 +38,7 @@ _RELEASING = (Conflict, NotFound)
 
 def made_id() -> str:
     """A new thread or conversation id."""
-    return str(uuid.uuid4())
+    return str(chance.uuid4())
 
 
 class ThreadRegistry(ClosesItsStore):

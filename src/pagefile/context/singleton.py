@@ -11,6 +11,7 @@ from typing import Any
 from pagefile.context.backend import Backend, is_same
 from pagefile.context.buffer import ContextBuffer
 from pagefile.context.registry import ThreadRegistry
+from pagefile.context.shared import SharedBackend
 from pagefile.errors import Invalid
 
 _lock = threading.Lock()
@@ -27,12 +28,18 @@ def get_context_buffer(
 ) -> ContextBuffer:
     """The buffer of this process, made at the first call.
 
-    Later calls may leave everything out, or say the same again.
+    Later calls may leave everything out, or say the same again. A backend with
+    settings of its own brings its limits along, where none are given here.
 
     Raises:
         Invalid: it exists with other settings; nothing was changed.
     """
     global _buffer
+    if isinstance(backend, SharedBackend):
+        if max_slots_per_thread is None:
+            max_slots_per_thread = backend.config.max_slots_per_thread
+        if max_threads is None:
+            max_threads = backend.config.max_threads
     wanted = {
         "backend": backend,
         "max_slots_per_thread": max_slots_per_thread,

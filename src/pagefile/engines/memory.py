@@ -30,7 +30,7 @@ from pagefile.engine import (
 )
 from pagefile.engines.memory_index import KeyIndex
 from pagefile.errors import Forbidden, PagefileError
-from pagefile.records import Durability, Problem, StreamKind
+from pagefile.records import Durability, Erasure, Problem, StreamKind
 from pagefile.single import append_one, batch_of
 from pagefile.transaction import apply
 
@@ -102,7 +102,8 @@ class _Tenant:
         before: object = ...
         for at, row in enumerate(rows):
             content = row.content
-            assert content is not None
+            if content is None:
+                continue
             if content.user is not before:
                 before = content.user
                 held = self.held.get(content.user)
@@ -152,8 +153,10 @@ class _Tenant:
     def incarnations(self, kind: StreamKind, name: str) -> list[Stream]:
         return list(self.named.get((kind, name), ()))
 
-    def rows(self, stream: Stream) -> list[Row]:
-        return list(stream.rows)
+    def rows(self, stream: Stream, first: int = 0, last: int | None = None) -> list[Row]:
+        start = max(first, stream.first) - stream.first
+        stop = len(stream.rows) if last is None else max(start, last + 1 - stream.first)
+        return stream.rows[start:stop]
 
     def wipe(self, stream: Stream, rows: Sequence[Row]) -> None:
         for row in rows:
@@ -186,7 +189,10 @@ class _Tenant:
     def _sweep_keys(self, expired_us: int) -> None:
         log = self.log
         while log[self.keys_from].time_us < expired_us:
-            self.used.pop(log[self.keys_from].key, None)
+            expired = log[self.keys_from]
+            # A copied history may have used the key again.
+            if self.used.get(expired.key) == expired.position:
+                del self.used[expired.key]
             self.keys_from += 1
 
 
@@ -197,6 +203,8 @@ class MemoryEngine:
     promises: ClassVar[frozenset[str]] = frozenset(
         {"S1", "S2", "S3", "S5", "S6", "S7", "S8", "S9", "S10"}
     )
+    levels: ClassVar[tuple[Durability, ...]] = ("none",)
+    erasure: ClassVar[Erasure] = "bytes"
     instant: ClassVar[bool] = True
     shared: ClassVar[bool] = False
 

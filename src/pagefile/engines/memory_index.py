@@ -12,6 +12,9 @@ from pagefile.engine import Hit, IndexKey, KeyRange, Row, Scope, Stream, index_k
 
 Owner = str | int | None
 
+#: From so many values on, keeping them in order pays.
+_MANY = 32
+
 
 class Place(NamedTuple):
     """Where a key's record is; sorts by (position, ordinal), the order of commits."""
@@ -47,11 +50,26 @@ class Bucket:
         return then
 
 
+class FewValues(dict[bytes, Bucket]):
+    """Values of a log that has only a few: they are put in order when somebody asks.
+
+    Most logs have a handful of values, and are never searched by range; making
+    a sorted container for each would cost more than the append.
+    """
+
+    def irange(
+        self, low: bytes, high: bytes, inclusive: tuple[bool, bool], reverse: bool
+    ) -> Iterator[bytes]:
+        """The values in a range, as `SortedDict.irange` gives them; `low` is always included."""
+        found = [one for one in self if low <= one < high or (inclusive[1] and one == high)]
+        yield from sorted(found, reverse=reverse)
+
+
 class KeyIndex:
     """All secondary keys of one tenant."""
 
     def __init__(self) -> None:
-        self._values: dict[tuple[Scope, Owner, str], SortedDict[bytes, Bucket]] = {}
+        self._values: dict[tuple[Scope, Owner, str], FewValues | SortedDict[bytes, Bucket]] = {}
         #: The buckets of logs once more, found in one step.
         self._logs: dict[tuple[int, str, bytes], Bucket] = {}
 
@@ -72,10 +90,11 @@ class KeyIndex:
 
     def retire(self, stream: Stream, row: Row, until: int) -> None:
         """The record's keys lead to it only for reads before `until`."""
-        if row.content is None:
+        content = row.content
+        if content is None or not (content.keys or content.tenant_keys):
             return
-        for key in index_keys(stream.kind, row.content):
-            bucket = self._bucket(key, stream, row.content.user)
+        for key in index_keys(stream.kind, content):
+            bucket = self._bucket(key, stream, content.user)
             place = bucket.take_out((row.position, row.ordinal))
             if place is not None:
                 bucket.past[place[:2]] = (place, until)
@@ -117,7 +136,10 @@ class KeyIndex:
         owner = _owner(key, stream, user)
         values = self._values.get((key.scope, owner, key.field))
         if values is None:
-            values = self._values[key.scope, owner, key.field] = SortedDict()
+            values = FewValues() if key.scope == "log" else SortedDict()
+            self._values[key.scope, owner, key.field] = values
+        elif len(values) >= _MANY and type(values) is FewValues:
+            values = self._values[key.scope, owner, key.field] = SortedDict(values)
         bucket: Bucket | None = values.get(key.value)
         if bucket is None:
             bucket = values[key.value] = Bucket()

@@ -7,6 +7,7 @@ the server shows it no other tenant's rows, whatever the query says.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -28,7 +29,7 @@ from pagefile.engines.postgres_watch import Watch
 from pagefile.engines.postgres_writer import Writer
 from pagefile.engines.queries import load_queries
 from pagefile.errors import PagefileError
-from pagefile.records import Durability, Problem, StreamKind
+from pagefile.records import Durability, Erasure, Problem, StreamKind
 
 _LAST_CHARACTER = "\U0010ffff"
 _MOST_CACHED = 100_000
@@ -38,8 +39,10 @@ class PostgresEngine:
     """All tenants of one schema of one database."""
 
     name: ClassVar[str] = "postgresql"
-    #: Not S9: an erasure takes content and keys, but not the server's dead rows and journals.
-    promises: ClassVar[frozenset[str]] = frozenset(f"S{n}" for n in range(1, 12)) - {"S9"}
+    promises: ClassVar[frozenset[str]] = frozenset(f"S{n}" for n in range(1, 12))
+    levels: ClassVar[tuple[Durability, ...]] = ("power", "process", "none")
+    #: Content and keys go at once; dead rows and journals are the server's, and `scrub` names them.
+    erasure: ClassVar[Erasure] = "logical"
     instant: ClassVar[bool] = False
     shared: ClassVar[bool] = True
 
@@ -55,6 +58,7 @@ class PostgresEngine:
         address = address_of(url)
         sql = load_queries("postgres")
         self._link = Link(address, sql, durability=durability, lock_seconds=lock_seconds)
+        self._link.url = url
         session = self._link.connect()
         ready = False
         try:
@@ -67,13 +71,23 @@ class PostgresEngine:
         self.durability: Durability = self._link.durability
         self._watch = Watch(self._link)
         self._writer = Writer(self._link, session, clock, key_lifetime_us, self._watch.announce)
+        #: Handles queue at their committer; a copy into the store comes from beside it.
+        self._applying = threading.Lock()
         self._numbers: dict[str, int] = {}
+
+    @property
+    def url(self) -> str:
+        """With the password, if it has one: never shown."""
+        return self._link.url
 
     def __repr__(self) -> str:
         return f"<PostgresEngine {self._link.place} schema {self._link.address.schema!r}>"
 
     def apply(self, items: Sequence[tuple[str, Prepared]]) -> list[Sealed | PagefileError]:
-        return self._writer.apply(items)
+        # A forked child is refused before it could wait for what its parent was doing.
+        self._link.require_usable()
+        with self._applying:
+            return self._writer.apply(items)
 
     def tenants(self) -> list[str]:
         """Names of all tenants; for the admin handle only."""
@@ -133,6 +147,20 @@ class PostgresEngine:
         else:
             found = self._about(tenant, "rows", *place, limit)
         return [row_from(columns) for columns in found]
+
+    def current(self, tenant: str, names: Sequence[str]) -> list[Row | None]:
+        columns = self._about(tenant, "current_rows", list(names))
+        found = {each[15]: row_from(each) for each in columns}
+        return [found.get(name) for name in names]
+
+    def gather(self, tenant: str, places: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Row]:
+        oids, numbers = [oid for oid, _ in places], [number for _, number in places]
+        found = self._about(tenant, "rows_at", oids, numbers)
+        return {(columns[15], columns[0]): row_from(columns) for columns in found}
+
+    def streams(self, tenant: str, oids: Sequence[int]) -> dict[int, Stream]:
+        found = self._about(tenant, "streams_by_oids", list(oids))
+        return {columns[0]: stream_from(columns) for columns in found}
 
     def find(self, tenant: str, span: KeyRange, limit: int, at: int | None) -> list[Hit]:
         space = self._space(tenant, span)

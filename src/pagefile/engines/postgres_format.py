@@ -11,6 +11,47 @@ from pagefile.engines.postgres_link import Link, Session, query
 from pagefile.engines.queries import load_migrations
 from pagefile.errors import Forbidden, Invalid, Unsupported
 
+#: What somebody who only uses the store needs.
+_RIGHTS = (
+    "GRANT USAGE ON SCHEMA {schema} TO {role}",
+    "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}",
+)
+
+
+def read_format(link: Link, session: Session) -> tuple[int | None, int]:
+    """The store's format, None when there is none, and the one this version knows.
+
+    Raises:
+        Unsupported: the store has a newer format.
+        Invalid: the schema is another program's.
+    """
+    known = len(load_migrations("postgres"))
+    try:
+        return _format_of(session, link.address.schema, known, link.place) or None, known
+    except pg.InsufficientPrivilege as error:
+        raise Forbidden(
+            f"{link.place}: this user may not look at schema {link.address.schema!r}",
+            "run `pagefile migrate URL --grant THIS_USER` as its owner",
+        ) from error
+    except psycopg.Error as error:
+        raise translate(error, link.place) from error
+
+
+def grant(link: Link, session: Session, role: str) -> None:
+    """Let another user read and write the store, but not change its tables."""
+    names = {"schema": compose.Identifier(link.address.schema), "role": compose.Identifier(role)}
+    try:
+        with session.connection.transaction():
+            for statement in _RIGHTS:
+                session.connection.execute(compose.SQL(statement).format(**names))
+    except (pg.InsufficientPrivilege, pg.UndefinedObject) as error:
+        raise Forbidden(
+            f"{link.place}: {role!r} cannot be given rights ({error.diag.message_primary})",
+            "create the role, and run this as the owner of the tables",
+        ) from error
+    except psycopg.Error as error:
+        raise translate(error, link.place) from error
+
 
 def prepare_format(link: Link, session: Session) -> None:
     """Create what is missing, in one transaction; any number of processes may come at once.
@@ -42,7 +83,7 @@ def prepare_format(link: Link, session: Session) -> None:
     except pg.InsufficientPrivilege as error:
         raise Forbidden(
             f"{link.place}: this user may not make the tables in schema {schema!r}",
-            "open the store once as the database's owner, then GRANT this user its rights "
+            "run `pagefile migrate URL --grant THIS_USER` as a user that may "
             "(docs/howto/postgresql.md)",
         ) from error
     except psycopg.Error as error:

@@ -100,7 +100,7 @@ class KeyIndex:
         for row in rows:
             if row.content is None or not (row.content.keys or row.content.tenant_keys):
                 continue
-            user = self._users.number(row.content.user)
+            user = self._users.holder(row.content.user)
             for key in index_keys(stream.kind, row.content):
                 place = (space_for(key, stream.oid, user), key.field, key.value)
                 for name in ("remove_key", "remove_past_key"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, LiteralString, TypeVar
@@ -37,6 +38,8 @@ class Session:
         self.connection = connection
         self._sql = sql
         self.tenant: str | None = None
+        # A handle that is just dropped ends its connections in order, as a closed one does.
+        weakref.finalize(self, _let_go, connection, os.getpid())
 
     def enter(self, tenant: str) -> None:
         """See and write this tenant's rows from now on."""
@@ -48,6 +51,12 @@ class Session:
     def fetch(self, name: str, *bindings: Any) -> list[tuple[Any, ...]]:
         """All rows of one named query: one statement, one consistent snapshot."""
         return self.connection.execute(query(self._sql[name]), bindings, binary=True).fetchall()
+
+
+def _let_go(connection: Connection, owner: int) -> None:
+    if os.getpid() == owner:  # A child must not say goodbye for its parent.
+        with suppress(psycopg.Error):
+            connection.close()
 
 
 class Link:
@@ -63,6 +72,8 @@ class Link:
     ) -> None:
         self.address = address
         self.place = str(address)
+        #: As it was given, for what is kept beside the store.
+        self.url = ""
         self.sql = sql
         self.lock_seconds = lock_seconds
         self._wanted = durability

@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from pagefile.engine import DOCUMENT, IndexKey, RawCommit, Row, Stream, TenantHead
+from pagefile.engine import DOCUMENT, LOG, IndexKey, Prepared, RawCommit, Row, Stream, TenantHead
+from pagefile.engines.postgres_ahead import Ahead, Name
 from pagefile.engines.postgres_index import KeyIndex
 from pagefile.engines.postgres_pending import Door, Pending, Statement
 from pagefile.engines.postgres_rows import MOST_RECORDS, fill_head, row_from, stream_from
@@ -20,6 +21,13 @@ from pagefile.engines.postgres_users import Users
 from pagefile.records import StreamKind
 
 _MOST_CACHED = 100_000
+#: Conditions on streams, and on which kind.
+_KINDS: dict[str, StreamKind] = {
+    "version": DOCUMENT,
+    "absent": DOCUMENT,
+    "length": LOG,
+    "below": LOG,
+}
 #: How often, in commits, expired idempotency keys are swept out.
 _SWEEP_EVERY = 256
 #: How many made keys are remembered, so that looking for one needs no query.
@@ -42,6 +50,7 @@ class PostgresTransaction:
         self._pending = Pending(door, tenant, columns[0] if columns is not None else 0)
         self._users = Users(self._pending, last_user)
         self._index = KeyIndex(self._pending, self._users)
+        self._ahead = Ahead(self._pending)
         self._living: dict[tuple[StreamKind, str], Stream] = {}
         self._absent: set[tuple[StreamKind, str]] = set()
         #: Everything known, dropped ones too: objects say more than rows not yet written.
@@ -72,6 +81,23 @@ class PostgresTransaction:
         return kept > _MOST_CACHED
 
     # What a commit asks
+
+    def expect(self, batch: Prepared) -> None:
+        """Look up the streams of a batch that has several, all in one question."""
+        if len(batch.writes) + len(batch.when) < 2:
+            return
+        names = {(write.stream, write.name) for write in batch.writes if write.name}
+        names |= {(LOG, write.base) for write in batch.writes if write.base}
+        names |= {(_KINDS[need.what], need.name) for need in batch.when if need.what in _KINDS}
+        unknown = [name for name in names if name not in self._living and name not in self._absent]
+        if len(unknown) < 2:
+            return
+        for kind in (LOG, DOCUMENT):
+            wanted = [name for of, name in unknown if of == kind]
+            if wanted:
+                for columns in self._pending.read("streams_living", kind, wanted):
+                    self._remember(stream_from(columns))
+        self._absent.update(name for name in unknown if name not in self._living)
 
     def earlier(self, key: str, after: int) -> RawCommit | None:
         if key in self._fresh:
@@ -139,11 +165,23 @@ class PostgresTransaction:
         return [self._remember(stream_from(columns)) for columns in found]
 
     def incarnations(self, kind: StreamKind, name: str) -> list[Stream]:
-        found = self._pending.read_after("streams_named", kind, name)
+        found = self._ahead.named(kind, name)
+        if found is None:
+            found = self._pending.read_after("streams_named", kind, name)
         return [self._remember(stream_from(columns)) for columns in found]
 
-    def rows(self, stream: Stream) -> list[Row]:
-        return self._stored(stream, 0, MOST_RECORDS)
+    def expect_names(self, names: Sequence[Name]) -> None:
+        self._ahead.expect_names(names)
+
+    def expect_rows(self, streams: Sequence[Stream]) -> None:
+        self._ahead.expect_rows(streams)
+
+    def rows(self, stream: Stream, first: int = 0, last: int | None = None) -> list[Row]:
+        if first == 0 and last is None:
+            ahead = self._ahead.rows(stream)
+            if ahead is not None:
+                return ahead
+        return self._stored(stream, first, MOST_RECORDS if last is None else last)
 
     def _stored(self, stream: Stream, first: int, last: int) -> list[Row]:
         found = self._pending.read_after("rows", stream.oid, first, last, MOST_RECORDS)
@@ -158,6 +196,7 @@ class PostgresTransaction:
     # What a commit does
 
     def add(self, stream: Stream, rows: Sequence[Row], keys: Sequence[Sequence[IndexKey]]) -> None:
+        self._ahead.forget()
         if self._drafts or not self._pending.number:
             self._write_streams()
         oid, users = stream.oid, self._users
@@ -166,7 +205,10 @@ class PostgresTransaction:
             self._index.retire(stream, rows[0].number - 1, rows[0].position)
         for at, row in enumerate(rows):
             content = row.content
-            assert content is not None
+            if content is None:
+                self._open.append(self._emptied(row, oid))
+                user = 0
+                continue
             user = users.known.get(content.user) or users.number(content.user)
             self._open.append(
                 [
@@ -200,7 +242,13 @@ class PostgresTransaction:
         if is_document:
             self._index.set_top(oid, row, user, keys[-1] if keys else ())
 
+    def _emptied(self, row: Row, oid: int) -> list[Any]:
+        """The columns of a record whose content is gone."""
+        place = [self._pending.number, row.position, len(self._open), row.ordinal, oid]
+        return [*place, row.number, row.time_us, row.action, "", b"", b"", *[None] * 10]
+
     def drop(self, stream: Stream, *, forget_name: bool = False) -> None:
+        self._ahead.forget()
         self._write_streams()
         if self._living.get((stream.kind, stream.name)) is stream:
             del self._living[stream.kind, stream.name]
@@ -210,6 +258,7 @@ class PostgresTransaction:
         self._pending.add("end_stream", stream.oid, stream.dropped, stream.name)
 
     def prune(self, stream: Stream, before: int) -> None:
+        self._ahead.forget()
         self._write_streams()
         stream.pruned = max(stream.pruned, before)
         self._pending.add("set_pruned", stream.oid, stream.pruned)
@@ -218,9 +267,13 @@ class PostgresTransaction:
         self._index.remove(stream, doomed)
         for name in ("remove_records", "empty_commits"):
             self._pending.add(name, stream.oid, shared, before)
-        self._users.release(stream.oid, {row.content.user for row in doomed if row.content})
+        # What the same commit wrote to the stream is not sent yet; '' is nobody's name.
+        written = {row[11] or None for row in self._open if row[4] == stream.oid and row[19]}
+        users = {row.content.user for row in doomed if row.content}
+        self._users.release(stream.oid, users - written)
 
     def wipe(self, stream: Stream, rows: Sequence[Row]) -> None:
+        self._ahead.forget()
         self._index.remove(stream, rows)
         for row in rows:
             self._pending.add("wipe_record", stream.oid, row.number)
@@ -252,7 +305,7 @@ class PostgresTransaction:
             "expired_keys", self._keys_from, self.head.position, now_us - self._key_lifetime_us
         )
         for position, key in expired:
-            self._pending.add("forget_key", key)
+            self._pending.add("forget_key", key, position)
             self._keys_from = position + 1
 
     def take_statements(self) -> list[Statement]:

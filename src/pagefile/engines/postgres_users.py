@@ -18,15 +18,20 @@ class Users:
         self.known: dict[str | None, int] = {}
         #: (user's number, oid) of which the server already knows, or will.
         self.held: set[tuple[int, int]] = set()
+        #: Numbers of users who may be forgotten by what is collected: the server will say.
+        self._released: dict[str | None, int] = {}
 
     def __len__(self) -> int:
-        return len(self.known) + len(self.held)
+        return len(self.known) + len(self.held) + len(self._released)
 
     def find(self, user: str | None) -> int | None:
         """The user's number, if there is one."""
         number = self.known.get(user)
         if number is None:
-            found = self._pending.read("user_number", user or "")
+            read = self._pending.read
+            if self._released.pop(user, None) is not None:
+                read = self._pending.read_after
+            found = read("user_number", user or "")
             if not found:
                 return None
             number = self.known[user] = int(found[0][0])
@@ -41,6 +46,10 @@ class Users:
             self._pending.add("add_user", number, user or "")
         return number
 
+    def holder(self, user: str | None) -> int:
+        """The number of a user who still has a record, and so was not forgotten."""
+        return self.known.get(user) or self._released.get(user) or self.number(user)
+
     def hold(self, number: int, oid: int) -> None:
         """Note that the user has a record in the stream."""
         self._pending.add("add_holding", number, oid)
@@ -49,11 +58,9 @@ class Users:
     def release(self, oid: int, users: Iterable[str | None]) -> None:
         """Forget those of the users who have no record left in the stream, or anywhere."""
         for user in users:
-            number = self.number(user)
-            if not self._pending.read_after("still_holds", oid, user or "")[0][0]:
-                self._pending.add("remove_holding", number, oid)
-                self._pending.add("forget_user", number)
-                # At once: whether the user is forgotten is the server's to say.
-                self._pending.write_out()
-                self.held.discard((number, oid))
-                del self.known[user]
+            number = self.holder(user)
+            self._pending.add("remove_holding", number, oid, user or "")
+            self._pending.add("forget_user", number)
+            self.held.discard((number, oid))
+            self.known.pop(user, None)
+            self._released[user] = number

@@ -39,7 +39,7 @@ class Watch:
         self._changed = threading.Condition(threading.Lock())
         #: Grows with everything heard, by the tenant's number; 0 counts for all.
         self._heard: dict[int, int] = {}
-        self._waiting = 0
+        self.waiting = 0
         self._closed = False
         self._failure: PagefileError | None = None
         self._listener: threading.Thread | None = None
@@ -57,7 +57,7 @@ class Watch:
             self._has_news.set()
         if self._announcer is None:
             self._start_announcer()
-        if self._waiting:
+        if self.waiting:
             with self._changed:
                 self._note(number)
 
@@ -102,7 +102,7 @@ class Watch:
         self._link.require_usable()
         deadline = time.monotonic() + timeout
         with self._changed:
-            self._waiting += 1
+            self.waiting += 1
         try:
             while True:
                 with self._changed:
@@ -116,7 +116,7 @@ class Watch:
                     return reached()
         finally:
             with self._changed:
-                self._waiting -= 1
+                self.waiting -= 1
 
     def _seen(self, tenant: int) -> int:
         # A tenant without a number may get one with any commit.
@@ -186,7 +186,7 @@ class Watch:
                     with self._changed:
                         self._note(int(number) if number.isdigit() else 0)
                 now = time.monotonic()
-                if self._waiting:
+                if self.waiting:
                     idle_since = now
                 elif now - idle_since > _IDLE_SECONDS:
                     return

@@ -140,6 +140,7 @@ class Writer:
         for tenant, batch in items:
             transaction = known[tenant]
             try:
+                transaction.expect(batch)
                 outcome = apply(transaction, batch, now_us)
             except PagefileError as refused:
                 outcomes.append(refused)

@@ -27,6 +27,7 @@ from pagefile.engine import (
 from pagefile.engines.redis_attempt import Attempt
 from pagefile.engines.redis_check import Examination
 from pagefile.engines.redis_find import find
+from pagefile.engines.redis_gather import current, gather, streams
 from pagefile.engines.redis_known import Known
 from pagefile.engines.redis_layout import Keys, name_field, tenants_key
 from pagefile.engines.redis_level import read_settings, require_level
@@ -34,7 +35,7 @@ from pagefile.engines.redis_rows import commit_from, head_from, row_from, stream
 from pagefile.engines.redis_scrub import scrub
 from pagefile.engines.redis_server import Address, Command, Server
 from pagefile.errors import Corrupt, PagefileError, Unavailable
-from pagefile.records import Durability, Problem, StreamKind
+from pagefile.records import Durability, Erasure, Problem, StreamKind
 
 _MOST_CACHED_TENANTS = 1_000
 _ROWS_AT_ONCE = 512
@@ -51,6 +52,8 @@ class RedisEngine:
 
     name: ClassVar[str] = "redis"
     promises: ClassVar[frozenset[str]] = frozenset(f"S{n}" for n in range(1, 12))
+    levels: ClassVar[tuple[Durability, ...]] = ("power", "process", "none")
+    erasure: ClassVar[Erasure] = "bytes"
     instant: ClassVar[bool] = False
     shared: ClassVar[bool] = True
 
@@ -279,6 +282,15 @@ class RedisEngine:
             for number, raw in zip(numbers, stored, strict=True)
             if raw is not None
         ]
+
+    def current(self, tenant: str, names: Sequence[str]) -> list[Row | None]:
+        return current(self._server, self._keys_of(tenant), names)
+
+    def gather(self, tenant: str, places: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Row]:
+        return gather(self._server, self._keys_of(tenant), places)
+
+    def streams(self, tenant: str, oids: Sequence[int]) -> dict[int, Stream]:
+        return streams(self._server, self._keys_of(tenant), oids)
 
     def find(self, tenant: str, span: KeyRange, limit: int, at: int | None) -> list[Hit]:
         return find(self._server, self._keys_of(tenant), span, limit, at)

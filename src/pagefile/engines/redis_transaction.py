@@ -103,6 +103,9 @@ class RedisTransaction:
                 wanted[write.stream, write.name] = None
                 if write.base:
                     wanted[LOG, write.base] = None
+            if batch.copied is not None:
+                for origin in batch.copied.streams.values():
+                    wanted[origin.kind, origin.name] = None
             for need in batch.when:
                 if need.what in ("version", "absent"):
                     wanted[DOCUMENT, need.name] = None
@@ -168,11 +171,13 @@ class RedisTransaction:
                 members[member] = comes
         return sorted(layout.last_number(member) for member, comes in members.items() if comes)
 
-    def rows(self, stream: Stream) -> list[Row]:
+    def rows(self, stream: Stream, first: int = 0, last: int | None = None) -> list[Row]:
         pending = self._rows.get(stream.oid, {})
         end = stream.length + (stream.kind == DOCUMENT)
+        if last is not None:
+            end = min(end, last + 1)
         found: list[Row] = []
-        for start in range(stream.first, end, _ROWS_AT_ONCE):
+        for start in range(max(first, stream.first), end, _ROWS_AT_ONCE):
             numbers = range(start, min(end, start + _ROWS_AT_ONCE))
             stored = self._ask("HMGET", self._keys.rows(stream.oid), *numbers)
             for number, raw in zip(numbers, stored, strict=True):
@@ -217,8 +222,9 @@ class RedisTransaction:
         before: object = ...
         for at, row in enumerate(rows):
             content = row.content
-            assert content is not None
             pending[row.number] = row
+            if content is None:
+                continue
             if content.user is not before:
                 before = content.user
                 # What was released in this very group is held again.

@@ -8,6 +8,7 @@ together just before the transaction commits.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -43,7 +44,7 @@ from pagefile.engines.sqlite_rows import (
 from pagefile.engines.sqlite_transaction import SqliteTransaction
 from pagefile.engines.watch import Watch
 from pagefile.errors import PagefileError, Unavailable
-from pagefile.records import Durability, Problem, StreamKind
+from pagefile.records import Durability, Erasure, Problem, StreamKind
 from pagefile.transaction import apply
 
 _LAST_CHARACTER = "\U0010ffff"
@@ -56,6 +57,8 @@ class SqliteEngine:
 
     name: ClassVar[str] = "sqlite"
     promises: ClassVar[frozenset[str]] = frozenset(f"S{n}" for n in range(1, 12))
+    levels: ClassVar[tuple[Durability, ...]] = ("power", "process")
+    erasure: ClassVar[Erasure] = "bytes"
     instant: ClassVar[bool] = False
     shared: ClassVar[bool] = True
 
@@ -74,6 +77,8 @@ class SqliteEngine:
         self.durability: Durability = durability
         self._clock = clock
         self._key_lifetime_us = key_lifetime_us
+        #: Handles queue at their committer; a copy into the store comes from beside it.
+        self._applying = threading.Lock()
         self._transactions: dict[str, SqliteTransaction] = {}
         self._data_version = -1
         self._watch = Watch(self._file)
@@ -82,48 +87,51 @@ class SqliteEngine:
 
     def apply(self, items: Sequence[tuple[str, Prepared]]) -> list[Sealed | PagefileError]:
         # One function on purpose: after a sync, each further call is a cache miss or two.
-        committing = finished = False
-        writer: apsw.Connection | None = None
-        try:
-            writer = self._file.begin()
-            known = self._transactions
-            version = writer.data_version()
-            if version != self._data_version or len(known) > _MOST_CACHED_TENANTS:
-                known.clear()
-                self._data_version = version
-            now_us = self._clock()
-            outcomes: list[Sealed | PagefileError] = []
-            changed: set[SqliteTransaction] = set()
-            for tenant, batch in items:
-                transaction = known.get(tenant) or self._transaction(tenant, writer)
-                try:
-                    outcome = apply(transaction, batch, now_us)
-                except PagefileError as refused:
-                    outcomes.append(refused)
-                    continue
-                outcomes.append(outcome)
-                if not outcome.repeated:
-                    changed.add(transaction)
-            if changed:
-                for transaction in changed:
-                    transaction.flush()
-                committing = True
-                writer.execute("COMMIT")
-                # Our own commit moves the number too; only others' may surprise us.
-                self._data_version = writer.data_version()
-                for transaction in changed:
-                    # Only now: in the middle of a group it may hold what is not stored yet.
-                    if transaction.is_large:
-                        del known[transaction.tenant]
-            finished = True
-        except apsw.Error as error:
-            raise translate(error, str(self._file.path), committing=committing) from error
-        finally:
-            if writer is not None and not (finished and committing):
-                self._file.end()
-            if not finished:
-                # What the cache believes was never stored.
-                self._transactions.clear()
+        # A forked child is refused before it could wait for what its parent was doing.
+        self._file.require_own_process()
+        with self._applying:
+            committing = finished = False
+            writer: apsw.Connection | None = None
+            try:
+                writer = self._file.begin()
+                known = self._transactions
+                version = writer.data_version()
+                if version != self._data_version or len(known) > _MOST_CACHED_TENANTS:
+                    known.clear()
+                    self._data_version = version
+                now_us = self._clock()
+                outcomes: list[Sealed | PagefileError] = []
+                changed: set[SqliteTransaction] = set()
+                for tenant, batch in items:
+                    transaction = known.get(tenant) or self._transaction(tenant, writer)
+                    try:
+                        outcome = apply(transaction, batch, now_us)
+                    except PagefileError as refused:
+                        outcomes.append(refused)
+                        continue
+                    outcomes.append(outcome)
+                    if not outcome.repeated:
+                        changed.add(transaction)
+                if changed:
+                    for transaction in changed:
+                        transaction.flush()
+                    committing = True
+                    writer.execute("COMMIT")
+                    # Our own commit moves the number too; only others' may surprise us.
+                    self._data_version = writer.data_version()
+                    for transaction in changed:
+                        # Only now: in the middle of a group it may hold what is not stored yet.
+                        if transaction.is_large:
+                            del known[transaction.tenant]
+                finished = True
+            except apsw.Error as error:
+                raise translate(error, str(self._file.path), committing=committing) from error
+            finally:
+                if writer is not None and not (finished and committing):
+                    self._file.end()
+                if not finished:
+                    # What the cache believes was never stored.
+                    self._transactions.clear()
         if changed and self._watch.waiting:
             self._watch.notice()
         return outcomes

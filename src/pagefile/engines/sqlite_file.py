@@ -86,16 +86,7 @@ class SqliteFile:
         try:
             connection.set_busy_timeout(int(self.lock_seconds * 1000))
             migrations = load_migrations("sqlite")
-            owner = _pragma(connection, "application_id")
-            version = _pragma(connection, "user_version")
-            tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()[0][0]
-            if tables and owner != APPLICATION_ID:
-                raise Invalid("url", f"{self.path} is another program's database", "name another")
-            if version > len(migrations):
-                raise Unsupported(
-                    f"{self.path} has format {version}, this Pagefile knows {len(migrations)}",
-                    "upgrade Pagefile; nothing was changed",
-                )
+            version = _checked_format(connection, self.path, len(migrations))
             # Also for a file that exists: a copy made by VACUUM INTO is not in this mode.
             connection.execute("PRAGMA journal_mode = WAL").fetchall()
             if version == len(migrations):
@@ -257,6 +248,41 @@ class SqliteFile:
                 self._readers.pop().close()
             except IndexError:
                 return  # Somebody else took the last one, and closes it when done.
+
+
+def read_format(path: Path) -> tuple[int | None, int]:
+    """The file's format, None when there is none yet, and the one this version knows.
+
+    Raises:
+        Invalid: it is no store. Unsupported: it has a newer format.
+    """
+    known = len(load_migrations("sqlite"))
+    if not path.exists() or not path.stat().st_size:
+        return None, known
+    try:
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            return _checked_format(connection, path, known) or None, known
+        finally:
+            connection.close()
+    except apsw.NotADBError as error:
+        raise Invalid("url", f"{path} is not a database", "name another file") from error
+    except apsw.Error as error:
+        raise translate(error, str(path)) from error
+
+
+def _checked_format(connection: apsw.Connection, path: Path, known: int) -> int:
+    owner = _pragma(connection, "application_id")
+    version = _pragma(connection, "user_version")
+    tables = fetch(connection, "SELECT count(*) FROM sqlite_schema")[0][0]
+    if tables and owner != APPLICATION_ID:
+        raise Invalid("url", f"{path} is another program's database", "name another")
+    if version > known:
+        raise Unsupported(
+            f"{path} has format {version}, this Pagefile knows {known}",
+            "upgrade Pagefile; nothing was changed",
+        )
+    return version
 
 
 def _open_gate(path: Path) -> Gate:

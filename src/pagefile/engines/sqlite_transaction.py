@@ -165,9 +165,9 @@ class SqliteTransaction:
         found = self._all("streams_named", self._number, kind, name)
         return [self._remember(stream_from(row, self._writer, self._sql)) for row in found]
 
-    def rows(self, stream: Stream) -> list[Row]:
+    def rows(self, stream: Stream, first: int = 0, last: int | None = None) -> list[Row]:
         self._write_out()
-        found = self._all("rows", stream.id, 0, MOST_RECORDS, -1)
+        found = self._all("rows", stream.id, first, MOST_RECORDS if last is None else last, -1)
         return [self._row(columns) for columns in found]
 
     def _row(self, columns: tuple[Any, ...]) -> Row:
@@ -193,13 +193,16 @@ class SqliteTransaction:
         stream_id, opened, users = stream.id, self._open, self._users
         for at, row in enumerate(rows):
             content = row.content
-            assert content is not None
-            partition = users.known.get(content.user) or users.number(content.user)
             if opened:
                 record = self._further_id()
             else:
                 number = self._number or self._own_number()
                 record = (number << POSITION_BITS) + row.position
+            if content is None:
+                opened.append(_emptied(record, stream_id, row))
+                partition = 0
+                continue
+            partition = users.known.get(content.user) or users.number(content.user)
             opened.append(
                 [
                     record,
@@ -260,7 +263,12 @@ class SqliteTransaction:
         self._index.remove(stream, doomed)
         for query in ("remove_records", "empty_commits"):
             self._all(query, stream.id, shared, before)
-        self._users.release(stream.id, {row.content.user for row in doomed if row.content})
+        # What the same commit wrote to the stream is not in the table yet.
+        written = {
+            self._users.name(row[10]) for row in self._open if row[1] == stream.id and row[10]
+        }
+        users = {row.content.user for row in doomed if row.content}
+        self._users.release(stream.id, users - written)
 
     def wipe(self, stream: Stream, rows: Sequence[Row]) -> None:
         self._index.remove(stream, rows)
@@ -308,7 +316,7 @@ class SqliteTransaction:
             now_us - self._key_lifetime_us,
         )
         for position, key in expired:
-            self._all("forget_key", self._number, key)
+            self._all("forget_key", self._number, key, position)
             self._keys_from = position + 1
 
     # Writing out
@@ -363,3 +371,9 @@ class SqliteTransaction:
                 stream.salt or None,
             )
         self._drafts.clear()
+
+
+def _emptied(record: int, stream_id: int, row: Row) -> list[Any]:
+    """The columns of a record whose content is gone."""
+    place = [record, stream_id, row.number, row.position, row.ordinal, row.time_us, row.action]
+    return place + [None] * 13

@@ -11,10 +11,11 @@ from __future__ import annotations
 import hashlib
 import html
 import re
-from datetime import UTC, datetime
+from datetime import datetime
 
 import msgspec
 
+from pagefile import chance
 from pagefile.batch import Put
 from pagefile.errors import Invalid, shown
 from pagefile.memory.document import plain, shaped
@@ -35,7 +36,7 @@ class MemoryBlock(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     content: str
-    updated_at: datetime = msgspec.field(default_factory=lambda: datetime.now(UTC))
+    updated_at: datetime = msgspec.field(default_factory=chance.now)
     pinned_order: int = 0
     version: int = 0
 

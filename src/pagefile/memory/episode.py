@@ -12,11 +12,12 @@ import math
 import re
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from pagefile import chance
 from pagefile.batch import Put
 from pagefile.errors import Invalid, shown
 from pagefile.memory.document import shaped
@@ -54,7 +55,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     output: str = ""
     id: str = msgspec.field(default_factory=lambda: new_id("ep"))
     user_id: str | None = None
-    occurred_at: datetime = msgspec.field(default_factory=lambda: datetime.now(UTC))
+    occurred_at: datetime = msgspec.field(default_factory=chance.now)
     tool_calls: Sequence[ToolCall] = ()
     embedding: Sequence[float] | None = None
     tool_transcript: Sequence[Message] | None = None

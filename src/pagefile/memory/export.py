@@ -25,6 +25,7 @@ from pagefile.memory.episodes import Episodes
 from pagefile.memory.fact import Fact
 from pagefile.memory.facts import FactStore
 from pagefile.memory.forget import of_nobody
+from pagefile.memory.owner import RECEIPTS
 from pagefile.records import Document, Entry
 from pagefile.store import Store
 
@@ -32,7 +33,9 @@ FORMAT = "pagefile-export"
 VERSION = 1
 #: In the notes of a record that was brought in: when the store it came from took it.
 TAKEN_AT = "taken_us"
-_DERIVED = ("recall/",)
+#: Made from the rest; receipts of prompts speak of positions that another store does not have,
+#: and answers that a server keeps for a day, in case they are asked for again, are copies.
+_DERIVED = ("recall/", RECEIPTS, "http/once/")
 #: Bodies that leave it to their commit to say when a fact was recorded.
 _RECORDED = frozenset({"fact", "fact-retraction", "fact-alias"})
 _PAGE = 1_000
@@ -135,7 +138,10 @@ class MemoryExport:
 
     def _records(self) -> Iterator[Entry | Document]:
         """Records of the user, stream by stream, as an erasure of the user would take them."""
-        for run in self._store.erase(self._selectors(), dry_run=True).removed:
+        selectors = self._selectors()
+        if not selectors:
+            return
+        for run in self._store.erase(selectors, dry_run=True).removed:
             name = run.name
             if name is None or name.startswith(_DERIVED):
                 continue

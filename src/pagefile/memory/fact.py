@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from pagefile import ordering
+from pagefile import chance, ordering
 from pagefile.errors import Invalid, shown
 from pagefile.memory.change import MOST_ID_BYTES, require_name, require_name_or_none
 from pagefile.memory.ids import new_id
@@ -66,7 +66,7 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True):
     id: str = msgspec.field(default_factory=lambda: new_id("fact"))
     user_id: str | None = None
     confidence: float = 1.0
-    valid_from: datetime = msgspec.field(default_factory=lambda: datetime.now(UTC))
+    valid_from: datetime = msgspec.field(default_factory=chance.now)
     valid_until: datetime | None = None
     recorded_at: datetime | None = None
     sources: tuple[str, ...] = ()

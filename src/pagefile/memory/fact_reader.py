@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import get_args
 
+from pagefile import chance
 from pagefile.bounds import MOST_PER_READ, bounded
 from pagefile.errors import Invalid, NotFound, shown
 from pagefile.memory.change import MOST_ID_BYTES, require_name_or_none
@@ -51,7 +51,7 @@ _UNSEEN = ("superseded", "outweighed", "retracted")
 
 def machine_clock() -> int:
     """Microseconds since 1970 UTC."""
-    return time.time_ns() // 1_000
+    return chance.now_us()
 
 
 class FactReader:

@@ -17,12 +17,12 @@ from pagefile.memory.episode import document_of, require_episode_id
 from pagefile.memory.episodes import Episodes
 from pagefile.memory.fact import require_moment
 from pagefile.memory.forgotten import forgotten_of
-from pagefile.memory.owner import owner_key, require_user, unchanged_since
+from pagefile.memory.owner import RECEIPTS, owner_key, require_user, unchanged_since
 from pagefile.memory.text import require_session
 from pagefile.memory.use import OF_MEMORY, use_log
 from pagefile.ordering import microseconds
 from pagefile.recall.index import SearchIndex
-from pagefile.recall.shelf import entries_of
+from pagefile.recall.logs import entries_of
 from pagefile.records import Receipt, Touched
 from pagefile.store import Store
 
@@ -46,6 +46,7 @@ _KINDS = {
     "episode/": "milestones",
     "ledger/": "events",
     "recall/": "index",
+    RECEIPTS: "receipts",
 }
 #: Logs that are made from other things.
 _DERIVED = ("recall/", "memory/use/")
@@ -59,6 +60,7 @@ PARTITIONED = (
     "fact-retraction/",
     "fact-alias/",
     "memory/use/",
+    RECEIPTS,
 )
 #: What is one thing with all its versions: the older ones do not go alone.
 _WHOLE = (
@@ -70,7 +72,7 @@ _WHOLE = (
     "fact-alias/",
 )
 #: What counts as one thing each however many versions it had.
-_DOCUMENTS = frozenset({"episodes", "blocks", "facts", "items", "runs", "milestones"})
+_DOCUMENTS = frozenset({"episodes", "blocks", "facts", "items", "runs", "milestones", "receipts"})
 
 
 class ForgetReceipt(int):
@@ -202,6 +204,9 @@ class Forgetting:
         if dry_run or not selectors:
             receipt = self._rehearsed(selectors)
             return ForgetReceipt(_counts(receipt.removed), dry_run=dry_run, receipt=receipt)
+        if self._index.keeper is not None:
+            # Before anything is erased: an arm that is down could not let go of anything.
+            self._index.keeper.require_reachable(owner_key(user_id))
         forgotten = forgotten_of(self._store, user_id)
         operations = [forgotten.with_names(sorted(doomed | logs)), *derived.beside, *beside]
         conditions: list[Condition] = [
@@ -211,6 +216,10 @@ class Forgetting:
             unchanged_since(user_id, position),
         ]
         receipt = self._store.erase(selectors, beside=Batch(operations, conditions), scrub=scrub)
+        if self._index.keeper is not None:
+            left = self._index.keeper.erased(owner_key(user_id), whole=is_all)
+            remaining = (*receipt.remaining, left)
+            receipt = msgspec.structs.replace(receipt, level="logical", remaining=remaining)
         return ForgetReceipt(_counts(receipt.removed), dry_run=False, receipt=receipt)
 
     def _selectors(self, extent: Extent) -> list[Selector]:

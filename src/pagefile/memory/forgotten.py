@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 from collections.abc import Iterable
 from functools import lru_cache
 
 import msgspec
 
+from pagefile import chance
 from pagefile.batch import Put
 from pagefile.memory.document import plain, shaped
 from pagefile.memory.owner import owner_key
@@ -42,7 +42,7 @@ class Forgotten(msgspec.Struct, frozen=True):
 
     def with_names(self, names: Iterable[str]) -> Put:
         """The operation that adds these documents to what must not come back."""
-        salt = self.salt or os.urandom(16)
+        salt = self.salt or chance.random_bytes(16)
         added = b"".join(_digest(salt, name) for name in names)
         kept = (self.digests + added)[-MOST_REMEMBERED * _DIGEST_BYTES :]
         form = _Stored(base64.b64encode(salt).decode(), base64.b64encode(kept).decode())

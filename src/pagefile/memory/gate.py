@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-import secrets
 
 import msgspec
 
+from pagefile import chance
 from pagefile.batch import Condition, Operation, Put, VersionIs
 from pagefile.errors import Forbidden
 from pagefile.memory.document import plain, shaped
@@ -45,7 +45,7 @@ class _Token(msgspec.Struct, frozen=True):
 
 def issue(run_id: str, user_id: str | None, expires_us: int) -> tuple[str, Put]:
     """A new token, and what stores all of it but its secret."""
-    name, secret, salt = secrets.token_hex(12), secrets.token_hex(32), secrets.token_hex(16)
+    name, secret, salt = chance.token_hex(12), chance.token_hex(32), chance.token_hex(16)
     token = _Token(run_id, salt, _digest(salt, secret), expires_us, user_id)
     return f"mst_{name}_{secret}", _put(name, token)
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal, get_args
 
 import msgspec
 
-from pagefile import ordering
+from pagefile import chance, ordering
 from pagefile.bounds import bounded, require_count
 from pagefile.errors import Invalid, shown
 from pagefile.memory.fact import Fact, normalised, require_moment
@@ -260,4 +260,4 @@ def _recorded(fact: Fact) -> int:
 
 
 def _moment(valid_at: datetime | None) -> datetime:
-    return datetime.now(UTC) if valid_at is None else require_moment("valid_at", valid_at)
+    return chance.now() if valid_at is None else require_moment("valid_at", valid_at)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 
+from pagefile import chance
 from pagefile.errors import Invalid, shown
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -13,8 +13,16 @@ _RANDOM_BITS = 80
 _LENGTH = 26
 
 _lock = threading.Lock()
-#: The last number handed out, and the process that did.
-_last = [0, 0]
+
+
+class _Last:
+    """The last number handed out, and by whom: which process, from which source."""
+
+    number = 0
+    maker = (0, 0)
+
+
+_last = _Last()
 
 
 def new_id(prefix: str = "") -> str:
@@ -32,10 +40,12 @@ def new_id(prefix: str = "") -> str:
 
 
 def _next() -> int:
-    fresh = (time.time_ns() // 1_000_000 << _RANDOM_BITS) | int.from_bytes(os.urandom(10), "big")
+    milliseconds = chance.now_us() // 1_000
+    fresh = (milliseconds << _RANDOM_BITS) | int.from_bytes(chance.random_bytes(10), "big")
+    maker = os.getpid(), chance.era()
     with _lock:
         # A child of a fork starts anew: counting on from the parent's last would meet it.
-        if _last[1] == os.getpid() and fresh <= _last[0]:
-            fresh = _last[0] + 1
-        _last[:] = fresh, os.getpid()
+        if _last.maker == maker and fresh <= _last.number:
+            fresh = _last.number + 1
+        _last.number, _last.maker = fresh, maker
     return fresh

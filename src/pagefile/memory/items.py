@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from pagefile import ordering
+from pagefile import chance, ordering
 from pagefile.batch import Absent, Batch, Operation
 from pagefile.bounds import require_count
 from pagefile.context.backend import Backend, store_behind
@@ -50,12 +48,12 @@ _SECOND = 1_000_000
 
 def made_id() -> str:
     """What a new batch's id ends in."""
-    return uuid.uuid4().hex
+    return chance.uuid4().hex
 
 
 def machine_clock() -> int:
     """Microseconds since 1970 UTC."""
-    return time.time_ns() // 1_000
+    return chance.now_us()
 
 
 #: From a batch's id and the items it makes true to what else belongs in that commit.

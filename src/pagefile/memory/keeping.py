@@ -10,9 +10,11 @@ from pagefile.memory.export import MemoryExport
 from pagefile.memory.facts import FactStore
 from pagefile.memory.findables import Findables
 from pagefile.memory.forget import Extent, ForgetReceipt, Forgetting
+from pagefile.memory.owner import owner_key
 from pagefile.memory.use import UseRecorder
 from pagefile.memory.watched import WatchedCalls
 from pagefile.naming import require_callable, require_flag
+from pagefile.recall.arms.keeper import VectorStatus
 from pagefile.recall.index import SearchIndex
 
 
@@ -82,3 +84,24 @@ class Keeping(WatchedCalls):
         if progress is not None:
             require_callable("progress", progress)
         return self._index.rebuild(self._findables.all, progress)
+
+    def sync_vectors(self, progress: Callable[[int], None] | None = None) -> int:
+        """Bring the vector arm of the whole tenant up to date; return how many it was given.
+
+        Until then what it lacks is compared in this process. Doing it again does
+        nothing, whoever was cut off in between; an arm that was wiped is filled
+        anew, and what was forgotten leaves it. Without an arm there is nothing to do.
+
+        Raises:
+            Unavailable: the arm does not answer.
+            Unsupported: it holds another model's vectors.
+        """
+        if progress is not None:
+            require_callable("progress", progress)
+        keeper = self._index.keeper
+        return 0 if keeper is None else keeper.sync_all(progress)
+
+    def vector_status(self, *, user_id: str | None = None) -> VectorStatus:
+        """Where a user's vectors are, and how far the vector arm lags behind."""
+        self._watch(user_id)
+        return self._index.vector_status(owner_key(user_id))

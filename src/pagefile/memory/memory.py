@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
+from pagefile import chance
 from pagefile.bounds import MOST_SECONDS, require_count
 from pagefile.context.backend import Backend, store_behind
 from pagefile.context.closing import ClosesItsStore
@@ -38,17 +39,21 @@ from pagefile.memory.provenance import Provenances
 from pagefile.memory.reader import ItemReader
 from pagefile.memory.recaller import Recaller
 from pagefile.memory.recognition import DuplicatePolicy
+from pagefile.memory.recollection import MemoryParts, Recollection
 from pagefile.memory.remember import Rememberer
 from pagefile.memory.searching import MemoryKind, Searching
 from pagefile.memory.session import last_messages
 from pagefile.memory.text import require_session
 from pagefile.memory.use import UseRecorder
 from pagefile.naming import require_callable, require_flag
+from pagefile.recall.arms.arm import VectorArm
+from pagefile.recall.arms.choice import chosen_arm
 from pagefile.recall.choice import chosen_embedder
 from pagefile.recall.embedder import Embedder
 from pagefile.recall.index import SearchIndex
 from pagefile.recall.reranker import Reranker
 from pagefile.recall.shelf import Shelf
+from pagefile.snapshot import Snapshot
 
 _MOST_USERS = 100_000_000
 _MOST_MESSAGES = 10_000
@@ -57,7 +62,7 @@ _MOST_BLOCK_CHARS = 1_000_000
 
 def utc_now() -> datetime:
     """The moment, by this machine."""
-    return datetime.now(UTC)
+    return chance.now()
 
 
 class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):
@@ -69,9 +74,11 @@ class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):
 
     `backend` is a store, a handle or a URL; None is a private `memory:`.
     `embedder` is "auto", "bundled", "openai", None for the lexical arm alone, or
-    one of your own. `max_users` and `user_idle_ttl_seconds` bound which users'
-    indexes stay in memory, None for no bound; what leaves is read again when it
-    is asked for. `clock` gives aware datetimes and may be a script's.
+    one of your own. `vectors` is where they are compared: "auto", "memory" for
+    this process, "qdrant", "pgvector", or an arm of your own. `max_users` and
+    `user_idle_ttl_seconds` bound which users' indexes stay in memory, None for no
+    bound; what leaves is read again when it is asked for. `clock` gives aware
+    datetimes and may be a script's.
     """
 
     def __init__(
@@ -79,6 +86,7 @@ class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):
         backend: Backend | None = None,
         *,
         embedder: Embedder | str | None = "auto",
+        vectors: VectorArm | str = "auto",
         max_users: int | None = 100_000,
         user_idle_ttl_seconds: int | None = 86_400,
         max_blocks: int = 100,
@@ -104,8 +112,13 @@ class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):
         _require_parts(policy, reranker)
         self._store, self._close = store_behind(backend)
         self._clock = clock
-        shelf = Shelf(self._store, most=max_users, idle_seconds=user_idle_ttl_seconds)
+        self._owns_arm = isinstance(vectors, str)
+        self._arm = chosen_arm(self._store, vectors)
+        shelf = Shelf(
+            self._store, most=max_users, idle_seconds=user_idle_ttl_seconds, arm=self._arm
+        )
         self._index = SearchIndex(self._store, chosen_embedder(self._store, embedder), shelf)
+        self._shelf, self._reranker = shelf, reranker
         self._blocks = Blocks(self._store, clock, max_blocks=max_blocks, max_chars=max_block_chars)
         guard = Guard(self._store)
         indexing = FactIndexing(self._index, guard)
@@ -132,9 +145,16 @@ class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):
         return self._index.embedder
 
     def close(self) -> None:
-        """Store what waits; close the store if this opened it."""
+        """Store what waits; close the store and the vector arm if this opened them."""
         self._uses.flush()
+        if self._arm is not None and self._owns_arm:
+            self._arm.close()
         self._close()
+
+    def _at(self, past: Snapshot, user_id: str | None) -> Recollection:
+        """What is known of a user at a position; for who builds prompts."""
+        parts = MemoryParts(self.embedder, self._shelf, self._reranker, self._uses, self._clock)
+        return Recollection(parts, past, user_id)
 
     # Episodes
 

@@ -13,6 +13,7 @@ from pagefile.memory.episode import document_of as episode_document
 from pagefile.memory.episode import episode_of, require_episode_id
 from pagefile.memory.fact_documents import document_of as fact_document
 from pagefile.memory.facts import FactStore
+from pagefile.memory.item import visible
 from pagefile.memory.proposed_fact import candidate_name, proposed_of
 from pagefile.memory.reader import ItemReader
 from pagefile.memory.use import Use, UseRecorder
@@ -128,5 +129,10 @@ class Provenances:
             reason=last.cause.rationale,
             supersedes=last.item.supersedes,
             superseded_by=() if replaced is None else (replaced,),
+            uses=tuple(
+                use
+                for place in visible(user_id, project_id)
+                for use in self._uses.of(place.document(memory_id), user_id)
+            ),
             details=tuple(versions),
         )

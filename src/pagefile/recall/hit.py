@@ -6,12 +6,17 @@ import msgspec
 
 
 class Arm(msgspec.Struct, frozen=True):
-    """How one arm saw the thing: its place there, its own score, and what that adds to the sum."""
+    """How one arm saw the thing: its place there, its own score, and what that adds to the sum.
+
+    `where` says who compared the vectors: "" this process, else the name of the
+    vector arm, or "tail" for what that arm did not have yet.
+    """
 
     name: str
     rank: int
     score: float
     adds: float
+    where: str = ""
 
 
 class Boost(msgspec.Struct, frozen=True):

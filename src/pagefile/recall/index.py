@@ -11,6 +11,7 @@ import msgspec
 from pagefile.batch import Batch, Condition, Drop, LengthIs, Operation, Prune, Selector, VersionIs
 from pagefile.errors import Conflict, NotFound
 from pagefile.recall.analysis import ANALYSIS_VERSION
+from pagefile.recall.arms.keeper import ArmKeeper, VectorStatus
 from pagefile.recall.catalogue import (
     DOCUMENT,
     NO_MODEL,
@@ -25,8 +26,9 @@ from pagefile.recall.embedder import Embedder, Guarded, embed_texts, packed, uni
 from pagefile.recall.entry import IndexEntry, entry_of, told
 from pagefile.recall.fusion import Weights
 from pagefile.recall.hit import Hit
+from pagefile.recall.logs import REREAD, append_entry, decoded, entries_of, log_of
 from pagefile.recall.partition import PartitionIndex, TimeRange
-from pagefile.recall.shelf import REREAD, Shelf, append_entry, decoded, entries_of, log_of
+from pagefile.recall.shelf import Shelf
 from pagefile.store import Store
 
 #: How many things are embedded and committed at once when the index is made anew.
@@ -68,6 +70,8 @@ class SearchIndex:
         self._store = store
         self._shelf = shelf
         self.embedder = embedder
+        #: Fills the vector arm, where there is one beside the store.
+        self.keeper = None if shelf.arm is None else ArmKeeper(store, shelf, shelf.arm)
         self._lock = threading.Lock()
         self._held: Catalogue | None = None
 
@@ -184,28 +188,44 @@ class SearchIndex:
         explain: bool = True,
     ) -> list[Hit]:
         """What is found, best first; nothing where nothing was ever indexed."""
+
+        def ask(partition: PartitionIndex) -> list[Hit]:
+            return partition.search(
+                query,
+                vector=None if self.embedder is None else Guarded(self.embedder),
+                limit=limit,
+                kinds=kinds,
+                session=session,
+                exclude_session=exclude_session,
+                statuses=statuses,
+                scope=scope,
+                time_range=time_range,
+                now_us=now_us,
+                weights=_DEFAULT if weights is None else weights,
+                explain=explain,
+            )
+
+        return self._answer(whose, ask)
+
+    def _answer(self, whose: str, ask: Callable[[PartitionIndex], list[Hit]]) -> list[Hit]:
         partition = self._partition(whose)
-        if partition is None:
-            return []
-        return partition.search(
-            query,
-            vector=None if self.embedder is None else Guarded(self.embedder),
-            limit=limit,
-            kinds=kinds,
-            session=session,
-            exclude_session=exclude_session,
-            statuses=statuses,
-            scope=scope,
-            time_range=time_range,
-            now_us=now_us,
-            weights=_DEFAULT if weights is None else weights,
-            explain=explain,
-        )
+        return [] if partition is None else ask(partition)
 
     def counts(self, whose: str) -> dict[str, int]:
         """How many of each kind can be found in a partition."""
         partition = self._partition(whose, any_model=True)
         return {} if partition is None else partition.counts()
+
+    def vector_status(self, whose: str) -> VectorStatus:
+        """Where a partition's vectors are; in this process where no arm is beside the store."""
+        if self.keeper is not None:
+            return self.keeper.status(whose)
+        partition = self._partition(whose, any_model=True)
+        count = 0
+        if partition is not None:
+            with partition.vectors() as vectors:
+                count = len(vectors)
+        return VectorStatus(arm="memory", indexed=count, waiting=0)
 
     def recent_sessions(self, whose: str, kind: str, limit: int) -> list[str]:
         """The sessions of a kind with the newest entries, newest first."""
@@ -243,6 +263,9 @@ class SearchIndex:
         What is stored meanwhile is indexed as usual. Until it is done, a search
         finds what was indexed so far. One that was interrupted is done again.
         """
+        if self.keeper is not None:
+            # Before anything is changed: it may hold another model's vectors.
+            self.keeper.require_room(self.model)
         held = read_catalogue(self._store)
         if held is None:
             held = settle_catalogue(self._store, self.model)

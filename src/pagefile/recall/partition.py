@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from pagefile.recall.lexical import LexicalIndex, Rows
 from pagefile.recall.question import Question, Speakers, question_of
 from pagefile.recall.scoring import Ground, Scored, scored
 from pagefile.recall.structure import Structure
-from pagefile.recall.vectors import VectorIndex
+from pagefile.recall.vectors import VectorIndex, Vectors
 
 #: Whoever gives the question's vector: an embedder, a function of the text, or the vector.
 AsksVector = Embedder | Callable[[str], Sequence[float] | Floats] | Floats
@@ -61,9 +62,8 @@ class PartitionIndex:
     were removed and added one by one or all at once.
     """
 
-    def __init__(self, *, quantised: bool = True) -> None:
+    def __init__(self, *, vectors: Vectors | None = None) -> None:
         self._lock = threading.RLock()
-        self._quantised = quantised
         self._keys: list[str] = []
         self._row_of: dict[str, int] = {}
         self._alive = Column(np.bool_)
@@ -73,7 +73,7 @@ class PartitionIndex:
         self._known_speakers: Speakers | None = None
         self._lexical = LexicalIndex()
         self._structure = Structure()
-        self._vectors = VectorIndex(quantised=quantised)
+        self._vectors: Vectors = VectorIndex() if vectors is None else vectors
 
     def __len__(self) -> int:
         return len(self._row_of)
@@ -122,16 +122,25 @@ class PartitionIndex:
         """
         self.add_many((entry,))
 
-    def add_many(self, entries: Iterable[IndexEntry]) -> None:
+    def add_many(self, entries: Iterable[IndexEntry], ids: Sequence[bytes] | None = None) -> None:
         """Fold in entries in their order; much faster than one by one.
 
         A chunk with a bad vector is refused whole, and what came before it stays.
+        `ids` are what an arm calls their vectors.
         """
         with self._lock:
             rest = iter(entries)
+            names = None if ids is None else iter(ids)
             while chunk := list(itertools.islice(rest, _CHUNK)):
-                self._add_chunk(chunk)
+                own = None if names is None else list(itertools.islice(names, len(chunk)))
+                self._add_chunk(chunk, own)
             self._sweep()
+
+    @contextmanager
+    def vectors(self) -> Iterator[Vectors]:
+        """The vectors, while nobody else adds, removes or searches."""
+        with self._lock:
+            yield self._vectors
 
     def remove(self, key: str) -> bool:
         """Take a key out; False when it was not here."""
@@ -301,7 +310,7 @@ class PartitionIndex:
             **told,
         )
 
-    def _add_chunk(self, entries: list[IndexEntry]) -> None:
+    def _add_chunk(self, entries: list[IndexEntry], ids: list[bytes] | None) -> None:
         last: dict[str, IndexEntry] = {}
         for entry in entries:
             last.pop(entry.key, None)  # So that it stands where it was said last.
@@ -321,7 +330,10 @@ class PartitionIndex:
             column.extend([number(getattr(entry, name)) for entry in new])
         self._known_speakers = None
         self._lexical.add_many([entry.text.split() for entry in new])
-        self._vectors.add_many(vectors, np.array([bool(e.vector) for e in new], np.bool_))
+        if ids is not None:
+            named = {entry.key: one for entry, one in zip(entries, ids, strict=True)}
+            ids = [named[entry.key] for entry in new]
+        self._vectors.add_many(vectors, np.array([bool(e.vector) for e in new], np.bool_), ids)
 
     def _kill(self, key: str) -> bool:
         row = self._row_of.pop(key, None)
@@ -356,7 +368,7 @@ def _among(values: NDArray[np.int32], numbers: Sequence[int]) -> NDArray[np.bool
     return np.isin(values, numbers)
 
 
-def _unpacked_rows(raws: list[bytes], index: VectorIndex) -> Floats:
+def _unpacked_rows(raws: list[bytes], index: Vectors) -> Floats:
     if not raws:
         return np.zeros((0, index.dimensions), np.float32)
     length = len(raws[0])

@@ -14,10 +14,8 @@ from pagefile.recall.lexical import LexicalIndex, Match, Rows
 from pagefile.recall.question import Question
 from pagefile.recall.structure import Structure
 from pagefile.recall.timeliness import timeliness
-from pagefile.recall.vectors import VectorIndex
+from pagefile.recall.vectors import WHOLE_ROWS, Vectors
 
-#: A partition of so many rows is scored whole; of a larger one the best of each arm.
-WHOLE_ROWS = 10_000
 _BEST_OF_ARM = 400
 #: What lies in the time asked about is found even if no word matches; last.
 _TIME_ALONE = np.float32(0.02)
@@ -29,7 +27,7 @@ class Ground(NamedTuple):
 
     lexical: LexicalIndex
     structure: Structure
-    vectors: VectorIndex
+    vectors: Vectors
     #: Of each row: the number of its speaker, 0 for nobody known; and its time.
     speakers: NDArray[np.int32]
     times: NDArray[np.int64]
@@ -152,7 +150,8 @@ def _looked_at(
     and those beside them, which lend.
     """
     filtered = None if ground.allowed.all() else ground.allowed
-    if len(words) <= WHOLE_ROWS:
+    is_whole = len(words) <= (WHOLE_ROWS if query is None else ground.vectors.whole_rows)
+    if is_whole:
         chosen: list[Rows] = [np.flatnonzero(ground.allowed)]
     else:
         most = max(_BEST_OF_ARM, 2 * limit)
@@ -161,12 +160,13 @@ def _looked_at(
         rows = _with_neighbours(ground, chosen)
         return rows, np.full(len(rows), np.nan, np.float32), np.zeros(len(rows), np.float32)
 
-    similar = ground.vectors.nearest(query, filtered, weights.floor, 2 * limit)
+    beside = None if is_whole else np.concatenate(chosen)
+    similar = ground.vectors.nearest(query, filtered, weights.floor, 2 * limit, beside)
     all_cosine = np.full(len(words), np.nan, np.float32)
     all_cosine[similar.rows] = similar.scores
     rows = _with_neighbours(ground, [*chosen, similar.rows])
     # Of a large partition those beside lend their words only; looking up each would take longer.
-    looked_up = rows if len(words) <= WHOLE_ROWS else np.concatenate(chosen)
+    looked_up = rows if beside is None else beside
     unseen = looked_up[np.isnan(all_cosine[looked_up])]
     if len(unseen):
         all_cosine[unseen] = ground.vectors.exact(query, unseen)

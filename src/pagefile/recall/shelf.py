@@ -1,7 +1,5 @@
 """The search index of a tenant: one log for each user, folded in memory when it is asked.
 
-    recall/<generation>/<whose>        in that user's partition
-
 Whatever can be found appends an entry to its user's log, in the commit that
 stores it. A partition is the fold of that log: kept in memory while it is used,
 brought up to date by reading what came after, and thrown away when what was
@@ -14,32 +12,17 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 
-import msgspec
-
-from pagefile.batch import Append
-from pagefile.errors import Corrupt
+from pagefile.recall.arms.arm import Part, VectorArm
+from pagefile.recall.arms.log import VectorLog
+from pagefile.recall.arms.rows import ArmRows
 from pagefile.recall.catalogue import Catalogue
-from pagefile.recall.entry import IndexEntry
+from pagefile.recall.logs import PAGE, REREAD, decoded, entries_of, log_of
 from pagefile.recall.partition import PartitionIndex
 from pagefile.records import Entry
+from pagefile.snapshot import Snapshot
 from pagefile.store import Store
-
-_PAGE = 5_000
-#: The kind of an entry that says only: something before this was erased, read again.
-REREAD = "reread"
-_DECODER = msgspec.json.Decoder(IndexEntry)
-
-
-def log_of(generation: int, whose: str) -> str:
-    """The name of the log of one partition."""
-    return f"recall/{generation}/{whose}"
-
-
-def append_entry(log: str, entry: IndexEntry, user: str | None) -> Append:
-    """The operation that makes something findable, or no longer so."""
-    return Append(log, msgspec.to_builtins(entry), user=user, kind="recall")
 
 
 class Shelf:
@@ -52,23 +35,50 @@ class Shelf:
         most: int | None,
         idle_seconds: float | None,
         clock: Callable[[], float] = time.monotonic,
+        arm: VectorArm | None = None,
     ) -> None:
         self._store = store
+        self.arm = arm
         self._most = most
         self._idle_seconds = idle_seconds
         self._clock = clock
         self._lock = threading.Lock()
-        self._resident: OrderedDict[str, _Resident] = OrderedDict()
+        self._resident: OrderedDict[str, Resident] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._resident)
 
     def partition(self, catalogue: Catalogue, whose: str) -> PartitionIndex:
         """The index of one partition, up to date."""
-        resident = self._take(log_of(catalogue.generation, whose))
+        resident = self.resident(catalogue, whose)
         with resident.lock:
             resident.catch_up(self._store)
             return resident.index
+
+    def partition_at(
+        self, catalogue: Catalogue, whose: str, past: Snapshot
+    ) -> tuple[PartitionIndex, Callable[[], bool]]:
+        """The index of one partition at a position, and whether it is still that one.
+
+        Where nothing was indexed since, it is the one in memory, which others
+        may bring up to date under our hands. An older one is read anew.
+        """
+        log = log_of(catalogue.generation, whose)
+        length = past.length(log)
+        if past.live.length(log) == length:
+            resident = self._take(log, catalogue, whose)
+            with resident.lock:
+                resident.catch_up(past.live)
+                index, is_same = resident.index, resident.is_at(length)
+            if is_same:
+                return index, lambda: resident.index is index and resident.is_at(length)
+        old = Resident(log)
+        old.catch_up(past)
+        return old.index, lambda: True
+
+    def resident(self, catalogue: Catalogue, whose: str) -> Resident:
+        """One partition in memory, as far as it was folded."""
+        return self._take(log_of(catalogue.generation, whose), catalogue, whose)
 
     def numbers(self, log: str, keys: Collection[str]) -> frozenset[int]:
         """Which entries of a log are about these keys, replaced ones included."""
@@ -83,12 +93,12 @@ class Shelf:
         with self._lock:
             self._resident.clear()
 
-    def _take(self, log: str) -> _Resident:
+    def _take(self, log: str, catalogue: Catalogue, whose: str) -> Resident:
         now = self._clock()
         with self._lock:
             resident = self._resident.get(log)
             if resident is None:
-                resident = self._resident[log] = _Resident(log)
+                resident = self._resident[log] = self._made(log, catalogue, whose)
             self._resident.move_to_end(log)
             resident.used = now
             while self._most is not None and len(self._resident) > self._most:
@@ -100,63 +110,70 @@ class Shelf:
                 self._resident.popitem(last=False)
         return resident
 
+    def _made(self, log: str, catalogue: Catalogue, whose: str) -> Resident:
+        model = catalogue.model
+        if self.arm is None or not model.dimensions:
+            return Resident(log)
+        part = Part(self._store.tenant, whose, model.name, model.dimensions)
+        return Resident(log, self.arm, VectorLog(self._store, part, catalogue.generation))
 
-class _Resident:
+
+class Resident:
     """One partition in memory, and how much of its log is folded into it."""
 
-    def __init__(self, log: str) -> None:
+    def __init__(
+        self, log: str, arm: VectorArm | None = None, vectors: VectorLog | None = None
+    ) -> None:
         self.lock = threading.Lock()
         self.used = 0.0
         self._log = log
+        self._arm = arm
+        #: The log as the arm reads it; None where vectors are kept in this process.
+        self.vectors = vectors
         self._start_again()
 
     def _start_again(self) -> None:
-        self.index = PartitionIndex()
-        self._seen = 0
-        self._position = 0
+        rows = None
+        if self._arm is not None and self.vectors is not None:
+            rows = ArmRows(self._arm, self.vectors)
+        self.index = PartitionIndex(vectors=rows)
+        #: Entries before `seen` are folded; `position` is that of the last of them.
+        self.seen = 0
+        self.position = 0
+
+    def is_at(self, length: int) -> bool:
+        """Whether exactly so many entries are folded in."""
+        return self.seen == length
 
     def catch_up(self, store: Store) -> None:
         """Fold what the log has beyond what was seen; all of it when that is gone."""
-        page = store.read(self._log, max(self._seen - 1, 0), limit=_PAGE)
-        if self._seen:
+        page = store.read(self._log, max(self.seen - 1, 0), limit=PAGE)
+        if self.seen:
             # The last entry seen is read again: another in its place means another log.
-            if not page or (page[0].index, page[0].position) != (self._seen - 1, self._position):
+            if not page or (page[0].index, page[0].position) != (self.seen - 1, self.position):
                 self._start_again()
-                page = store.read(self._log, 0, limit=_PAGE)
+                page = store.read(self._log, 0, limit=PAGE)
             else:
-                full = len(page) == _PAGE
+                full = len(page) == PAGE
                 page = page[1:]
                 if any(not entry.erased and decoded(entry).kind == REREAD for entry in page):
                     self._start_again()
-                    page = store.read(self._log, 0, limit=_PAGE)
+                    page = store.read(self._log, 0, limit=PAGE)
                 elif page:
                     self._fold(page)
-                    page = store.read(self._log, self._seen, limit=_PAGE) if full else []
+                    page = store.read(self._log, self.seen, limit=PAGE) if full else []
         while page:
             self._fold(page)
-            page = store.read(self._log, self._seen, limit=_PAGE) if len(page) == _PAGE else []
+            page = store.read(self._log, self.seen, limit=PAGE) if len(page) == PAGE else []
 
     def _fold(self, page: list[Entry]) -> None:
-        entries = [decoded(entry) for entry in page if not entry.erased]
-        self.index.add_many([entry for entry in entries if entry.kind != REREAD])
-        self._seen = page[-1].index + 1
-        self._position = page[-1].position
-
-
-def entries_of(store: Store, log: str) -> Iterator[Entry]:
-    """All entries of a log, page by page."""
-    start = 0
-    while page := store.read(log, start, limit=_PAGE):
-        yield from page
-        start = page[-1].index + 1
-
-
-def decoded(entry: Entry) -> IndexEntry:
-    """What an entry of the index says."""
-    try:
-        return _DECODER.decode(entry.body)
-    except msgspec.DecodeError as error:
-        raise Corrupt(
-            f"entry {entry.index} of {entry.log!r} is none of a search index ({error})",
-            "rebuild the index with reindex()",
-        ) from error
+        stored = [entry for entry in page if not entry.erased]
+        entries = [decoded(entry) for entry in stored]
+        if self.vectors is None:
+            self.index.add_many([entry for entry in entries if entry.kind != REREAD])
+        else:
+            ids = self.vectors.ids(stored, entries)
+            told = [n for n, entry in enumerate(entries) if entry.kind != REREAD]
+            self.index.add_many([entries[n] for n in told], [ids[n] for n in told])
+        self.seen = page[-1].index + 1
+        self.position = page[-1].position

@@ -9,7 +9,7 @@ that block by block: the same order, several times slower.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,8 @@ from pagefile.recall.compact import CompactRows
 from pagefile.recall.embedder import Floats
 from pagefile.recall.lexical import Rows
 
+#: A partition of so many rows is scored whole; of a larger one the best of each arm.
+WHOLE_ROWS = 10_000
 #: Up to so many vectors are kept whole.
 DENSE_ROWS = 10_000
 #: How many of the roughly nearest are scored exactly.
@@ -40,8 +42,39 @@ class Similar(NamedTuple):
     lowest: float
 
 
+class Vectors(Protocol):
+    """The vectors of one partition, wherever they lie; see `VectorIndex`."""
+
+    @property
+    def whole_rows(self) -> int: ...
+    @property
+    def dimensions(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+    def __len__(self) -> int: ...
+    def add_many(
+        self, vectors: Floats, having: NDArray[np.bool_], ids: list[bytes] | None = None
+    ) -> None: ...
+    def require_dimensions(self, length: int) -> None: ...
+    def kill(self, row: int) -> None: ...
+    def compacted(self, rows: Rows) -> Vectors: ...
+    def having(self, rows: Rows) -> NDArray[np.bool_]: ...
+    def where(self, row: int) -> str: ...
+    def exact(self, query: Floats, rows: Rows) -> Floats: ...
+    def nearest(
+        self,
+        query: Floats,
+        allowed: NDArray[np.bool_] | None,
+        floor: float,
+        least: int = 0,
+        beside: Rows | None = None,
+    ) -> Similar: ...
+
+
 class VectorIndex:
     """At most one vector for each row; all of one length, the first one's."""
+
+    whole_rows = WHOLE_ROWS
 
     def __init__(self, dense_rows: int = DENSE_ROWS, *, quantised: bool = True) -> None:
         self._dense_rows = dense_rows
@@ -71,8 +104,13 @@ class VectorIndex:
         else:
             self.add_many(vector[None], np.ones(1, np.bool_))
 
-    def add_many(self, vectors: Floats, having: NDArray[np.bool_]) -> None:
-        """Give the next rows vectors, in their order, to those that are `having` one."""
+    def add_many(
+        self, vectors: Floats, having: NDArray[np.bool_], ids: list[bytes] | None = None
+    ) -> None:
+        """Give the next rows vectors, in their order, to those that are `having` one.
+
+        `ids` are for an arm that keeps them elsewhere.
+        """
         count = len(vectors)
         if count:
             self.require_dimensions(vectors.shape[1])
@@ -120,12 +158,22 @@ class VectorIndex:
         fresh.add_many(self._exact_rows(slots[having]), having)
         return fresh
 
+    def where(self, row: int) -> str:
+        """Where the vector of a row was compared; "" is in this process."""
+        return ""
+
     def nearest(
-        self, query: Floats, allowed: NDArray[np.bool_] | None, floor: float, least: int = 0
+        self,
+        query: Floats,
+        allowed: NDArray[np.bool_] | None,
+        floor: float,
+        least: int = 0,
+        beside: Rows | None = None,
     ) -> Similar:
         """The nearest of the allowed rows with their cosines: `least` or more, of few rows all.
 
-        `floor` is a quantile of the cosines, whose value is given back.
+        `floor` is a quantile of the cosines, whose value is given back. `beside` are
+        rows that will be asked about next, for an arm that answers all at once.
         """
         self.require_dimensions(len(query))
         slots = self._allowed_slots(allowed)

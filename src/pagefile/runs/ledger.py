@@ -8,13 +8,13 @@ that back, so that an event reads as schema 2.1 describes it.
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice, takewhile
 from typing import IO, Any
 
 import msgspec
 
+from pagefile import chance
 from pagefile.batch import Append
 from pagefile.bounds import bounded, require_count
 from pagefile.errors import Invalid, shown
@@ -69,7 +69,7 @@ class Ledger:
         if not isinstance(payload, Mapping):
             raise Invalid("payload", f"{shown(payload)} is no mapping", "give a dict")
         body: dict[str, Any] = {
-            "event_id": str(uuid.uuid4()),
+            "event_id": str(chance.uuid4()),
             "parent_event_id": parent_event_id,
             "payload": dict(payload),
         }

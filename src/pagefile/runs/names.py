@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-import uuid
 
+from pagefile import chance
 from pagefile.errors import Invalid, shown
 
 #: Documents: the working set of each run.
@@ -40,7 +40,7 @@ def require_id(field: str, value: object) -> str:
 
 def made_id(prefix: str) -> str:
     """A new id: the prefix and 32 hexadecimal digits."""
-    return f"{prefix}_{uuid.uuid4().hex}"
+    return f"{prefix}_{chance.uuid4().hex}"
 
 
 def episode_name(run_id: str, episode_id: str) -> str:

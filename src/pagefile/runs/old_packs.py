@@ -1,8 +1,10 @@
-"""The two older formats of resume packs, read only.
+"""The older formats of resume packs, and of a run's own folder, read only.
 
     simple      a zip: working_set.json, and run.jsonl where there was a ledger
     manifest    a zip or a folder: manifest.v2.1.json with digests,
                 state/working_set.v2.1.json, ledger/run.v2.1.jsonl, episodes/<id>.v2.1.json
+    run folder  the same without a manifest, as the earlier system kept a run under AOS_RUNS_ROOT;
+                what is in resume/ and artifacts/ is no part of the run
 
 Their ledgers do not say how the working set came about, and no older version
 of it is there. So the run begins anew with it, at sequence 0, after the events
@@ -34,6 +36,8 @@ _LEDGER = "ledger/run.v2.1.jsonl"
 _EPISODE = re.compile(r"episodes/([A-Za-z0-9_-]{1,64})\.v2\.1\.json")
 #: Zip files made of a folder name its sub-folders too; they hold nothing.
 _FOLDERS = frozenset({"state/", "ledger/", "episodes/"})
+#: What the earlier system put beside a run: snapshots of it, and nothing.
+_BESIDE = ("resume/", "artifacts/")
 _KNOWN_ENGINE = re.compile(r"aos-context/2(\..*)?")
 _WRITER = "restore"
 
@@ -142,7 +146,24 @@ class SimplePack(_OldPack):
         super().__init__(members, "simple", pack_id, pack.WORKING_SET, ledger)
 
 
-class ManifestPack(_OldPack):
+class _WithEpisodes(_OldPack):
+    """What the formats with milestones have in common."""
+
+    def episodes(self) -> Iterator[PackedEpisode]:
+        for name in sorted(self._members.names):
+            found = _EPISODE.fullmatch(name)
+            if found is None:
+                continue
+            episode = pack.parse_object(name, self._members.read(name))
+            pack.checked(name, "episode", episode)
+            if episode["episode_id"] != found[1]:
+                raise WrongContent(name, "is another episode")
+            # Which events it covers was never noted: none, then.
+            packed = PackedEpisode(episode, _WRITER, 1, 0, "")
+            yield PackedEpisode(episode, _WRITER, 1, 0, digest_of(packed.body))
+
+
+class ManifestPack(_WithEpisodes):
     """The format with a manifest."""
 
     def __init__(self, members: Members, manifest: pack.Manifest) -> None:
@@ -160,18 +181,24 @@ class ManifestPack(_OldPack):
         ledger = _LEDGER if _LEDGER in members.names else None
         super().__init__(members, "manifest", manifest.pack_id, _STATE, ledger)
 
-    def episodes(self) -> Iterator[PackedEpisode]:
-        for name in sorted(self._members.names):
-            found = _EPISODE.fullmatch(name)
-            if found is None:
-                continue
-            episode = pack.parse_object(name, self._members.read(name))
-            pack.checked(name, "episode", episode)
-            if episode["episode_id"] != found[1]:
-                raise WrongContent(name, "is another episode")
-            # Which events it covers was never noted: none, then.
-            packed = PackedEpisode(episode, _WRITER, 1, 0, "")
-            yield PackedEpisode(episode, _WRITER, 1, 0, digest_of(packed.body))
+
+class RunFolder(_WithEpisodes):
+    """A run as it lay in the earlier system's folder: nothing says what its bytes should be."""
+
+    def __init__(self, members: Members) -> None:
+        members.names = frozenset(n for n in members.names if not n.startswith(_BESIDE))
+        for name in sorted(members.names):
+            if name not in (_STATE, _LEDGER) and not _EPISODE.fullmatch(name):
+                raise UnknownMember(name)
+        ledger = _LEDGER if _LEDGER in members.names else None
+        # Its name is all that it is known by.
+        folder = members.archive.path.name[:200] or "run"
+        super().__init__(members, "run folder", folder, _STATE, ledger)
+
+    @staticmethod
+    def fits(members: Members) -> bool:
+        """Whether this is such a folder."""
+        return _STATE in members.names
 
 
 def _known(config: dict[str, Any], ledger: str | None) -> dict[str, Any]:

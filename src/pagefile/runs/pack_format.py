@@ -89,7 +89,7 @@ class PackLimits(msgspec.Struct, frozen=True):
 class PackReport(msgspec.Struct, frozen=True):
     """What a pack holds. There is a report only for a pack that is sound.
 
-    `format` is "pagefile-pack/1", or "manifest" and "simple" for the two older ones.
+    `format` is "pagefile-pack/1", or "manifest", "simple" or "run folder" for older ones.
     `proved` is True when the working set was found to be the fold of the ledger.
     """
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from pagefile.errors import Invalid
 from pagefile.runs import pack_format as pack
 from pagefile.runs.config import RunConfig, config_from
-from pagefile.runs.old_packs import ManifestPack, SimplePack
+from pagefile.runs.old_packs import ManifestPack, RunFolder, SimplePack
 from pagefile.runs.pack_archive import Members, open_members, require_listed
 from pagefile.runs.pack_episodes import PackedEpisode, read_episode
 from pagefile.runs.pack_errors import MissingMember, NotAPack, UnknownMember, WrongContent
@@ -77,6 +77,8 @@ def open_pack(
 
 def _contents(members: Members, progress: pack.Progress | None) -> Contents:
     if pack.MANIFEST not in members.names:
+        if RunFolder.fits(members):
+            return RunFolder(members)
         if pack.WORKING_SET not in members.names:
             raise NotAPack(members.archive.path, f"has neither {pack.MANIFEST} nor a working set")
         return SimplePack(members)

@@ -8,12 +8,12 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from pagefile import chance
 from pagefile.context.names import THREADS
 from pagefile.errors import Conflict, NotFound, Unavailable, Unsupported, shown
 from pagefile.records import Document, Entry, Head
@@ -185,7 +185,7 @@ def _write(
             left = (_evicted(entry) for entry in cut.entries(cut.evicted) if not entry.erased)
             writer.lines(pack.EVICTED, left)
         told: dict[str, Any] = redact(dict(given)) | _pointers(cut)
-        moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        moment = chance.now().strftime("%Y-%m-%dT%H:%M:%SZ")
         writer.document(
             pack.MANIFEST, pack.manifest_bytes(pack_id, moment, writer.files, told), listed=False
         )

@@ -1,1 +1,1 @@
-"""Ways in from outside: the command line."""
+"""Ways in from outside: the command line, the MCP server."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
+from pagefile.assembly.assembly import Assembly
 from pagefile.context.buffer import ContextBuffer
 from pagefile.context.registry import ThreadRegistry
 from pagefile.context.thread import ThreadContext
@@ -42,6 +43,7 @@ _CLASSES = (
     Knowledge,
     Run,
     Runs,
+    Assembly,
     Pagefile,
 )
 #: What the async classes have that no sync method says.
@@ -122,6 +124,7 @@ from pagefile.memory.plan import Plan, Preview
 from pagefile.memory.proposal import BatchPage, ItemBatch
 from pagefile.memory.change import ItemType, Scope
 from pagefile.memory.lexical import Hit
+from pagefile.recall.arms.keeper import VectorStatus
 from pagefile.runs.config import RunConfig
 from pagefile.runs.knowledge import Knowledge
 from pagefile.runs.episodes import Episodes, Milestone
@@ -131,6 +134,12 @@ from pagefile.runs.rebuild import Rebuilt
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
 from pagefile.runs.result import PatchResult, WorkingSet
+from pagefile.runs.tokens import TokenCounter
+from pagefile.assembly.assembly import Assembly
+from pagefile.assembly.options import AssemblyOptions
+from pagefile.assembly.prompt import Prompt
+from pagefile.assembly.receipt import AssemblyReceipt, Verification
+from pagefile.assembly.recording import ReceiptPage
 from pagefile.store import Store
 """
 

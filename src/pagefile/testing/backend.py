@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from pagefile.handle import Admin, Options, Pagefile
-from pagefile.records import Problem
+from pagefile.records import Erasure, Problem
 
+#: What a contract test is noted under: the engine's name, and the promises it is about.
+PROPERTY = "pagefile contract"
 Test = TypeVar("Test", bound=Callable[..., Any])
 
 
@@ -24,8 +27,12 @@ def promise(*numbers: str) -> Callable[[Test], Test]:
 class Backend(Protocol):
     """A place that can be opened again and again, and closed for good."""
 
+    #: The engine's name.
+    name: str
     #: The promises the engine declares.
     promises: frozenset[str]
+    #: How far the engine says that an erasure reaches.
+    erasure: Erasure
     #: A URL that other processes can open, or None when there can be none.
     url: str | None
 
@@ -34,6 +41,9 @@ class Backend(Protocol):
 
     def crash(self) -> None:
         """Lose what the process held: handles are abandoned, not closed."""
+
+    def remains(self) -> Iterable[tuple[str, bytes]]:
+        """What must hold no byte of what was erased, at the engine's level: a name, its bytes."""
 
     def finish(self) -> list[Problem]:
         """Check every tenant that was opened, close everything, say what was wrong."""
@@ -48,7 +58,9 @@ class SharedBackend:
         self._admin = Admin(url)
         self._admins = [self._admin]
         self._opened: list[Pagefile] = []
+        self.name = self._admin.engine.name
         self.promises = self._admin.engine.promises
+        self.erasure = self._admin.engine.erasure
 
     def open(self, tenant: str = "default", options: Options | None = None) -> Pagefile:
         admin = self._admin
@@ -64,6 +76,9 @@ class SharedBackend:
     def crash(self) -> None:
         """Nothing of a memory engine outlives its process, and it promises no more."""
 
+    def remains(self) -> Iterable[tuple[str, bytes]]:
+        return ()
+
     def finish(self) -> list[Problem]:
         problems = _examine(self._opened)
         for admin in self._admins:
@@ -72,15 +87,21 @@ class SharedBackend:
 
 
 class FileBackend:
-    """For engines that many processes open by URL: each handle is on its own."""
+    """For engines that many processes open by URL: each handle is on its own.
 
-    def __init__(self, url: str) -> None:
+    `remains` gives the bytes behind the URL; those of all files beside it if not given.
+    """
+
+    def __init__(self, url: str, remains: Callable[[], Iterable[tuple[str, bytes]]] | None = None):
         self.url: str | None = url
+        self.remains = remains or (lambda: bytes_of_files(Path(url).parent))
         self._address = url
         self._opened: list[Pagefile] = []
         self._abandoned: list[Pagefile] = []
         with Admin(url) as admin:
+            self.name = admin.engine.name
             self.promises = admin.engine.promises
+            self.erasure = admin.engine.erasure
 
     def open(self, tenant: str = "default", options: Options | None = None) -> Pagefile:
         admin = Admin(self._address, options=options)
@@ -100,6 +121,13 @@ class FileBackend:
         for handle in self._opened + self._abandoned:
             handle.close()
         return problems
+
+
+def bytes_of_files(folder: Path) -> Iterable[tuple[str, bytes]]:
+    """Every file of a folder, at any depth."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            yield str(path.relative_to(folder)), path.read_bytes()
 
 
 def _examine(handles: list[Pagefile]) -> list[Problem]:

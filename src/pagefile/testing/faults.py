@@ -27,7 +27,7 @@ from pagefile.engine import (
     TenantHead,
 )
 from pagefile.errors import Conflict, PagefileError, Unavailable
-from pagefile.records import Durability, Problem, StreamKind
+from pagefile.records import Durability, Erasure, Problem, StreamKind
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -56,6 +56,8 @@ class FaultyEngine:
     name: ClassVar[str] = "faulty"
     #: It claims all of them: a suite that believes it has found nothing.
     promises: ClassVar[frozenset[str]] = frozenset(f"S{n}" for n in range(1, 12))
+    levels: ClassVar[tuple[Durability, ...]] = ("power", "process")
+    erasure: ClassVar[Erasure] = "bytes"
     instant: ClassVar[bool] = False
     shared: ClassVar[bool] = True
 

@@ -15,11 +15,13 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
+
+from pagefile.testing.backend import FileBackend, bytes_of_files
 
 #: Nobody's number: the server refuses to run as root.
 _NOBODY = 65534
@@ -62,6 +64,8 @@ class PostgresServer:
             self._as_nobody = ["setpriv", *ids]
         self._data = self.folder / "data"
         self.port = _free_port()
+        #: How large a file it may write from the next start on, as a quota would have it.
+        self.most_file_bytes: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._reused: str | None = None
         self._make()
@@ -86,6 +90,9 @@ class PostgresServer:
     def start(self) -> None:
         """Start, or start again, and wait until it answers."""
         command = [*self._as_nobody, str(self._bin / "postgres"), "-D", str(self._data)]
+        if self.most_file_bytes is not None:
+            # Soft only: the hard limit is not ours to change.
+            command = ["prlimit", f"--fsize={self.most_file_bytes}:", *command]
         command += ["-h", "127.0.0.1", "-p", str(self.port), "-k", str(self.folder)]
         command += [part for setting in self._settings for part in ("-c", setting)]
         deadline = time.monotonic() + _START_SECONDS
@@ -132,13 +139,41 @@ class PostgresServer:
             return self._reused
         schema = self._reused.rpartition("=")[2]
         with self.connect(database="stores") as connection:
-            found = connection.execute(
-                "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(%s) "
-                "AND relkind = 'r' AND relname <> 'format'",
-                (schema,),
-            ).fetchall()
-            connection.execute(";".join(f"DELETE FROM {schema}.{name}" for (name,) in found))
+            names = self._tables(connection, schema)
+            connection.execute(";".join(f"DELETE FROM {schema}.{name}" for name in names))
         return self._reused
+
+    @staticmethod
+    def _tables(connection: psycopg.Connection, schema: str) -> list[str]:
+        found = connection.execute(
+            "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(%s) "
+            "AND relkind = 'r' AND relname <> 'format'",
+            (schema,),
+        )
+        return [name for (name,) in found]
+
+    def place(self) -> FileBackend:
+        """An empty store for a test. Dead rows and journals are the server's: see its rows."""
+        url = self.emptied_url()
+        return FileBackend(url, lambda: self.rows(url.rpartition("=")[2]))
+
+    def rows(self, schema: str) -> Iterator[tuple[str, bytes]]:
+        """Every living row of a store as a superuser sees it, with the name of its table."""
+        with self.connect(database="stores") as connection:
+            for name in self._tables(connection, schema):
+                for row in connection.execute(f"SELECT * FROM {schema}.{name}"):
+                    parts = (c if isinstance(c, bytes) else str(c).encode() for c in row)
+                    yield name, b" ".join(parts)
+
+    def files(self) -> Iterable[tuple[str, bytes]]:
+        """Every file of the server: tables, indexes, its journal and what else it keeps."""
+        return bytes_of_files(self._data)
+
+    def revive(self) -> None:
+        """Start it again if it gave up, and wait until it answers."""
+        deadline = time.monotonic() + _START_SECONDS
+        if not self._answers(deadline):
+            self.start()
 
     def kill(self) -> None:
         """kill -9 of the server and every process of it, as a crash of its machine would."""

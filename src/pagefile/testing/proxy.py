@@ -7,8 +7,9 @@ import threading
 from contextlib import suppress
 from typing import Literal
 
-#: Where to cut: before the marked request reaches the server, or before its answer comes back.
-Cut = Literal["request", "answer"]
+#: Where to cut: before the marked request reaches the server, before its answer comes back, or
+#: when half of the answer's first bytes did.
+Cut = Literal["request", "answer", "half"]
 
 
 class Proxy:
@@ -21,9 +22,13 @@ class Proxy:
         self._marker = b""
         self._where: Cut = "request"
         self._open: set[socket.socket] = set()
+        #: Clients that get half of what comes next.
+        self._halved: set[socket.socket] = set()
         #: While true, nobody is let through.
         self.refusing = False
         self.cuts = 0
+        #: How many connections were made through it.
+        self.connections = 0
         threading.Thread(target=self._accept, name="proxy", daemon=True).start()
 
     def cut_at(self, marker: bytes, where: Cut, *, then_refuse: bool = False) -> None:
@@ -38,6 +43,7 @@ class Proxy:
                 if self.refusing:
                     client.close()
                     continue
+                self.connections += 1
                 server = socket.create_connection(("127.0.0.1", self._target))
                 self._open |= {client, server}
                 for work in (self._requests, self._answers):
@@ -47,6 +53,11 @@ class Proxy:
         with suppress(OSError):
             while data := client.recv(1 << 16):
                 if self._marker and self._marker in data:
+                    if self._where == "half":
+                        self._marker = b""
+                        self._halved.add(client)
+                        server.sendall(data)
+                        continue
                     self._cut(client, server, data)
                     return
                 server.sendall(data)
@@ -67,6 +78,11 @@ class Proxy:
     def _answers(self, client: socket.socket, server: socket.socket) -> None:
         with suppress(OSError):
             while data := server.recv(1 << 16):
+                if client in self._halved:
+                    self._halved.discard(client)
+                    self.cuts += 1
+                    client.sendall(data[: len(data) // 2])
+                    break
                 client.sendall(data)
         self._end(client, server)
 
@@ -76,6 +92,11 @@ class Proxy:
                 one.shutdown(socket.SHUT_RDWR)
             one.close()
             self._open.discard(one)
+
+    def cut_now(self) -> None:
+        """Cut every connection that is open."""
+        self.cuts += 1
+        self._end(*self._open)
 
     def close(self) -> None:
         """Let go of everything."""

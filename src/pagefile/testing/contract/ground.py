@@ -13,7 +13,7 @@ from pagefile.batch import (
     Put,
 )
 from pagefile.store import Store
-from pagefile.testing.backend import Backend
+from pagefile.testing.backend import PROPERTY, Backend
 
 
 class ContractFixtures:
@@ -30,6 +30,8 @@ class ContractFixtures:
         if missing:
             place.finish()
             pytest.skip(f"this engine does not promise {', '.join(missing)}")
+        # What `pagefile.testing.promises` counts when the test has passed.
+        request.node.user_properties.append((PROPERTY, [place.name, *wanted]))
         yield place
         problems = place.finish()
         assert problems == []

@@ -144,7 +144,7 @@ class ForgettingContract(MemoryFixtures):
         receipt = memory.forget(user_id=user)
 
         assert planted == set(words)
-        assert receipt.receipt.level == "bytes"
+        assert receipt.receipt.level == backend.erasure
         assert traces(backend, handle, spoken(words)) == []
         assert memory.users() == []
 

@@ -7,7 +7,6 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -230,13 +229,13 @@ def _all(page: Callable[[str], list[str]]) -> Iterable[str]:
 
 
 def traces(backend: Backend, handle: Pagefile, words: Iterable[str]) -> list[tuple[str, str]]:
-    """Where the words are still found: in what is stored, and in any byte of its files."""
+    """Where the words are still found: in what is stored, and in any byte beneath it.
+
+    Beneath are files, or the rows of a server whose files are its own.
+    """
     wanted = list(words)
     found = [(line, word) for line in kept(handle) for word in wanted if word in line]
-    if backend.url is None:
-        return found
-    folder = Path(backend.url).parent
-    for file in sorted(folder.iterdir()):
-        raw = file.read_bytes().lower()
-        found += [(file.name, word) for word in wanted if word.lower().encode() in raw]
+    for name, stored in backend.remains():
+        raw = stored.lower()
+        found += [(name, word) for word in wanted if word.lower().encode() in raw]
     return found

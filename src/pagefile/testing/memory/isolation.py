@@ -49,6 +49,7 @@ _ANONYMOUS: dict[str, Callable[[Memory], Any]] = {
     "duplicates": lambda m: m.duplicates(),
     "why": lambda m: m.why("e"),
     "profile": lambda m: m.profile(),
+    "vector_status": lambda m: m.vector_status(),
     "export": lambda m: m.export(),
     "snapshot": lambda m: m.snapshot(),
     "forget": lambda m: m.forget(),
@@ -171,6 +172,7 @@ class IsolationContract(MemoryFixtures):
     def test_memory_I7_every_call_that_reads_or_writes_can_say_for_whom(self) -> None:
         """All but those that go over the whole tenant, or take records that say it themselves."""
         of_all = {"remember", "remember_many", "consolidate", "import_", "reindex", "users"}
+        of_all |= {"sync_vectors"}
         calls = {
             name
             for name, call in inspect.getmembers(Memory, inspect.isfunction)

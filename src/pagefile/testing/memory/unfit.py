@@ -189,6 +189,7 @@ CALLS: dict[str, tuple[Callable[[Memory, Any], Any], list[Any]]] = {
     "forget.dry_run": (lambda m, v: m.forget(user_id="ann", dry_run=v), _NO_FLAGS),
     "forget.scrub": (lambda m, v: m.forget(user_id="ann", scrub=v), _NO_FLAGS),
     "reindex.progress": (lambda m, v: m.reindex(v), _NO_CALLS),
+    "sync_vectors.progress": (lambda m, v: m.sync_vectors(v), _NO_CALLS),
     "users.after": (lambda m, v: m.users(after=v), _NO_TEXTS),
     "users.limit": (lambda m, v: m.users(limit=v), _NO_COUNTS),
     "proposals.waiting.status": (
@@ -238,6 +239,7 @@ CALLS_OF_A_USER: dict[str, Callable[[Memory, Any], Any]] = {
     "duplicates": lambda m, u: m.duplicates(user_id=u),
     "why": lambda m, u: m.why("e", user_id=u),
     "profile": lambda m, u: m.profile(user_id=u),
+    "vector_status": lambda m, u: m.vector_status(user_id=u),
     "export": lambda m, u: m.export(user_id=u),
     "snapshot": lambda m, u: m.snapshot(user_id=u),
     "forget": lambda m, u: m.forget(user_id=u),

@@ -55,8 +55,9 @@ SELECT c.position, c.time_us, c.key, c.manifest, c.digest FROM used_keys u
 JOIN records c ON c.tenant = u.tenant AND c.position = u.position AND c.slot = 0
 WHERE u.tenant = $1 AND u.key = $2
 
--- :add_used_key Remember an idempotency key.
+-- :add_used_key Remember an idempotency key. In a copied history it may have been used before.
 INSERT INTO used_keys (tenant, key, position) VALUES ($1, $2, $3)
+ON CONFLICT (tenant, key) DO UPDATE SET position = excluded.position
 
 -- :expired_keys Old commits whose keys may be forgotten.
 SELECT position, key FROM records
@@ -64,7 +65,7 @@ WHERE tenant = $1 AND position >= $2 AND position < $3 AND slot = 0 AND time_us 
 ORDER BY position LIMIT 512
 
 -- :forget_key Let an idempotency key go.
-DELETE FROM used_keys WHERE tenant = $1 AND key = $2
+DELETE FROM used_keys WHERE tenant = $1 AND key = $2 AND position = $3
 
 -- :stream_by_name The living stream of that name, and its last record.
 SELECT s.oid, s.kind, s.name, s.base, s.base_at, s.created, s.dropped, s.pruned, s.salt, e.number, e.action FROM streams s
@@ -85,11 +86,29 @@ LEFT JOIN LATERAL (SELECT number, action FROM records WHERE tenant = s.tenant AN
                    ORDER BY number DESC LIMIT 1) e ON true
 WHERE s.tenant = $1 AND s.oid = $2
 
+-- :streams_living The living streams of these names.
+SELECT s.oid, s.kind, s.name, s.base, s.base_at, s.created, s.dropped, s.pruned, s.salt, e.number, e.action FROM streams s
+LEFT JOIN LATERAL (SELECT number, action FROM records WHERE tenant = s.tenant AND oid = s.oid
+                   ORDER BY number DESC LIMIT 1) e ON true
+WHERE s.tenant = $1 AND s.kind = $2 AND s.name = ANY($3::text[]) AND s.dropped = 0
+
+-- :streams_by_oids The streams with these numbers.
+SELECT s.oid, s.kind, s.name, s.base, s.base_at, s.created, s.dropped, s.pruned, s.salt, e.number, e.action FROM streams s
+LEFT JOIN LATERAL (SELECT number, action FROM records WHERE tenant = s.tenant AND oid = s.oid
+                   ORDER BY number DESC LIMIT 1) e ON true
+WHERE s.tenant = $1 AND s.oid = ANY($2::bigint[])
+
 -- :streams_named Every stream that has had this name.
 SELECT s.oid, s.kind, s.name, s.base, s.base_at, s.created, s.dropped, s.pruned, s.salt, e.number, e.action FROM streams s
 LEFT JOIN LATERAL (SELECT number, action FROM records WHERE tenant = s.tenant AND oid = s.oid
                    ORDER BY number DESC LIMIT 1) e ON true
 WHERE s.tenant = $1 AND s.kind = $2 AND s.name = $3 ORDER BY s.oid
+
+-- :streams_of_names Every stream that has had one of these names.
+SELECT s.oid, s.kind, s.name, s.base, s.base_at, s.created, s.dropped, s.pruned, s.salt, e.number, e.action FROM streams s
+LEFT JOIN LATERAL (SELECT number, action FROM records WHERE tenant = s.tenant AND oid = s.oid
+                   ORDER BY number DESC LIMIT 1) e ON true
+WHERE s.tenant = $1 AND s.kind = $2 AND s.name = ANY($3::text[]) ORDER BY s.oid
 
 -- :streams_held Streams that hold records of a user.
 SELECT s.oid, s.kind, s.name, s.base, s.base_at, s.created, s.dropped, s.pruned, s.salt, e.number, e.action FROM streams s
@@ -141,6 +160,23 @@ INSERT INTO users (tenant, id, name) VALUES ($1, $2, $3)
 SELECT number, position, ordinal, time_us, action, usr, kind, actor, sources, keys, tenant_keys, notes, type, body, salt
 FROM records WHERE tenant = $1 AND oid = $2 AND number BETWEEN $3 AND $4 ORDER BY number LIMIT $5
 
+-- :rows_at Records at these places, $2 and $3 side by side; each one looked up by itself.
+SELECT r.* FROM unnest($2::bigint[], $3::bigint[]) AS wanted (oid, number)
+CROSS JOIN LATERAL (
+    SELECT number, position, ordinal, time_us, action, usr, kind, actor, sources, keys, tenant_keys, notes, type, body, salt, oid
+    FROM records WHERE tenant = $1 AND oid = wanted.oid AND number = wanted.number LIMIT 1) r
+
+-- :current_rows The last records of the living documents of these names.
+SELECT r.*, s.name FROM streams s
+CROSS JOIN LATERAL (
+    SELECT number, position, ordinal, time_us, action, usr, kind, actor, sources, keys, tenant_keys, notes, type, body, salt
+    FROM records WHERE tenant = s.tenant AND oid = s.oid ORDER BY number DESC LIMIT 1) r
+WHERE s.tenant = $1 AND s.kind = 'document' AND s.name = ANY($2::text[]) AND s.dropped = 0
+
+-- :rows_of_streams All records of several streams in order.
+SELECT number, position, ordinal, time_us, action, usr, kind, actor, sources, keys, tenant_keys, notes, type, body, salt, oid
+FROM records WHERE tenant = $1 AND oid = ANY($2::bigint[]) ORDER BY oid, number
+
 -- :rows_from_end Records of one stream, last first.
 SELECT number, position, ordinal, time_us, action, usr, kind, actor, sources, keys, tenant_keys, notes, type, body, salt
 FROM records WHERE tenant = $1 AND oid = $2 AND number BETWEEN $3 AND $4 ORDER BY number DESC LIMIT $5
@@ -171,12 +207,10 @@ WHERE tenant = $1 AND oid = $2 AND number >= $3 AND number < $4
 -- :add_holding A user's first record in a stream.
 INSERT INTO holdings (tenant, usr, oid) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING
 
--- :still_holds Whether a user ($3 is the name, '' for nobody) still has a record in a stream.
-SELECT EXISTS (SELECT 1 FROM records WHERE tenant = $1 AND oid = $2 AND salt IS NOT NULL
-               AND coalesce(usr, '') = $3)::int
-
--- :remove_holding The user's last record in a stream is gone.
+-- :remove_holding A user ($4 is the name, '' for nobody) whose last record in a stream is gone.
 DELETE FROM holdings WHERE tenant = $1 AND usr = $2 AND oid = $3
+  AND NOT EXISTS (SELECT 1 FROM records WHERE tenant = $1 AND oid = $3 AND salt IS NOT NULL
+                  AND coalesce(usr, '') = $4)
 
 -- :forget_user A user who has no record left is forgotten.
 DELETE FROM users WHERE tenant = $1 AND id = $2
@@ -273,7 +307,7 @@ SELECT (SELECT count(*) FROM (SELECT * FROM held EXCEPT SELECT * FROM noted) a)
 SELECT (SELECT count(*) FROM records c JOIN tenants t ON t.id = c.tenant
         WHERE c.tenant = $1 AND c.slot = 0 AND c.position >= t.keys_from AND c.key >= '=' AND c.key < '>'
           AND NOT EXISTS (SELECT 1 FROM used_keys u
-                          WHERE u.tenant = c.tenant AND u.key = c.key AND u.position = c.position))
+                          WHERE u.tenant = c.tenant AND u.key = c.key AND u.position >= c.position))
      + (SELECT count(*) FROM used_keys u JOIN tenants t ON t.id = u.tenant WHERE u.tenant = $1
           AND (u.position < t.keys_from OR NOT EXISTS (
                SELECT 1 FROM records c WHERE c.tenant = u.tenant AND c.position = u.position

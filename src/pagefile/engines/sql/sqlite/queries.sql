@@ -35,14 +35,15 @@ SELECT max(id) FROM records WHERE id BETWEEN ? AND ?
 -- :used_key Which commit used this idempotency key.
 SELECT position FROM used_keys WHERE tenant = ? AND key = ?
 
--- :add_used_key Remember an idempotency key.
+-- :add_used_key Remember an idempotency key. In a copied history it may have been used before.
 INSERT INTO used_keys (tenant, key, position) VALUES (?, ?, ?)
+ON CONFLICT DO UPDATE SET position = excluded.position
 
 -- :expired_keys Old commits whose keys may be forgotten.
 SELECT position, key FROM records WHERE id >= ? AND id < ? AND time_us < ? ORDER BY id LIMIT 512
 
 -- :forget_key Let an idempotency key go.
-DELETE FROM used_keys WHERE tenant = ? AND key = ?
+DELETE FROM used_keys WHERE tenant = ? AND key = ? AND position = ?
 
 -- :stream_by_name The living stream of that name.
 SELECT id, oid, kind, name, base, base_at, created, dropped, pruned, salt FROM streams
@@ -253,7 +254,7 @@ SELECT (SELECT count(*) FROM (SELECT * FROM held EXCEPT SELECT * FROM noted))
 SELECT (SELECT count(*) FROM records c JOIN tenants t ON t.id = :tenant
         WHERE c.id BETWEEN :first + t.keys_from AND :last AND c.key >= '=' AND c.key < '>'
           AND NOT EXISTS (SELECT 1 FROM used_keys u
-                          WHERE u.tenant = :tenant AND u.key = c.key AND u.position = c.position))
+                          WHERE u.tenant = :tenant AND u.key = c.key AND u.position >= c.position))
      + (SELECT count(*) FROM used_keys u JOIN tenants t ON t.id = u.tenant WHERE u.tenant = :tenant
           AND (u.position < t.keys_from OR NOT EXISTS (
                SELECT 1 FROM records c WHERE c.id = :first + u.position AND c.key = u.key)))

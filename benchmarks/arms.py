@@ -1,0 +1,278 @@
+"""What a search through a vector arm costs, next to the bare client, and what it finds.
+
+    python benchmarks/arms.py [--json] [--quick] [--only NAME] [--folder PATH]
+
+One user with 100,000 vectors (10,000 with --quick) and one with 5 lie in the
+same place. The servers are started by this script. `recall@10` is the share of
+the true ten nearest that came back; the small user has to get its five each time.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import pagefile
+from _measure import Spread, Subject, Timing, measure, rate_ratio
+from _row import Row, Target
+from _run import Suite, run
+from _workplace import Workplace
+from pagefile import Episode, Memory
+from pagefile.recall.arms.arm import Part, VectorArm
+from pagefile.recall.arms.memory import MemoryArm
+from pagefile.recall.arms.pgvector import PgvectorArm
+from pagefile.recall.arms.qdrant import QdrantArm, vector_name
+from pagefile.recall.embedder import Floats, unit_rows
+from pagefile.testing.postgres_server import PostgresServer
+from pagefile.testing.qdrant_server import QdrantServer, find_binary
+
+_DIMENSIONS = 384
+_TOPICS = 200
+_QUERIES = 20
+_LARGE = Part("acme", "large", "topics", _DIMENSIONS)
+_SMALL = Part("acme", "small", "topics", _DIMENSIONS)
+_COLLECTION = "bench"
+
+
+class Topics:
+    """An embedder that takes no time: near one of some hundred topics, as texts are."""
+
+    name, dimensions = "topics", _DIMENSIONS
+
+    def __init__(self, seed: int = 5) -> None:
+        self._draw = np.random.default_rng(seed)
+        self._topics = self._draw.standard_normal((_TOPICS, _DIMENSIONS))
+
+    def vectors(self, count: int) -> Floats:
+        topics = self._topics[self._draw.integers(_TOPICS, size=count)]
+        drawn = topics + 0.8 * self._draw.standard_normal((count, _DIMENSIONS))
+        return unit_rows(drawn.astype("<f2"), count)
+
+    def embed(self, text: str) -> list[float]:
+        row: list[float] = self.vectors(1)[0].tolist()
+        return row
+
+    def embed_batch(self, texts: Sequence[str]) -> Floats:
+        return self.vectors(len(texts))
+
+
+class _Data:
+    """Vectors, questions, and the true ten nearest of each."""
+
+    def __init__(self, place: Workplace) -> None:
+        topics = Topics()
+        self.vectors = topics.vectors(10_000 if place.quick else 100_000)
+        self.small = topics.vectors(5)
+        self.queries = topics.vectors(_QUERIES)
+        self.ids = [_LARGE.point("v", n, n) for n in range(len(self.vectors))]
+        self.truth = [
+            {self.ids[n] for n in np.argsort(-(self.vectors @ query))[:10]}
+            for query in self.queries
+        ]
+
+    def fill(self, arm: VectorArm) -> None:
+        arm.prepare(_LARGE.model, _LARGE.dimensions)
+        for start in range(0, len(self.ids), 500):
+            arm.upsert(_LARGE, self.ids[start : start + 500], self.vectors[start : start + 500])
+        arm.upsert(_SMALL, [_SMALL.point("v", n, n) for n in range(5)], self.small)
+
+
+def _data(place: Workplace) -> _Data:
+    if "data" not in place.kept:
+        place.kept["data"] = _Data(place)
+    data: _Data = place.kept["data"]
+    return data
+
+
+def _rows(
+    place: Workplace, case: str, arm: VectorArm, bare_name: str, bare: Callable[[Floats], Any]
+) -> list[Row]:
+    """The bare client, the arm, how much of the truth it finds, and what the small user gets."""
+    data = _data(place)
+    ours, rounds = f"{arm.name} arm, 10 nearest", place.rounds(12)
+    place.announce(case, rounds)
+
+    def each(ask: Callable[[Floats], Any]) -> Callable[[], int]:
+        return lambda: len([ask(query) for query in data.queries])
+
+    timings = measure(
+        [
+            Subject(bare_name, each(bare)),
+            Subject(ours, each(lambda query: arm.nearest(_LARGE, query, 10))),
+        ],
+        rounds,
+        place.advance,
+    )
+    found = [
+        len({one for one, _ in arm.nearest(_LARGE, query, 10).nearest} & truth) / 10
+        for query, truth in zip(data.queries, data.truth, strict=True)
+    ]
+    small = [len(arm.nearest(_SMALL, query, 10).nearest) for query in data.queries]
+    ratio = rate_ratio(timings[ours], timings[bare_name])
+    return [
+        Row(case, bare_name, timings[bare_name]),
+        Row(case, ours, timings[ours], "× rate of the bare client", ratio, Target(low=0.5)),
+        Row(case, ours, timings[ours], "recall@10", _figure(found), Target(low=0.9)),
+        Row(case, ours, timings[ours], "of 5, small user", _figure(small), Target(low=5)),
+    ]
+
+
+def _figure(values: Sequence[float]) -> Spread:
+    return Spread(float(np.mean(values)), float(min(values)), float(max(values)))
+
+
+def _qdrant(place: Workplace) -> QdrantServer:
+    if "qdrant" not in place.kept:
+        server = QdrantServer(under=place.folder.parent)
+        place.kept["qdrant"] = place.open.enter_context(server)
+        arm = place.closing(QdrantArm(server.url, collection=_COLLECTION, timeout_seconds=60))
+        _data(place).fill(arm)
+    server = place.kept["qdrant"]
+    assert isinstance(server, QdrantServer)
+    return server
+
+
+def _over(place: Workplace, case: str, *, by_grpc: bool) -> list[Row]:
+    if find_binary() is None:
+        return []
+    from qdrant_client import QdrantClient, models
+
+    server = _qdrant(place)
+    settings: dict[str, Any] = {"prefer_grpc": by_grpc, "grpc_port": server.grpc_port}
+    client = place.closing(
+        QdrantClient(url=server.url, check_compatibility=False, timeout=60, **settings)
+    )
+    mine = models.Filter(
+        must=[models.FieldCondition(key="part", match=models.MatchValue(value=_LARGE.digest))]
+    )
+    using = vector_name(_LARGE.model, _LARGE.dimensions)
+
+    def bare(query: Floats) -> Any:
+        return client.query_points(
+            _COLLECTION,
+            query=query.tolist(),
+            using=using,
+            query_filter=mine,
+            limit=10,
+            with_payload=False,
+        )
+
+    arm = QdrantArm(server.url, collection=_COLLECTION, timeout_seconds=60, **settings)
+    wire = "gRPC" if by_grpc else "HTTP"
+    return _rows(place, case, place.closing(arm), f"qdrant-client, {wire}", bare)
+
+
+def qdrant_http(place: Workplace) -> list[Row]:
+    return _over(place, "qdrant-http", by_grpc=False)
+
+
+def qdrant_grpc(place: Workplace) -> list[Row]:
+    return _over(place, "qdrant-grpc", by_grpc=True)
+
+
+def pgvector(place: Workplace) -> list[Row]:
+    server = PostgresServer(place.folder.parent)
+    place.open.callback(server.stop)
+    with server.connect(database="stores") as connection:
+        connection.execute("CREATE EXTENSION vector")
+    schema = "bench"
+    arm = place.closing(PgvectorArm(server.url(schema), timeout_seconds=60))
+    _data(place).fill(arm)
+    bare_connection = place.closing(server.connect(database="stores"))
+    bare_connection.execute(f"SET search_path = {schema}, public")
+
+    def bare(query: Floats) -> Any:
+        return bare_connection.execute(
+            "SELECT id FROM vector_points WHERE tenant = 'acme' AND owner = 'large' "
+            "ORDER BY embedding <=> %s::vector LIMIT 10",
+            (str(query.tolist()),),
+        ).fetchall()
+
+    return _rows(place, "pgvector", arm, "bare psycopg, exact", bare)
+
+
+def memory(place: Workplace) -> list[Row]:
+    arm = MemoryArm()
+    _data(place).fill(arm)
+    vectors = _data(place).vectors
+
+    def bare(query: Floats) -> Any:
+        return np.argpartition(-(vectors @ query), 10)[:10]
+
+    return _rows(place, "in-process", arm, "bare numpy, exact", bare)
+
+
+def searches(place: Workplace) -> list[Row]:
+    """Whole searches, words and vectors, of one user: in this process, and through Qdrant."""
+    if find_binary() is None:
+        return []
+    count = 2_000 if place.quick else 20_000
+    handle = place.open.enter_context(pagefile.open("memory:"))
+    server = _qdrant(place)
+    arm = place.closing(QdrantArm(server.url, collection="searches", timeout_seconds=60))
+    beside = Memory(handle, embedder=Topics(), vectors=arm)
+    here = Memory(handle, embedder=Topics(), vectors="memory")
+    for start in range(0, count, 1_000):
+        told = [f"note {n} about topic{n % 97} and thing{n % 31}" for n in range(1_000)]
+        beside.remember_many(
+            [Episode(session_id="s", user_id="u", input=f"{text} {start}") for text in told]
+        )
+    beside.sync_vectors()
+    numbers = itertools.count()
+
+    def ask(memory: Memory) -> Callable[[], int]:
+        def work() -> int:
+            for _ in range(10):
+                memory.recall(f"thing{next(numbers) % 31} of topic7", user_id="u", limit=10)
+            return 10
+
+        return work
+
+    rounds = place.rounds(12)
+    place.announce("searches", rounds)
+    one, other = "recall, vectors in this process", "recall, vectors in Qdrant"
+    timings = measure([Subject(one, ask(here)), Subject(other, ask(beside))], rounds, place.advance)
+    ratio = rate_ratio(timings[other], timings[one])
+    return [
+        Row("searches", one, timings[one]),
+        Row("searches", other, timings[other], "× rate in this process", ratio),
+        *_sizes(here, beside, timings[other]),
+    ]
+
+
+def _sizes(here: Memory, beside: Memory, timing: Timing) -> list[Row]:
+    """What one memory takes in the process that searches."""
+    figures = []
+    for memory in (beside, here):
+        index = memory._index
+        partition = index._partition(next(iter(_owners(memory))))
+        assert partition is not None
+        figures.append(partition.size_bytes / len(partition))
+    spread = Spread(figures[0], figures[0], figures[1])
+    meaning = "bytes (high: vectors in this process)"
+    return [Row("searches", "what a memory takes in this process", timing, meaning, spread)]
+
+
+def _owners(memory: Memory) -> list[str]:
+    names = memory._store.names("log", prefix="recall/1/")
+    return [name.removeprefix("recall/1/") for name in names]
+
+
+SUITE = Suite(
+    title="Pagefile vector arm benchmarks",
+    about="What a search through a vector arm costs, next to the bare client.",
+    cases={
+        "in-process": memory,
+        "qdrant-http": qdrant_http,
+        "qdrant-grpc": qdrant_grpc,
+        "pgvector": pgvector,
+        "searches": searches,
+    },
+    together=True,
+)
+
+if __name__ == "__main__":
+    raise SystemExit(run(SUITE))

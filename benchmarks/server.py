@@ -1,0 +1,183 @@
+"""What a request costs: a working set read, and a slot appended, over loopback.
+
+    python benchmarks/server.py [--seconds 3] [--rounds 5]
+
+Reads stand next to a bare FastAPI endpoint that answers with the same JSON from
+memory, on the same server program. Durable appends of 64 connections stand next
+to the library's own group commit with 64 tasks, on the same disk. Rounds take
+turns, so that both sides see the same neighbours; ratios are of medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+import pagefile
+from _http_load import Load, Target, cpu_seconds, load
+from pagefile.access.keys import KeyStore
+
+_PORTS = (8311, 8312, 8313)
+_PROCESSES = 2
+_READERS, _WRITERS = 16, 64
+_SLOT = json.dumps(
+    {"payload": {"text": "user prefers metric units"}, "from_id": "user", "to_id": "agent"}
+).encode()
+_READS_WANTED, _WRITES_WANTED = 0.9, 0.5
+
+
+@contextmanager
+def running(command: list[str], port: int, folder: str, workers: int = 1) -> Iterator[int]:
+    """A server, once all its processes answer; ids of requests tell them apart."""
+    process = subprocess.Popen([sys.executable, *command], cwd=folder, stderr=subprocess.DEVNULL)
+    try:
+        answered: set[str] = set()
+        for _ in range(2_000):
+            try:
+                said = httpx.get(f"http://127.0.0.1:{port}/health", timeout=1).headers
+                answered.add(said.get("x-request-id", "")[:12])
+            except httpx.TransportError:
+                time.sleep(0.05)
+            if len(answered) == workers:
+                break
+        yield process.pid
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def main() -> None:
+    """Measure, print, and say whether the aims are reached."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"{folder}/http.db"
+        with pagefile.Admin(url) as admin:
+            key = KeyStore(admin).create("default", ("read", "write", "admin")).secret
+            run = admin.open("default").runs.boot("Measure it", ["in one run"], run_id="r")
+            for number in range(10):
+                item = {
+                    "id": f"i{number}",
+                    "content": f"what was seen in step {number}",
+                    "timestamp": "2026-01-01T00:00:00Z",
+                    "priority": number % 10,
+                }
+                ops = [{"op": "append", "field": "sliding_context", "items": [item]}]
+                run.update(lambda _, ops=ops: {"ops": ops})  # type: ignore[misc]
+            document = json.dumps(run.load())
+        bare = [str(Path(__file__).parent / "_http_bare.py"), str(_PORTS[0]), document]
+        one = ["-c", _OURS, url, str(_PORTS[1]), "1"]
+        more = ["-c", _OURS, url, str(_PORTS[2]), str(_PROCESSES)]
+        with running(one, _PORTS[1], folder) as our_pid:
+            with running(bare, _PORTS[0], folder) as bare_pid:
+                reads(asked.seconds, asked.rounds, key, bare_pid, our_pid)
+            with running(more, _PORTS[2], folder, _PROCESSES) as more_pid:
+                pids = {_PORTS[1]: our_pid, _PORTS[2]: more_pid}
+                writes(asked.seconds, asked.rounds, key, pids, folder)
+
+
+_OURS = """
+import sys
+from pagefile.surfaces.http.config import ServerConfig
+from pagefile.surfaces.http.serving import serve
+serve(ServerConfig(url=sys.argv[1], port=int(sys.argv[2]), workers=int(sys.argv[3]),
+                   rate_per_second=0), out=sys.stderr)
+"""
+
+
+def reads(seconds: int, rounds: int, key: str, bare_pid: int, our_pid: int) -> None:
+    """GET of a working set, next to the bare endpoint."""
+    sides = {
+        "bare FastAPI": (Target(_PORTS[0], "/run"), bare_pid),
+        "pagefile GET /v1/runs/{id}": (Target(_PORTS[1], "/v1/runs/r", key), our_pid),
+    }
+    found = _take_turns(sides, _READERS, seconds, rounds)
+    _show(f"Reads, {_READERS} connections", found, _READS_WANTED)
+
+
+def writes(seconds: int, rounds: int, key: str, pids: dict[int, int], folder: str) -> None:
+    """POST of a slot, next to the library's own group commit."""
+    names = dict(
+        zip(pids, ("POST slot, 1 process", f"POST slot, {_PROCESSES} processes"), strict=True)
+    )
+    rows: dict[str, tuple[list[Load], list[float]]] = {
+        name: ([], []) for name in ("library, 64 tasks", *names.values())
+    }
+    for number in range(rounds):
+        before = time.process_time()
+        made = asyncio.run(_group_commit(f"{folder}/lib{number}.db", seconds))
+        rows["library, 64 tasks"][0].append(made)
+        spent = time.process_time() - before
+        rows["library, 64 tasks"][1].append(made.per_second * seconds / spent)
+        for port, pid in pids.items():
+            before = cpu_seconds(pid)
+            target = Target(port, f"/v1/threads/bench{port}-{number}/slots", key, _SLOT)
+            made = load(target, connections=_WRITERS, seconds=seconds)
+            rows[names[port]][0].append(made)
+            spent = cpu_seconds(pid) - before
+            rows[names[port]][1].append(made.per_second * seconds / max(1e-9, spent))
+    _show(f"Durable appends, {_WRITERS} connections", rows, _WRITES_WANTED)
+
+
+async def _group_commit(url: str, seconds: int) -> Load:
+    took: list[float] = []
+    async with pagefile.aio.open(url) as pf:
+        pf.sync.context.max_slots_per_thread = 10_000_000
+        end = time.perf_counter() + seconds
+
+        async def write() -> None:
+            while (started := time.perf_counter()) < end:
+                await pf.context.append("bench", {"text": "user prefers metric"}, "user", "agent")
+                took.append(time.perf_counter() - started)
+
+        await asyncio.gather(*(write() for _ in range(_WRITERS)))
+    took.sort()
+    return Load(len(took) / seconds, took[int(len(took) * 0.99) - 1], 0)
+
+
+def _take_turns(
+    sides: dict[str, tuple[Target, int]], connections: int, seconds: int, rounds: int
+) -> dict[str, tuple[list[Load], list[float]]]:
+    found: dict[str, tuple[list[Load], list[float]]] = {name: ([], []) for name in sides}
+    for _ in range(rounds):
+        for name, (target, pid) in sides.items():
+            before = cpu_seconds(pid)
+            made = load(target, connections=connections, seconds=seconds)
+            found[name][0].append(made)
+            found[name][1].append(made.per_second * seconds / max(1e-9, cpu_seconds(pid) - before))
+    return found
+
+
+def _show(title: str, rows: dict[str, tuple[list[Load], list[float]]], wanted: float) -> None:
+    print(f"\n{title}")
+    rates: list[float] = []
+    for name, (loads, per_cpu) in rows.items():
+        rate = statistics.median(each.per_second for each in loads)
+        p99 = statistics.median(each.p99_seconds for each in loads)
+        failed = sum(each.failed for each in loads)
+        cpu = statistics.median(per_cpu)
+        rates.append(rate)
+        shown = f"{cpu:>9,.0f} a CPU-second" if cpu else " " * 22
+        print(f"  {name:<28} {rate:>9,.0f}/s {shown}   p99 {p99 * 1e3:7.2f} ms   failed {failed}")
+    for name, rate in list(zip(rows, rates, strict=True))[1:]:
+        met = "yes" if rate / rates[0] >= wanted else "NO"
+        print(f"  {name}: {rate / rates[0]:.2f} of the first, wanted at least {wanted}: {met}")
+
+
+if __name__ == "__main__":
+    import pagefile.aio
+
+    main()

@@ -1,0 +1,181 @@
+"""JSON Web Tokens: whose they are, by the keys that an issuer publishes.
+
+Only signatures by asymmetric keys count: with a shared secret, whoever can
+check a token could also make one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pagefile.access.identity import (
+    RIGHTS,
+    Identity,
+    Right,
+    require_rights,
+    require_tenant,
+    require_user,
+)
+from pagefile.errors import Invalid, Unavailable, Unsupported, shown
+
+if TYPE_CHECKING:
+    import jwt
+
+_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+_MOST_BYTES = 16_384
+_MOST_FILE_BYTES = 1_048_576
+_FETCH_SECONDS = 5
+#: How long an unknown key is not asked for again.
+_FETCH_PAUSE_SECONDS = 30.0
+_LEEWAY_SECONDS = 30
+
+
+class TokenSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tokens count, and what their claims mean.
+
+    `jwks` is a file or an https address with the issuer's keys. `rights_claim`
+    holds words such as "read write", alone or after "pagefile:"; without the
+    claim a token has `default_rights`.
+    """
+
+    jwks: str
+    issuer: str
+    audience: str
+    tenant_claim: str = "tenant"
+    user_claim: str = "sub"
+    bind_user: bool = True
+    rights_claim: str = "scope"
+    default_rights: tuple[Right, ...] = ("read",)
+
+
+class TokenVerifier:
+    """Tells whose token it is. Fetching keys blocks; call it in a worker thread."""
+
+    def __init__(self, settings: TokenSettings) -> None:
+        try:
+            import jwt
+        except ModuleNotFoundError as error:
+            raise Unsupported(
+                "tokens need PyJWT, which is not installed", "pip install 'pagefile[server]'"
+            ) from error
+        self._jwt = jwt
+        self._next_fetch = 0.0
+        self._settings = settings
+        for field in ("issuer", "audience"):
+            if not getattr(settings, field):
+                raise Invalid(field, "is empty", "say which tokens are meant for this server")
+        require_rights(settings.default_rights)
+        if settings.jwks.startswith("https://") or settings.jwks.startswith("http://127.0.0.1"):
+            self._client: jwt.PyJWKClient | None = jwt.PyJWKClient(
+                settings.jwks, cache_keys=True, lifespan=300, timeout=_FETCH_SECONDS
+            )
+            self._keys: dict[str, jwt.PyJWK] = {}
+        elif "://" in settings.jwks:
+            raise Invalid("jwks", shown(settings.jwks), "give a file or an https address")
+        else:
+            self._client = None
+            self._keys = _keys_in(settings.jwks)
+
+    def authenticate(self, text: str) -> Identity | None:
+        """Whose token this is; None when it is malformed, expired, or not for us.
+
+        Raises:
+            Unavailable: the issuer's keys cannot be fetched.
+        """
+        if len(text) > _MOST_BYTES or text.count(".") != 2:
+            return None
+        jwt = self._jwt
+        try:
+            key = self._key_of(text)
+            if key is None:
+                return None
+            claims = jwt.decode(
+                text,
+                key.key,
+                algorithms=[name for name in _ALGORITHMS if _fits(key, name)],
+                issuer=self._settings.issuer,
+                audience=self._settings.audience,
+                leeway=_LEEWAY_SECONDS,
+                options={"require": ["exp", "iss", "aud"]},
+            )
+            return self._identity(claims)
+        except jwt.PyJWKClientConnectionError as error:
+            raise Unavailable(
+                "the keys of the token's issuer cannot be fetched", "try again later"
+            ) from error
+        except (jwt.PyJWTError, Invalid, ValueError, TypeError):
+            return None
+
+    def _key_of(self, text: str) -> jwt.PyJWK | None:
+        kid = self._jwt.get_unverified_header(text).get("kid")
+        keys = self._published() if self._client is not None else self._keys
+        if kid is None and len(keys) == 1:
+            return next(iter(keys.values()))
+        found = keys.get(kid) if isinstance(kid, str) else None
+        if found is None and self._client is not None and self._may_fetch():
+            found = self._published(fetch=True).get(str(kid))
+        return found
+
+    def _published(self, *, fetch: bool = False) -> dict[str, jwt.PyJWK]:
+        assert self._client is not None
+        held = self._client.get_jwk_set(refresh=fetch)
+        return {key.key_id or "": key for key in held.keys}
+
+    def _may_fetch(self) -> bool:
+        """Whether to look for new keys: made-up names must not make us ask all the time."""
+        now = time.monotonic()
+        if now < self._next_fetch:
+            return False
+        self._next_fetch = now + _FETCH_PAUSE_SECONDS
+        return True
+
+    def _identity(self, claims: Mapping[str, Any]) -> Identity:
+        chosen = self._settings
+        tenant = require_tenant(claims.get(chosen.tenant_claim))
+        user = claims.get(chosen.user_claim) if chosen.bind_user else None
+        if chosen.bind_user and user is None:
+            raise Invalid(chosen.user_claim, "is missing", "name the user in the token")
+        return Identity(
+            f"token:{shown(claims.get('sub', ''))[1:-1]}",
+            tenant,
+            self._rights(claims),
+            require_user(user),
+        )
+
+    def _rights(self, claims: Mapping[str, Any]) -> frozenset[Right]:
+        given = claims.get(self._settings.rights_claim)
+        if given is None:
+            return frozenset(self._settings.default_rights)
+        words = given.split() if isinstance(given, str) else given
+        if not isinstance(words, list):
+            raise Invalid(self._settings.rights_claim, shown(given), "give words")
+        named = {str(word).removeprefix("pagefile:") for word in words}
+        return frozenset(right for right in RIGHTS if right in named)
+
+
+def _keys_in(path: str) -> dict[str, jwt.PyJWK]:
+    import jwt
+
+    try:
+        if Path(path).stat().st_size > _MOST_FILE_BYTES:
+            raise Invalid("jwks", f"{shown(path)} is too large", "give a JWKS file")
+        held = jwt.PyJWKSet.from_json(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, jwt.PyJWTError) as error:
+        raise Invalid(
+            "jwks", f"{shown(path)} holds no keys ({error})", "give a JWKS file"
+        ) from error
+    return {key.key_id or "": key for key in held.keys}
+
+
+def _fits(key: jwt.PyJWK, algorithm: str) -> bool:
+    """Whether a key is one for this algorithm; the token has no say in it."""
+    name = key.algorithm_name
+    if name in _ALGORITHMS:
+        families = {"RS": ("RS", "PS"), "PS": ("RS", "PS")}
+        return algorithm == name or algorithm[:2] in families.get(name[:2], ())
+    return False

@@ -1,0 +1,1 @@
+"""Assembly: prompts under a token budget, from threads, runs and memory."""

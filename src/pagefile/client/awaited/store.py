@@ -1,0 +1,108 @@
+"""Made by `python -m pagefile.testing.client_calls` from the server's routes."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pagefile.records as library
+from pagefile.client import shapes
+from pagefile.client.asking import asked, given
+from pagefile.client.awaited_link import AsyncLink
+from pagefile.client.page import Page
+
+
+class AsyncStore:
+    """Routes about store; see `docs/reference/http.md`."""
+
+    def __init__(self, link: AsyncLink) -> None:
+        self._link = link
+
+    async def stats(self) -> library.Stats:
+        """Numbers about the tenant, and the engine that holds it."""
+        ask = asked("GET", "/v1/store/stats", is_safe=True)
+        return await self._link.send(ask, library.Stats)
+
+    async def head(self) -> shapes.store.HeadShown:
+        """The last position, and the digest of everything up to it."""
+        ask = asked("GET", "/v1/store/head", is_safe=True)
+        return await self._link.send(ask, shapes.store.HeadShown)
+
+    async def verify(
+        self, *, position: int | None = None, digest: str | None = None
+    ) -> shapes.store.ReportShown:
+        """Walk the hash chain of the tenant; with a head kept elsewhere, prove that nothing is
+        cut."""
+        ask = asked(
+            "POST", "/v1/store/verify", body=given(position=position, digest=digest), is_safe=True
+        )
+        return await self._link.send(ask, shapes.store.ReportShown)
+
+    async def check(self) -> shapes.store.ReportShown:
+        """Examine the engine's structures: files, indexes, counters."""
+        ask = asked("POST", "/v1/store/check", is_safe=True)
+        return await self._link.send(ask, shapes.store.ReportShown)
+
+    async def changes(self, *, limit: int = 100, cursor: str | None = None) -> shapes.store.Changes:
+        """What happened, commit by commit, erasures included."""
+        ask = asked(
+            "GET", "/v1/store/changes", query=given(limit=limit, cursor=cursor), is_safe=True
+        )
+        return await self._link.send(ask, shapes.store.Changes)
+
+    async def names(
+        self,
+        kind: Literal["log", "document"],
+        *,
+        prefix: str = "",
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[str]:
+        """Names of living logs or documents, in order."""
+        ask = asked(
+            "GET",
+            "/v1/store/names",
+            query={"kind": kind, **given(prefix=prefix, limit=limit, cursor=cursor)},
+            is_safe=True,
+        )
+        return await self._link.send(ask, Page[str])
+
+    async def document(
+        self, name: str, *, version: int | None = None, at: int | None = None
+    ) -> shapes.store.Stored:
+        """A document now, at a version, or as of a position."""
+        ask = asked(
+            "GET",
+            "/v1/store/document",
+            query={"name": name, **given(version=version, at=at)},
+            is_safe=True,
+        )
+        return await self._link.send(ask, shapes.store.Stored)
+
+    async def document_history(
+        self, name: str, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[dict[str, Any]]:
+        """Versions of a document, oldest first."""
+        ask = asked(
+            "GET",
+            "/v1/store/document/history",
+            query={"name": name, **given(limit=limit, cursor=cursor)},
+            is_safe=True,
+        )
+        return await self._link.send(ask, Page[dict[str, Any]])
+
+    async def log(
+        self, name: str, *, limit: int = 100, cursor: str | None = None, at: int | None = None
+    ) -> Page[dict[str, Any]]:
+        """Entries of a log, oldest first, now or as of a position."""
+        ask = asked(
+            "GET",
+            "/v1/store/log",
+            query={"name": name, **given(limit=limit, cursor=cursor, at=at)},
+            is_safe=True,
+        )
+        return await self._link.send(ask, Page[dict[str, Any]])
+
+    async def reindex(self, *, idempotency_key: str | None = None) -> dict[str, int]:
+        """Make the search index anew, with the embedder of this server."""
+        ask = asked("POST", "/v1/store/reindex", key=idempotency_key)
+        return await self._link.send(ask, dict[str, int])

@@ -1,0 +1,69 @@
+"""Made by `python -m pagefile.testing.client_calls` from the server's routes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pagefile.client import shapes
+from pagefile.client.asking import asked, given, place
+from pagefile.client.link import Link
+
+
+class Context:
+    """Routes about context; see `docs/reference/http.md`."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def assemble(
+        self,
+        *,
+        query: str | None = None,
+        budget: int = 8000,
+        thread_id: str | None = None,
+        run_id: str | None = None,
+        user_id: str | None = None,
+        project_id: str | None = None,
+        system: str = "",
+        agent: str = "",
+        counter: str | None = None,
+        at: int | None = None,
+        record: bool | None = None,
+        format: Literal["openai", "anthropic", "text"] = "openai",
+        options: shapes.context.AssemblyOptions | Mapping[str, Any] | None = None,
+    ) -> shapes.context.ContextAnswer:
+        """A prompt from a thread or run, pinned blocks and memory, never over its budget."""
+        ask = asked(
+            "POST",
+            "/v1/context",
+            body=given(
+                query=query,
+                budget=budget,
+                thread_id=thread_id,
+                run_id=run_id,
+                user_id=self._link.user(user_id),
+                project_id=project_id,
+                system=system,
+                agent=agent,
+                counter=counter,
+                at=at,
+                record=record,
+                format=format,
+                options=options,
+            ),
+            is_safe=True,
+        )
+        return self._link.send(ask, shapes.context.ContextAnswer)
+
+    def receipt(
+        self, receipt_id: str, *, user_id: str | None = None
+    ) -> shapes.context.AssemblyReceipt:
+        """What went into a prompt that was made, what was left out, and why."""
+        ask = asked(
+            "GET",
+            place("/v1/context/receipts/{receipt_id}", receipt_id=receipt_id),
+            query=given(user_id=self._link.user(user_id)),
+            is_safe=True,
+        )
+        return self._link.send(ask, shapes.context.AssemblyReceipt)

@@ -1,0 +1,70 @@
+"""Made by `python -m pagefile.testing.client_calls` from the server's routes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pagefile.client import shapes
+from pagefile.client.answers import Target, Upload
+from pagefile.client.asking import Ask, asked, given
+from pagefile.client.link import Link
+from pagefile.client.page import Page
+
+
+class Privacy:
+    """Routes about privacy; see `docs/reference/http.md`."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def profile(self, *, user_id: str | None = None) -> shapes.privacy.MemoryProfile:
+        """How much is kept of a user, and a sample."""
+        ask = asked(
+            "GET", "/v1/profile", query=given(user_id=self._link.user(user_id)), is_safe=True
+        )
+        return self._link.send(ask, shapes.privacy.MemoryProfile)
+
+    def users(self, *, limit: int = 100, cursor: str | None = None) -> Page[str]:
+        """Named users whose memories are kept; needs `admin`."""
+        ask = asked("GET", "/v1/users", query=given(limit=limit, cursor=cursor), is_safe=True)
+        return self._link.send(ask, Page[str])
+
+    def export(self, to: Target, *, user_id: str | None = None) -> int:
+        """Everything that is kept of a user."""
+        ask = asked(
+            "GET", "/v1/export", query=given(user_id=self._link.user(user_id)), is_safe=True
+        )
+        return self._link.download(ask, to)
+
+    def import_(self, content: Upload) -> shapes.privacy.ImportReceipt:
+        """Take an export in; what is there is left, what was forgotten stays forgotten."""
+        ask = Ask(
+            method="POST",
+            path="/v1/import",
+            query={},
+            headers={"content-type": "application/x-ndjson"},
+        )
+        return self._link.upload(ask, content, shapes.privacy.ImportReceipt)
+
+    def forget(
+        self,
+        *,
+        user_id: str | None = None,
+        session_id: str | None = None,
+        before: datetime | None = None,
+        dry_run: bool = False,
+        idempotency_key: str | None = None,
+    ) -> shapes.privacy.Forgotten:
+        """Erase what is kept of a user, for good, in one commit; needs `admin`."""
+        ask = asked(
+            "POST",
+            "/v1/forget",
+            body=given(
+                user_id=self._link.user(user_id),
+                session_id=session_id,
+                before=before,
+                dry_run=dry_run,
+            ),
+            key=idempotency_key,
+        )
+        return self._link.send(ask, shapes.privacy.Forgotten)

@@ -1,0 +1,41 @@
+"""What the server takes and answers with, a module for each noun."""
+
+from pagefile.client.shapes import (
+    batches,
+    blocks,
+    context,
+    episodes,
+    facts,
+    graph,
+    items,
+    ledger,
+    memory,
+    packs,
+    privacy,
+    registry,
+    runs,
+    server,
+    shared,
+    store,
+    threads,
+)
+
+__all__ = [
+    "batches",
+    "blocks",
+    "context",
+    "episodes",
+    "facts",
+    "graph",
+    "items",
+    "ledger",
+    "memory",
+    "packs",
+    "privacy",
+    "registry",
+    "runs",
+    "server",
+    "shared",
+    "store",
+    "threads",
+]

@@ -1,0 +1,287 @@
+"""Running handlers: so many at a time, each within its time, none in the way of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+from pagefile.context.slot import HandlerMetadata, payload_type_of
+from pagefile.dispatch.activation import nudge_of
+from pagefile.dispatch.daemon_threads import DaemonThreads
+from pagefile.dispatch.effects import Effects
+from pagefile.dispatch.events import AgentStateEvent, Events, MessageReceivedEvent
+from pagefile.dispatch.letter import Letter
+from pagefile.dispatch.limits import DispatchLimits
+from pagefile.dispatch.listener import Listener
+from pagefile.dispatch.metrics import Metrics
+from pagefile.dispatch.outcome import Failure, Outcome, responses_of
+from pagefile.dispatch.own_thread import OwnThread, Reach
+from pagefile.dispatch.payloads import TIMEOUT_ERROR
+from pagefile.dispatch.pool import HandlerFailed, Pool, WorkerDied
+from pagefile.dispatch.retry import Refused
+from pagefile.dispatch.schedule import Schedule, Turn
+from pagefile.errors import Forbidden, Invalid, LimitExceeded, Unsupported
+
+#: What no further try can mend.
+_FINAL = (Refused, Invalid, Forbidden, LimitExceeded, Unsupported)
+#: A worker lets others have the loop after so many handlers that never waited.
+_MOST_IN_A_ROW = 256
+
+
+class _Worker:
+    """One task that runs handlers, one after the other."""
+
+    __slots__ = ("deadline", "task", "timed_out")
+
+    def __init__(self) -> None:
+        #: When the handler that it runs must be through; 0 between handlers.
+        self.deadline = 0.0
+        self.timed_out = False
+        self.task: asyncio.Task[None] | None = None
+
+
+class Runner:
+    """The workers of one organism."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        limits: DispatchLimits,
+        metrics: Metrics,
+        events: Events,
+        reach: Callable[[str], Reach],
+        usage: Callable[[Listener], str],
+        finished: Callable[[Turn, Outcome], None],
+        pool: Pool | None,
+    ) -> None:
+        self._schedule = schedule
+        self._limits = limits
+        self._metrics = metrics
+        self._events = events
+        self._reach = reach
+        self._usage = usage
+        self._finished = finished
+        self._pool = pool
+        self._threads = DaemonThreads()
+        self._workers: list[_Worker] = []
+        self._idle: list[asyncio.Future[None]] = []
+        self._watch: asyncio.TimerHandle | None = None
+        self._tick = 1.0
+        #: A worker was woken and has not looked yet.
+        self._waking = False
+        self.paused = False
+
+    def start(self, shortest_timeout: float) -> None:
+        """Begin; handlers that overrun are noticed within a quarter of the shortest timeout."""
+        self._tick = min(1.0, max(0.005, shortest_timeout / 4))
+        self.paused = False
+
+    def wake(self) -> None:
+        """Something is ready: let one more worker look, who wakes the next if there is more."""
+        if self._waking:
+            return
+        while self._idle:
+            waiter = self._idle.pop()
+            if not waiter.done():
+                self._waking = True
+                waiter.set_result(None)
+                return
+        if len(self._workers) < self._limits.max_concurrent_handlers:
+            self._waking = True
+            worker = _Worker()
+            self._workers.append(worker)
+            worker.task = asyncio.get_running_loop().create_task(self._work(worker))
+
+    async def stop(self) -> None:
+        """End all workers, and what they run."""
+        self.paused = True
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        tasks = [worker.task for worker in self._workers if worker.task is not None]
+        self._workers = []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._idle = []
+        self._threads.close()
+
+    async def _work(self, worker: _Worker) -> None:
+        loop = asyncio.get_running_loop()
+        schedule = self._schedule
+        in_a_row = 0
+        self._waking = False
+        while True:
+            turn = None if self.paused else schedule.pop()
+            if turn is None:
+                waiter = loop.create_future()
+                self._idle.append(waiter)
+                await waiter
+                self._waking = False
+                in_a_row = 0
+                continue
+            if schedule.waiting:
+                self.wake()
+            try:
+                outcome = await self._run(turn, worker)
+            finally:
+                schedule.done(turn)
+                worker.deadline = 0.0
+            if worker.timed_out:
+                # The handler was told that its time is over, and went on to its end.
+                worker.timed_out = False
+                assert worker.task is not None
+                worker.task.uncancel()
+            if outcome is not None:
+                self._finished(turn, outcome)
+            in_a_row += 1
+            if in_a_row >= _MOST_IN_A_ROW:
+                in_a_row = 0
+                await asyncio.sleep(0)
+
+    async def _run(self, turn: Turn, worker: _Worker) -> Outcome | None:
+        act, conversation, listener = turn.act, turn.conversation, turn.listener
+        act.queued = False
+        if conversation.lost or conversation.activations.get(act.thread) is not act:
+            return None
+        letter = act.inbox.popleft()
+        act.running = letter
+        metadata = HandlerMetadata(
+            letter.thread,
+            letter.sender,
+            listener.name if listener.agent else None,
+            letter.kind == "self",
+            self._usage(listener) if listener.agent else "",
+            nudge_of(act.watchers) if act.watchers else "",
+        )
+        own: OwnThread | None = None
+        started = perf_counter()
+        try:
+            if letter.value is None and letter.entry is None:
+                raise Refused("the content of the message was erased")
+            if listener.takes > 2 or listener.mode == "pool":
+                own = self._own(turn, letter)
+            if self._events.wanted:
+                self._tell_begin(listener, letter)
+            if listener.mode != "pool":  # Which keeps time itself.
+                worker.deadline = started + listener.timeout
+                if self._watch is None:
+                    self._watch_clock()
+            returned, effects = await self._called(listener, letter, metadata, own)
+            responses = responses_of(returned)
+            outcome = Outcome(letter, responses, effects)
+        except asyncio.CancelledError:
+            assert worker.task is not None
+            if worker.timed_out:
+                worker.timed_out = False
+                worker.task.uncancel()
+                code, text = "timeout", TIMEOUT_ERROR.message
+            elif worker.task.cancelling():
+                raise
+            else:
+                # Something that the handler waited for was cancelled, not the handler.
+                code, text = "handler", "CancelledError"
+            outcome = self._failed(listener, letter, code, text, final=False)
+        except WorkerDied as error:
+            outcome = self._failed(listener, letter, "worker", str(error), final=False)
+        except HandlerFailed as error:
+            outcome = self._failed(listener, letter, "handler", str(error), final=False)
+        except TimeoutError as error:
+            text = str(error) or TIMEOUT_ERROR.message
+            outcome = self._failed(listener, letter, "timeout", text, final=False)
+        except Exception as error:  # noqa: BLE001  A handler is somebody else's code.
+            outcome = self._failed(
+                listener, letter, "handler", _told(error), final=isinstance(error, _FINAL)
+            )
+        finally:
+            if own is not None:
+                own.revoke()
+        self._metrics.of(listener.name).add(perf_counter() - started)
+        if self._events.wanted:
+            state = AgentStateEvent(listener.name, "idle", letter.thread)
+            self._events.tell(state)
+        return outcome
+
+    async def _called(
+        self,
+        listener: Listener,
+        letter: Letter,
+        metadata: HandlerMetadata,
+        own: OwnThread | None,
+    ) -> tuple[Any, Effects | None]:
+        if listener.mode == "pool":
+            assert own is not None
+            if self._pool is None:
+                raise Refused("there is no process pool for CPU-bound handlers")
+            return await self._pool.run(listener, letter, metadata, own)
+        arguments = (letter.payload, metadata, own)[: listener.takes]
+        if listener.mode == "async":
+            returned = await listener.handler(*arguments)
+        else:
+            returned = await self._threads.run(lambda: listener.handler(*arguments))
+        return returned, None if own is None else own.close()
+
+    def _own(self, turn: Turn, letter: Letter) -> OwnThread:
+        conversation = turn.conversation
+        return OwnThread(
+            turn.listener.name,
+            letter.thread,
+            letter.id,
+            letter.kind,
+            letter.sender,
+            letter.attempts + 1,
+            conversation.user,
+            self._reach(letter.thread),
+            max(0, self._limits.max_tokens - conversation.spent),
+            self._limits.max_sent,
+        )
+
+    def _failed(
+        self, listener: Listener, letter: Letter, code: str, message: str, *, final: bool
+    ) -> Outcome:
+        latency, metrics = self._metrics.of(listener.name), self._metrics
+        latency.errors += 1
+        metrics.errors += 1
+        if code == "timeout":
+            latency.timeouts += 1
+            metrics.timeouts += 1
+        failures = letter.attempts + 1
+        pause: float | None = None
+        if not final and failures < listener.retry.attempts:
+            pause = listener.retry.seconds_after(failures)
+        return Outcome(letter, failure=Failure(code, message, pause))
+
+    def _tell_begin(self, listener: Listener, letter: Letter) -> None:
+        payload = letter.payload
+        received = MessageReceivedEvent(
+            letter.thread, letter.sender, letter.to, payload_type_of(payload), payload
+        )
+        self._events.tell(received)
+        self._events.tell(AgentStateEvent(listener.name, "running", letter.thread))
+
+    # One clock for all handlers: a timer for each message would cost more than the message.
+
+    def _watch_clock(self) -> None:
+        self._watch = asyncio.get_running_loop().call_later(self._tick, self._look_at_clock)
+
+    def _look_at_clock(self) -> None:
+        self._watch = None
+        now, running = perf_counter(), False
+        for worker in self._workers:
+            if worker.deadline:
+                running = True
+                if now > worker.deadline and worker.task is not None:
+                    worker.deadline = 0.0
+                    worker.timed_out = True
+                    worker.task.cancel()
+        if running:
+            self._watch_clock()
+
+
+def _told(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001  Its own text may be broken as well.
+        return type(error).__name__

@@ -1,0 +1,141 @@
+"""A YAML file as nodes that know their lines; nothing in it is executed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from pagefile.errors import Invalid, Unsupported, shown
+
+_MOST_BYTES = 1_000_000
+_MOST_DEPTH = 20
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """One thing that is wrong in a file."""
+
+    line: int
+    key: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.key}: {self.what}" if self.key else self.what
+
+
+class Node:
+    """One value of the file: a mapping, a list or a scalar, with its place."""
+
+    def __init__(self, key: str, line: int, value: Any) -> None:
+        self.key = key
+        self.line = line
+        #: A dict of nodes by name, a list of nodes, or a plain value.
+        self.value = value
+
+    def plain(self) -> Any:
+        """The value without places."""
+        if isinstance(self.value, dict):
+            return {name: node.plain() for name, node in self.value.items()}
+        if isinstance(self.value, list):
+            return [node.plain() for node in self.value]
+        return self.value
+
+
+class Reader:
+    """Takes nodes apart, and notes everything that is wrong on the way."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+
+    def wrong(self, node: Node, what: str) -> None:
+        self.problems.append(Problem(node.line, node.key, what))
+
+    def mapping(self, node: Node, known: tuple[str, ...]) -> dict[str, Node]:
+        """The members of a mapping; unknown ones are noted and left out."""
+        if not isinstance(node.value, dict):
+            self.wrong(node, "is no mapping")
+            return {}
+        for name, member in node.value.items():
+            if name not in known:
+                self.wrong(member, f"unknown key; known are {', '.join(known)}")
+        return {name: member for name, member in node.value.items() if name in known}
+
+    def items(self, node: Node) -> list[Node]:
+        """The members of a list."""
+        if not isinstance(node.value, list):
+            self.wrong(node, "is no list")
+            return []
+        return node.value
+
+    def scalar(self, node: Node, kind: type | tuple[type, ...], said: str) -> Any:
+        """A plain value of a type; None, with a note, when it is another."""
+        value = node.value
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            self.wrong(node, f"{shown(node.plain())} is no {said}")
+            return None
+        return value
+
+
+def read_yaml(text: str | bytes, reader: Reader) -> Node | None:
+    """The file as nodes; None, with a note, when it is no YAML.
+
+    Raises:
+        Unsupported: the library is not installed.
+    """
+    try:
+        import yaml
+    except ModuleNotFoundError as error:
+        raise Unsupported("PyYAML is not installed", "pip install 'pagefile[yaml]'") from error
+    if len(text) > _MOST_BYTES:
+        raise Invalid("file", f"has {len(text)} bytes", f"keep it within {_MOST_BYTES}")
+    loader = yaml.SafeLoader(text)
+    try:
+        root = loader.get_single_node()
+        if root is None:
+            reader.problems.append(Problem(1, "", "the file is empty"))
+            return None
+        return _node("", root, loader, reader, 0)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = 1 if mark is None else mark.line + 1
+        what = getattr(error, "problem", None) or "is no YAML"
+        reader.problems.append(Problem(line, "", f"line {line}: {what}"))
+        return None
+    finally:
+        loader.dispose()
+
+
+def _node(key: str, raw: Any, loader: Any, reader: Reader, depth: int) -> Node:
+    import yaml
+
+    line = raw.start_mark.line + 1
+    node = Node(key, line, None)
+    if depth > _MOST_DEPTH:
+        reader.wrong(node, "is nested too deep")
+    elif isinstance(raw, yaml.MappingNode):
+        node.value = dict(_members(key, raw, loader, reader, depth))
+    elif isinstance(raw, yaml.SequenceNode):
+        node.value = [
+            _node(f"{key}[{at}]", one, loader, reader, depth + 1)
+            for at, one in enumerate(raw.value)
+        ]
+    else:
+        node.value = loader.construct_object(raw)
+    return node
+
+
+def _members(
+    key: str, raw: Any, loader: Any, reader: Reader, depth: int
+) -> Iterator[tuple[str, Node]]:
+    seen: set[str] = set()
+    for name_node, value_node in raw.value:
+        name = str(name_node.value)
+        full = f"{key}.{name}" if key else name
+        node = _node(full, value_node, loader, reader, depth + 1)
+        node.line = name_node.start_mark.line + 1
+        if name in seen:
+            reader.wrong(node, "is given twice")
+        seen.add(name)
+        yield name, node

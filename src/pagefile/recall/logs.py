@@ -1,0 +1,51 @@
+"""The logs that an index is folded from: their names, and what their entries say.
+
+recall/<generation>/<whose>        in that user's partition
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from pagefile.batch import Append
+from pagefile.errors import Corrupt
+from pagefile.recall.entry import IndexEntry
+from pagefile.records import Entry
+from pagefile.store import Store
+
+#: How many entries are read at once.
+PAGE = 5_000
+#: The kind of an entry that says only: something before this was erased, read again.
+REREAD = "reread"
+_DECODER = msgspec.json.Decoder(IndexEntry)
+
+
+def log_of(generation: int, whose: str) -> str:
+    """The name of the log of one partition."""
+    return f"recall/{generation}/{whose}"
+
+
+def append_entry(log: str, entry: IndexEntry, user: str | None) -> Append:
+    """The operation that makes something findable, or no longer so."""
+    return Append(log, msgspec.to_builtins(entry), user=user, kind="recall")
+
+
+def entries_of(store: Store, log: str) -> Iterator[Entry]:
+    """All entries of a log, page by page."""
+    start = 0
+    while page := store.read(log, start, limit=PAGE):
+        yield from page
+        start = page[-1].index + 1
+
+
+def decoded(entry: Entry) -> IndexEntry:
+    """What an entry of the index says."""
+    try:
+        return _DECODER.decode(entry.body)
+    except msgspec.DecodeError as error:
+        raise Corrupt(
+            f"entry {entry.index} of {entry.log!r} is none of a search index ({error})",
+            "rebuild the index with reindex()",
+        ) from error

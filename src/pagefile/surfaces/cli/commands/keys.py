@@ -1,0 +1,98 @@
+"""`pagefile keys`: who may use the server, for which tenant, with which rights."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pagefile.surfaces.cli.answer import Answer
+from pagefile.surfaces.cli.call import Call
+from pagefile.surfaces.cli.parameters import Yes, confirm
+from pagefile.surfaces.cli.screen import Screen
+
+app = typer.Typer(help="Keys of the server.", no_args_is_help=True)
+
+
+@app.callback()
+def keys() -> None:
+    """Keys of the server: who may do what, for which tenant."""
+
+
+@app.command("create")
+def create(
+    context: typer.Context,
+    right: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--right",
+            help="read, write or admin; may be given several times (default read and write).",
+        ),
+    ] = None,
+    name: Annotated[str, typer.Option("--name", help="What it is for.")] = "",
+    days: Annotated[
+        int | None, typer.Option("--days", help="How long it counts; for ever without.", min=1)
+    ] = None,
+) -> Answer:
+    """Make a key for the tenant, and for one user of it with --user; its secret is shown once."""
+    from pagefile.access.keys import KeyStore
+
+    call = Call.of(context)
+    with call.admin() as admin:
+        made = KeyStore(admin).create(
+            call.tenant,
+            tuple(right or ("read", "write")),
+            user_id=call.user,
+            name=name,
+            days=days,
+        )
+
+    def show(screen: Screen) -> None:
+        screen.line(made.secret)
+        screen.note(f"key {made.key.key_id} of tenant {made.key.tenant}: shown this once, keep it")
+
+    return Answer({"key": made.key, "secret": made.secret}, show)
+
+
+@app.command("list")
+def list_(
+    context: typer.Context,
+    everywhere: Annotated[
+        bool, typer.Option("--all-tenants", help="Those of every tenant.")
+    ] = False,
+) -> Answer:
+    """List keys: never their secrets, which are not kept."""
+    from pagefile.access.keys import KeyStore
+
+    call = Call.of(context)
+    with call.admin() as admin:
+        found = KeyStore(admin).list(None if everywhere else call.tenant)
+    headings = ("id", "tenant", "user", "rights", "name", "made", "ends", "revoked")
+    rows = [
+        (
+            *(one.key_id, one.tenant, one.user_id, one.rights, one.name),
+            *(
+                one.created_at.date(),
+                one.expires_at and one.expires_at.date(),
+                bool(one.revoked_at),
+            ),
+        )
+        for one in found
+    ]
+    return Answer(found, lambda screen: screen.table(headings, rows, none="no keys"))
+
+
+@app.command("revoke")
+def revoke(
+    context: typer.Context,
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="The key's id, as listed.")],
+    yes: Yes = False,
+) -> Answer:
+    """Let a key in no longer; it takes effect within seconds in every server process."""
+    from pagefile.access.keys import KeyStore
+
+    call = Call.of(context)
+    confirm(call, f"Revoke the key {key_id}?", yes=yes)
+    with call.admin() as admin:
+        gone = KeyStore(admin).revoke(key_id)
+    return Answer(gone, lambda screen: screen.done(f"key {gone.key_id} is revoked"))

@@ -1,0 +1,94 @@
+"""`pagefile copy` and `pagefile migrate`: to another engine, to a newer format."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from pagefile.bounds import MOST_SECONDS
+from pagefile.errors import Invalid
+from pagefile.surfaces.cli import exits
+from pagefile.surfaces.cli.answer import Answer
+from pagefile.surfaces.cli.call import Call
+from pagefile.surfaces.cli.screen import Screen
+
+
+def copy(
+    context: typer.Context,
+    source: Annotated[str, typer.Argument(metavar="SRC", help="The URL of the store to copy.")],
+    target: Annotated[str, typer.Argument(metavar="DST", help="The URL to copy into.")],
+    all_tenants: Annotated[
+        bool, typer.Option("--all-tenants", help="All of them, one after the other.")
+    ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what is written meanwhile.")
+    ] = False,
+    seconds: Annotated[
+        float | None,
+        typer.Option("--for", help="Follow for so long.", metavar="SECONDS", min=0.0),
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read the copy back and check it.")
+    ] = False,
+) -> Answer:
+    """Copy a tenant into another store, history and all; go on where an earlier call ended."""
+    from pagefile.copying import CopyReport
+    from pagefile.surfaces.cli import copying
+
+    call = Call.of(context)
+    if all_tenants and "tenant" in call.given:
+        raise Invalid("tenant", "one is named, and all are asked for", "give one of the two")
+    if follow and seconds is None:
+        seconds = MOST_SECONDS
+    last: list[CopyReport] = []
+    status = exits.FINE
+    with call.screen.progress("copying") as bar:
+
+        def tell(done: CopyReport) -> None:
+            last[:] = [done]
+            if bar is not None:
+                bar(done.position, done.total)
+
+        try:
+            answers = copying.copy(
+                source,
+                target,
+                tenant=call.tenant,
+                all_tenants=all_tenants,
+                follow_seconds=seconds,
+                verify=verify,
+                progress=tell,
+            )
+        except KeyboardInterrupt:
+            # What is stored is whole up to a position; the next call goes on from there.
+            answers = [copying.answer_of(done) for done in last]
+            status = exits.FINE if follow else exits.INTERRUPTED
+
+    def show(screen: Screen) -> None:
+        for answer in answers:
+            screen.fields(msgspec.to_builtins(answer).items())
+
+    return Answer(answers, show, count=len(answers), status=status)
+
+
+def migrate(
+    context: typer.Context,
+    url: Annotated[
+        str | None, typer.Argument(metavar="URL", help="The store; the one in force if left out.")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Only say what there is to do.")] = False,
+    grant: Annotated[
+        str | None,
+        typer.Option("--grant", help="Let this PostgreSQL user use the store.", metavar="ROLE"),
+    ] = None,
+) -> Answer:
+    """Bring a store to the format of this version; say from which to which."""
+    from pagefile.migration import migrate as bring
+
+    call = Call.of(context)
+    report = bring(url or call.url, check=check, grant=grant)
+    told: dict[str, Any] = msgspec.to_builtins(report)
+    status = exits.FINE if report.is_current else exits.EXIT_STATUS["conflict"]
+    return Answer(report, lambda screen: screen.fields(told.items()), status=status)

@@ -1,0 +1,209 @@
+"""`pagefile runs`: the tasks of agents."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from pagefile.errors import Invalid, shown
+from pagefile.surfaces.cli import exits
+from pagefile.surfaces.cli.answer import Answer
+from pagefile.surfaces.cli.call import Call
+from pagefile.surfaces.cli.envelope import plain
+from pagefile.surfaces.cli.parameters import Limit, Yes, confirm, given_text
+from pagefile.surfaces.cli.shown import count, short, tree
+
+app = typer.Typer(help="Runs: the tasks of agents.")
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
+_WRITER = "cli"
+
+
+@app.callback(invoke_without_command=True)
+def runs(context: typer.Context) -> Answer | None:
+    """Runs: list, boot, show, brief, patch, milestone, fork, rebuild, delete."""
+    return _listed(Call.of(context), "", 100) if context.invoked_subcommand is None else None
+
+
+@app.command("list")
+def list_(
+    context: typer.Context,
+    after: Annotated[
+        str, typer.Option("--after", help="Go on behind this id.", metavar="RUN")
+    ] = "",
+    limit: Limit = 100,
+) -> Answer:
+    """The runs there are, and where each stands."""
+    return _listed(Call.of(context), after, limit)
+
+
+def _listed(call: Call, after: str, limit: int) -> Answer:
+    fields = ("run_id", "status", "current_stage", "_update_seq", "objective", "next_action")
+    with call.open() as pf:
+        sets = [pf.runs.open(name).load() for name in pf.runs.list(after=after, limit=limit)]
+    told = [{name: ws[name] for name in fields} for ws in sets]
+    rows = [(ws["run_id"], ws["status"], ws["_update_seq"], short(ws["objective"])) for ws in sets]
+    headings = ("run", "status", "seq", "objective")
+    return Answer(told, lambda screen: screen.table(headings, rows, none="no runs"))
+
+
+@app.command("boot")
+def boot(
+    context: typer.Context,
+    objective: Annotated[str, typer.Argument(metavar="OBJECTIVE", help="What is to be done.")],
+    criteria: Annotated[
+        list[str] | None,
+        typer.Option("--criterion", "-c", help="When it is done; may be repeated.", metavar="TEXT"),
+    ] = None,
+    constraints: Annotated[
+        list[str] | None,
+        typer.Option("--constraint", help="What binds it; may be repeated.", metavar="TEXT"),
+    ] = None,
+    run_id: Annotated[
+        str | None, typer.Option("--id", help="An id of your own.", metavar="ID")
+    ] = None,
+    thread_id: Annotated[
+        str | None, typer.Option("--thread", help="The run's thread.", metavar="ID")
+    ] = None,
+) -> Answer:
+    """Start a run."""
+    call = Call.of(context)
+    with call.open(create=True) as pf:
+        run = pf.runs.boot(
+            *(objective, criteria or (), constraints or ()),
+            run_id=run_id,
+            thread_id=thread_id,
+            user_id=call.user,
+            writer_id=_WRITER,
+        )
+        told = run.load()
+    return Answer(told, lambda screen: screen.line(run.run_id))
+
+
+@app.command("show")
+def show(
+    context: typer.Context,
+    run: RunId,
+    at: Annotated[
+        int | None, typer.Option("--at", help="As it was at this sequence.", metavar="SEQ")
+    ] = None,
+) -> Answer:
+    """A run's working set, now or as it was."""
+    call = Call.of(context)
+    with call.open() as pf:
+        found = pf.runs.open(run)
+        told = found.load() if at is None else found.at(at)
+    return Answer(told, lambda screen: tree(screen, told))
+
+
+@app.command("brief")
+def brief(
+    context: typer.Context,
+    run: RunId,
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", help="How long at most.", metavar="N")
+    ] = None,
+) -> Answer:
+    """The working set as Markdown for a prompt."""
+    call = Call.of(context)
+    with call.open() as pf:
+        text = pf.runs.open(run).brief(max_tokens=max_tokens)
+    return Answer({"run_id": run, "brief": text}, lambda screen: screen.markdown(text))
+
+
+@app.command("patch")
+def patch(
+    context: typer.Context,
+    run: RunId,
+    text: Annotated[
+        str | None,
+        typer.Argument(metavar="PATCH", help="The patch as JSON; '-' or a pipe is standard input."),
+    ] = None,
+) -> Answer:
+    """Change a working set, if it still is what the patch expects."""
+    call = Call.of(context)
+    given = given_text("patch", text)
+    try:
+        parsed = json.loads(given)
+    except (ValueError, RecursionError) as error:
+        raise Invalid("patch", f"{shown(given)} is no JSON ({error})", "mend it") from None
+    with call.open() as pf:
+        result = pf.runs.open(run).apply_patch(parsed, writer_id=_WRITER)
+    told = {
+        "ok": result.ok,
+        "ws": result.new_ws,
+        "evicted": result.evicted,
+        "error": result.error,
+        "code": result.code,
+    }
+    status = exits.FINE if result.ok else exits.status_of(result.code or "")
+
+    def shown_to_people(screen: Any) -> None:
+        if not result.ok:
+            screen.error(result.code or "error", result.error or "", "read it again, then retry")
+            return
+        seq = (result.new_ws or {}).get("_update_seq")
+        left = f", {count(len(result.evicted), 'item')} left" if result.evicted else ""
+        screen.done(f"{run} is at {seq}{left}")
+
+    return Answer(told, shown_to_people, status=status)
+
+
+@app.command("milestone")
+def milestone(
+    context: typer.Context,
+    run: RunId,
+    reason: Annotated[str, typer.Option("--reason", help="Why now.", metavar="TEXT")] = "manual",
+    batch: Annotated[
+        str | None,
+        typer.Option("--batch", help="A batch of items to commit with it.", metavar="ID"),
+    ] = None,
+) -> Answer:
+    """Keep a milestone, and commit a batch of items with it."""
+    call = Call.of(context)
+    with call.open() as pf:
+        made = pf.runs.open(run).milestone(reason, memory_batch_id=batch, writer_id=_WRITER)
+    return Answer(plain(made), lambda screen: screen.line(made.episode_id))
+
+
+@app.command("fork")
+def fork(
+    context: typer.Context,
+    run: RunId,
+    at: Annotated[
+        int | None, typer.Option("--at", help="Where it stood at SEQ.", metavar="SEQ")
+    ] = None,
+    new_id: Annotated[
+        str | None, typer.Option("--id", help="The new run's id.", metavar="ID")
+    ] = None,
+) -> Answer:
+    """A new run that begins where another stands, or stood."""
+    call = Call.of(context)
+    with call.open() as pf:
+        made = pf.runs.fork(run, at, new_run_id=new_id, writer_id=_WRITER)
+        told = made.load()
+    return Answer(told, lambda screen: screen.line(made.run_id))
+
+
+@app.command("rebuild")
+def rebuild(context: typer.Context, run: RunId) -> Answer:
+    """Fold the ledger, and say whether it gives the stored working set."""
+    call = Call.of(context)
+    with call.open() as pf:
+        same = bool(pf.runs.open(run).rebuild())
+    words = "the ledger tells the same" if same else "the ledger tells something else"
+    status = exits.FINE if same else exits.PROBLEMS
+    return Answer({"run_id": run, "same": same}, lambda screen: screen.line(words), status=status)
+
+
+@app.command("delete")
+def delete(context: typer.Context, run: RunId, yes: Yes = False) -> Answer:
+    """End a run; its id is not free again."""
+    call = Call.of(context)
+    with call.open() as pf:
+        events = len(pf.runs.open(run).ledger)
+        confirm(call, f"Delete {run} with {count(events, 'event')}?", yes=yes)
+        gone = pf.runs.delete(run)
+    told = {"run_id": run, "deleted": gone}
+    return Answer(told, lambda screen: screen.done(f"{run} deleted"), count=int(gone))

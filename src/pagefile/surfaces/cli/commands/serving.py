@@ -1,0 +1,55 @@
+"""`pagefile serve`: the REST server."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from pagefile.surfaces.cli.call import Call
+
+
+def serve(
+    context: typer.Context,
+    host: Annotated[
+        str | None, typer.Option("--host", help="The address to bind (default 127.0.0.1).")
+    ] = None,
+    port: Annotated[int | None, typer.Option("--port", help="Default 8000.", metavar="N")] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", help="How many processes (default 1).", metavar="N")
+    ] = None,
+    local: Annotated[
+        bool, typer.Option("--local", help="No keys: for this machine alone.")
+    ] = False,
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"] | None,
+        typer.Option("--log-level", help="How much is logged."),
+    ] = None,
+) -> None:
+    """Serve over HTTP until told to stop; the first start makes a key and shows it."""
+    # Loaded here: nothing else on the command line needs a server.
+    from pagefile.surfaces.http.serving import config_from, serve
+
+    call = Call.of(context)
+    given = {
+        "url": call.url,
+        "tenant": call.tenant,
+        "host": host,
+        "port": port,
+        "workers": workers,
+        "local": local,
+        "log_level": log_level,
+        "mounts": _mounts(call.url),
+    }
+    serve(config_from(given))
+
+
+def _mounts(url: str) -> tuple[str, ...]:
+    """What is served beside REST: MCP, where its extra is installed."""
+    from importlib.util import find_spec
+
+    if find_spec("mcp") is None:
+        return ()
+    from pagefile.surfaces.together import ALONE, MCP
+
+    return () if url in ALONE else (MCP,)

@@ -1,0 +1,124 @@
+"""Which commands there are. Each is a line here, and its module is loaded when it is called."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import msgspec
+import typer
+import typer.core
+import typer.main
+
+from pagefile.surfaces.cli.everywhere import with_options
+
+_HERE = "pagefile.surfaces.cli.commands"
+
+
+class Hook(msgspec.Struct, frozen=True):
+    """One command: its name, where it is, and the line that `--help` shows.
+
+    `at` is `module:name` of a function, or of a `typer.Typer` with commands below.
+    """
+
+    name: str
+    at: str
+    about: str
+    panel: str
+
+
+START, MEMORY, THREADS, KEEPING = "Start here", "Memory", "Threads and runs", "Keeping"
+SERVING = "Serving"
+
+HOOKS = (
+    Hook("init", f"{_HERE}.config:init", "Make a store and a configuration file here.", START),
+    Hook("demo", f"{_HERE}.demo:demo", "See it work: no key, no server, a few seconds.", START),
+    Hook(
+        "doctor", f"{_HERE}.doctor:doctor", "Say what is there, what is wrong, what to do.", START
+    ),
+    Hook(
+        "config", f"{_HERE}.config:config", "The settings in force, and where each is from.", START
+    ),
+    Hook("add", f"{_HERE}.remembering:add", "Remember something.", MEMORY),
+    Hook("search", f"{_HERE}.finding:search", "Find what answers a question.", MEMORY),
+    Hook("list", f"{_HERE}.finding:list_", "List episodes, facts, blocks, users and more.", MEMORY),
+    Hook("get", f"{_HERE}.finding:get", "Show one memory and where it comes from.", MEMORY),
+    Hook("update", f"{_HERE}.remembering:update", "Change a memory; the past stays.", MEMORY),
+    Hook("forget", f"{_HERE}.forgetting:forget", "Erase memories, to the last byte.", MEMORY),
+    Hook("consolidate", f"{_HERE}.upkeep:consolidate", "Read facts out of episodes.", MEMORY),
+    Hook("threads", f"{_HERE}.threads:app", "Threads of messages.", THREADS),
+    Hook(
+        "tail",
+        f"{_HERE}.threads:tail",
+        "The last messages of a thread, and those to come.",
+        THREADS,
+    ),
+    Hook("runs", f"{_HERE}.runs:app", "Runs: the tasks of agents.", THREADS),
+    Hook("ledger", f"{_HERE}.ledger:ledger", "Everything that happened to a run.", THREADS),
+    Hook("pack", f"{_HERE}.pack:app", "Resume packs: a whole run in one file.", THREADS),
+    Hook("restore", f"{_HERE}.restore:restore", "Make a run of a resume pack.", THREADS),
+    Hook("organism", f"{_HERE}.organism:app", "Organisms: check a file, watch them work.", SERVING),
+    Hook("serve", f"{_HERE}.serving:serve", "Serve over HTTP.", SERVING),
+    Hook("keys", f"{_HERE}.keys:app", "Keys of the server.", SERVING),
+    Hook("mcp", f"{_HERE}.mcp:mcp", "Serve the store to MCP clients.", SERVING),
+    Hook("verify", f"{_HERE}.upkeep:verify", "Walk the hash chain.", KEEPING),
+    Hook("check", f"{_HERE}.upkeep:check", "Examine the engine's structures.", KEEPING),
+    Hook("reindex", f"{_HERE}.upkeep:reindex", "Make the search index anew.", KEEPING),
+    Hook("export", f"{_HERE}.forgetting:export", "Write all that is kept of a user.", KEEPING),
+    Hook("import", f"{_HERE}.forgetting:import_", "Take in what export wrote.", KEEPING),
+    Hook("copy", f"{_HERE}.moving:copy", "Copy a tenant into another store.", KEEPING),
+    Hook("migrate", f"{_HERE}.moving:migrate", "Bring a store to the current format.", KEEPING),
+    Hook("bench", f"{_HERE}.bench:bench", "Measure this machine.", KEEPING),
+    Hook("help", f"{_HERE}.helping:help_", "Every command and option, also as JSON.", KEEPING),
+)
+
+
+class Commands(typer.core.TyperGroup):
+    """Loads a command's module when it is called, not to list its name."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [hook.name for hook in HOOKS]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """What is shown of a command; `resolve_command` has the command itself."""
+        for hook in HOOKS:
+            if hook.name == cmd_name:
+                shown = typer.core.TyperCommand(
+                    hook.name, help=hook.about, rich_help_panel=hook.panel
+                )
+                self.commands.setdefault(hook.name, shown)
+                return shown
+        return None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        for hook in HOOKS:  # So that a mistyped name is met with the nearest one.
+            self.get_command(ctx, hook.name)
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command if command is None else loaded(name or ""), rest
+
+
+def loaded(name: str) -> Any:
+    """The command of that name, with the options that every command takes."""
+    return _built(name, markup_mode())
+
+
+@cache
+def _built(name: str, markup: Any) -> Any:
+    hook = next(hook for hook in HOOKS if hook.name == name)
+    module, _, attribute = hook.at.partition(":")
+    found = getattr(import_module(module), attribute)
+    if isinstance(found, typer.Typer):
+        command: Any = typer.main.get_group(found)
+    else:
+        app = typer.Typer(add_completion=False)
+        app.command(name)(found)
+        command = typer.main.get_command(app)
+    command.name = name
+    return with_options(command, markup=markup)
+
+
+def markup_mode() -> Any:
+    """Help in colours and boxes for a terminal; loading what draws them takes a while."""
+    return "rich" if sys.stdout.isatty() else None

@@ -1,0 +1,184 @@
+"""Output for people: colours, tables and bars on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Progress = Callable[[int, int], None]
+#: Headings of columns that are never broken into lines.
+_WHOLE = ("id", "run", "batch", "score")
+
+
+def visible(text: str) -> str:
+    """Stored text as it may be printed: nothing in it can move a cursor or change a colour."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text
+    )
+
+
+class Screen:
+    """Where one command prints.
+
+    Results go to standard output, everything else to standard error, so that
+    what is piped on is the result alone. Rich is loaded for a terminal only.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self._out: Console | None = None
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether people look at standard output."""
+        return sys.stdout.isatty()
+
+    def line(self, text: str = "", style: str = "") -> None:
+        """One line of a result."""
+        text = visible(text)
+        if not self.is_terminal:
+            print(text)
+            return
+        from rich.text import Text
+
+        self._console().print(Text(text, style), soft_wrap=True)
+
+    def fields(self, pairs: Iterable[tuple[str, Any]]) -> None:
+        """Names and values, one pair a line."""
+        shown = [(name, _said(value)) for name, value in pairs]
+        width = max((len(name) for name, _ in shown), default=0)
+        if not self.is_terminal:
+            for name, value in shown:
+                print(f"{name:<{width}}  {value}")
+            return
+        from rich.table import Table
+        from rich.text import Text
+
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(no_wrap=True, min_width=width)
+        grid.add_column(overflow="fold")
+        for name, value in shown:
+            grid.add_row(Text(name, "cyan"), Text(value))
+        self._console().print(grid)
+
+    def table(
+        self, headings: Sequence[str], rows: Iterable[Sequence[Any]], *, none: str = "nothing"
+    ) -> None:
+        """Rows under headings; tabs between the cells where no person looks."""
+        given = [list(row) for row in rows]
+        said = [[_said(cell) for cell in row] for row in given]
+        if not said:
+            self.note(none)
+            return
+        if not self.is_terminal:
+            for row in said:
+                print("\t".join(" ".join(cell.split()) for cell in row))
+            return
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=box.SIMPLE_HEAD, header_style="bold", padding=(0, 1), pad_edge=False)
+        for at, heading in enumerate(headings):
+            counts = all(type(row[at]) in (int, float) for row in given)
+            table.add_column(
+                heading,
+                justify="right" if counts else "left",
+                overflow="fold",
+                # An id stays in one piece, to be copied; texts take the room that is left.
+                no_wrap=heading in _WHOLE,
+            )
+        for row in said:
+            table.add_row(*(Text(cell) for cell in row))
+        self._console().print(table)
+
+    def markdown(self, text: str) -> None:
+        """Markdown, formatted for people and as it is for programs."""
+        if not self.is_terminal:
+            print(visible(text), end="" if text.endswith("\n") else "\n")
+            return
+        from rich.markdown import Markdown
+
+        self._console().print(Markdown(visible(text)))
+
+    def note(self, text: str) -> None:
+        """Something beside the result; silent with `--quiet`."""
+        if not self.quiet:
+            self._aside(text, "dim")
+
+    def done(self, text: str) -> None:
+        """That something was done; silent with `--quiet`."""
+        if not self.quiet:
+            self.line(text, "green")
+
+    def warn(self, text: str) -> None:
+        """Something that may be wrong; told with `--quiet` too."""
+        self._aside(text, "yellow")
+
+    def error(self, code: str, fact: str, next_step: str = "") -> None:
+        """Why the command failed: the code, the fact, the next step."""
+        end = "" if fact.endswith((".", "?")) else "."
+        told = f"{fact}{end} {next_step}" if next_step else fact
+        if not sys.stderr.isatty():
+            print(visible(f"{code}: {told}"), file=sys.stderr)
+            return
+        from rich.text import Text
+
+        words = Text.assemble((f"{code}: ", "bold red"), visible(told))
+        self._errors().print(words, soft_wrap=True)
+
+    @contextmanager
+    def progress(self, what: str) -> Iterator[Progress | None]:
+        """A bar while something goes on, for a terminal; None where no person looks."""
+        if self.quiet or not sys.stderr.isatty():
+            yield None
+            return
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        with Progress(*columns, console=self._errors(), transient=True) as bar:
+            task = bar.add_task(what, total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+
+    def _aside(self, text: str, style: str) -> None:
+        if not sys.stderr.isatty():
+            print(visible(text), file=sys.stderr)
+            return
+        from rich.text import Text
+
+        self._errors().print(Text(visible(text), style), soft_wrap=True)
+
+    def _console(self) -> Console:
+        from rich.console import Console
+
+        if self._out is None:
+            # Rich knows NO_COLOR by itself.
+            self._out = Console(highlight=False, markup=False, emoji=False)
+        return self._out
+
+    def _errors(self) -> Console:
+        from rich.console import Console
+
+        return Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+
+def _said(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        # Grouped for people; as programs read it elsewhere.
+        return f"{value:,}" if sys.stdout.isatty() else str(value)
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_said(each) for each in value) or "-"
+    return visible(str(value))

@@ -1,0 +1,1 @@
+"""The library over HTTP: `/v1/…`, and the paths of the earlier system."""

@@ -1,0 +1,145 @@
+"""The application: parts that are opened when it starts, and the routes on top of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import NamedTuple
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+import pagefile
+from pagefile.access.audit import RefusalLog
+from pagefile.access.keys import KeyStore
+from pagefile.access.tokens import TokenVerifier
+from pagefile.errors import PagefileError
+from pagefile.handle import Admin, Options
+from pagefile.surfaces.http import hot, problems
+from pagefile.surfaces.http.config import ServerConfig
+from pagefile.surfaces.http.documents import document_maker
+from pagefile.surfaces.http.front import Front
+from pagefile.surfaces.http.gate import Gate
+from pagefile.surfaces.http.idempotency import Idempotent
+from pagefile.surfaces.http.limits import Rates, Streams
+from pagefile.surfaces.http.logs import Log
+from pagefile.surfaces.http.metrics import Metrics
+from pagefile.surfaces.http.packs import PackShelf
+from pagefile.surfaces.http.routes import ROUTERS
+from pagefile.surfaces.http.tenants import Tenants
+from pagefile.surfaces.http.tracing import traced
+
+_DESCRIPTION = (
+    "Virtual memory for AI agents. Send your key as `Authorization: Bearer pf_…`. "
+    "Refusals are problem+json with `ok`, `error` and `detail`."
+)
+
+
+class Mounted(NamedTuple):
+    """Another application under a path of this one, behind the same front.
+
+    Requests that reach it have `scope["pagefile"]`, a `Call` with identity and
+    handle; it checks rights beyond `read` by itself.
+    """
+
+    path: str
+    app: ASGIApp
+    lifespan: Callable[[], AbstractAsyncContextManager[object]] | None = None
+
+
+class Server:
+    """What one process of a server holds open."""
+
+    admin: Admin
+    keys: KeyStore
+    gate: Gate
+    tenants: Tenants
+    refusals: RefusalLog
+
+    def __init__(self, config: ServerConfig, mounted: Sequence[Mounted] = ()) -> None:
+        self.config = config.checked()
+        self.metrics = Metrics()
+        self.log = Log(config.log_level)
+        self.rates = Rates(config.rate_per_second)
+        self.streams = Streams(config.max_streams)
+        self.packs = PackShelf(config.packs, config.max_packs)
+        self.mounted = tuple(each.path for each in mounted)
+        self.is_ready = False
+
+    def open(self) -> None:
+        """Open the store; blocks."""
+        config = self.config
+        tokens = None if config.tokens is None else TokenVerifier(config.tokens)
+        self.admin = Admin(config.url, options=Options(durability=config.durability))
+        self.keys = KeyStore(self.admin)
+        self.gate = Gate(config, self.keys, tokens)
+        self.tenants = Tenants(self.admin, config.max_tenants)
+        self.refusals = RefusalLog(self.admin)
+        self.is_ready = True
+
+    async def close(self) -> None:
+        """Let go of everything; what was acknowledged is stored."""
+        self.is_ready = False
+        self.log.flush()
+        await self.tenants.close()
+        await asyncio.to_thread(self.admin.close)
+
+
+def make_app(config: ServerConfig, mounted: Sequence[Mounted] = ()) -> ASGIApp:
+    """The whole application. Nothing is opened, read or made before it starts.
+
+    Raises:
+        Invalid: the configuration is none.
+    """
+    server = Server(config, mounted)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(config.threads, "pagefile"))
+        await asyncio.to_thread(server.open)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(server.close)
+            for each in mounted:
+                if each.lifespan is not None:
+                    await stack.enter_async_context(each.lifespan())
+            yield
+
+    app = FastAPI(
+        title="Pagefile",
+        description=_DESCRIPTION,
+        version=pagefile.__version__,
+        lifespan=lifespan,
+        redirect_slashes=False,
+        exception_handlers={
+            PagefileError: problems.handle,
+            problems.AsRefused: problems.handle,
+            HTTPException: problems.handle,
+        },
+    )
+    app.add_exception_handler(problems.RequestValidationError, problems.handle)
+    app.add_exception_handler(Exception, problems.handle)
+    app.state.server = server
+    # Flat: a route inside a router inside a router is found more slowly.
+    for router in ROUTERS:
+        app.router.routes.extend(router.routes)
+    for each in mounted:
+        # A mount is what lies below a path; the path itself is a route of its own.
+        app.router.routes.append(Route(each.path, each.app, include_in_schema=False))
+        app.mount(each.path, each.app)
+    app.openapi = document_maker(app, pagefile.__version__, hot.OPERATIONS)  # type: ignore[method-assign]
+    whole: ASGIApp = Front(Idempotent(app), server)
+    if config.allow_origins:
+        whole = CORSMiddleware(
+            whole,
+            allow_origins=config.allow_origins,
+            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+            allow_headers=["authorization", "content-type", "idempotency-key", "if-match"],
+            expose_headers=["etag", "location", "x-request-id"],
+        )
+    return traced(whole)

@@ -1,0 +1,85 @@
+"""Bodies of requests and answers, through the compiled codec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pagefile.codec import Record
+from pagefile.errors import Invalid, PagefileError
+from pagefile.surfaces.http.problems import Refused
+
+Shape = TypeVar("Shape")
+
+JSON = "application/json"
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+async def body_of(request: Request, shape: type[Shape], *, may_be_empty: bool = False) -> Shape:
+    """The request's body as a value of that shape.
+
+    Raises:
+        Refused: it is no JSON, or says that it is something else.
+        Invalid: it is JSON of another shape; names the field.
+    """
+    raw = await request.body()
+    if not raw and may_be_empty:
+        return decoded(b"{}", shape)
+    require_json(request.headers.get("content-type", ""))
+    return decoded(raw, shape)
+
+
+def require_json(content_type: str) -> None:
+    """Refuse a body that says it is something else."""
+    media = content_type.partition(";")[0].strip().lower()
+    if media != JSON and not (media.startswith("application/") and media.endswith("+json")):
+        raise Refused(415, f"the body is {media or 'of no type'}: send {JSON}")
+
+
+def decoded(raw: bytes, shape: type[Shape]) -> Shape:
+    """JSON as a value of that shape."""
+    decoder = _decoders.get(shape)
+    if decoder is None:
+        decoder = _decoders[shape] = msgspec.json.Decoder(shape)
+    try:
+        value: Shape = decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        # The library's own rules speak for themselves.
+        if isinstance(error.__cause__, PagefileError):
+            raise error.__cause__ from None
+        fact, _, place = str(error).partition(" - at `$")
+        raise Invalid(place.strip(".`") or "body", fact, "see the schema at /docs") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Refused(400, f"the body is no JSON ({error})") from None
+    return value
+
+
+def encoded(value: Any) -> bytes:
+    """A value as JSON."""
+    return _encode(value)
+
+
+def reply(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """An answer in JSON."""
+    return Response(_encode(value), status, headers, JSON)
+
+
+def raw_reply(raw: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """An answer that is JSON already."""
+    return Response(raw, status, headers, JSON)
+
+
+def _plain(value: Any) -> Any:
+    """Values of the library that JSON has no word for."""
+    if isinstance(value, Record):
+        return value.to_dict()
+    if isinstance(value, (set, frozenset)):
+        return sorted(value, key=str)
+    raise NotImplementedError(type(value).__name__)
+
+
+_encode = msgspec.json.Encoder(enc_hook=_plain, decimal_format="string").encode

@@ -1,0 +1,146 @@
+"""The OpenAPI document: shapes of bodies come from the values that are really encoded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from pagefile.surfaces.http.problems import MEDIA_TYPE, Problem
+
+_REF = "#/components/schemas/{name}"
+_REFUSALS = {
+    "400": "The request is malformed.",
+    "401": "No key, or one that is unknown, revoked or expired.",
+    "403": "The key may not do that.",
+    "404": "There is no such thing in this tenant.",
+    "405": "No such method here.",
+    "408": "The body took too long.",
+    "409": "Somebody was faster, or it is there already. Re-read, then retry.",
+    "412": "`If-Match` names another version.",
+    "413": "Larger than allowed, or a limit would be passed.",
+    "415": "The body is of another media type.",
+    "422": "A parameter or the body breaks a rule; `field` and `rule` say which.",
+    "429": "Too many requests.",
+    "501": "Not supported by this engine, index or installation.",
+    "503": "The store did not answer; `outcome` says whether it may have been done.",
+}
+#: Every shape that a route names, and the mark that stands for it until all are known:
+#: two of them may have one name, and only then get longer ones.
+_shapes: dict[str, Any] = {}
+_MARK = "x-shape"
+
+
+def named(shape: Any) -> dict[str, Any]:
+    """What stands for a shape, until the document is made."""
+    _shapes.setdefault(str(shape), shape)
+    return {_MARK: str(shape)}
+
+
+def told(
+    *,
+    takes: Any = None,
+    gives: Any = None,
+    status: int = 200,
+    optional: bool = False,
+    binary: str = "",
+    upload: str = "",
+    says: str = "Done.",
+) -> dict[str, Any]:
+    """What a route tells of itself besides its parameters; for the decorator.
+
+    `takes` and `gives` are shapes of JSON bodies; `upload` and `binary` are the
+    media types of bodies that are files.
+    """
+    answer: dict[str, Any] = {"description": says}
+    if gives is not None:
+        answer["content"] = {"application/json": {"schema": named(gives)}}
+    elif binary:
+        answer["content"] = {binary: {"schema": {"type": "string"}}}
+    extra: dict[str, Any] = {}
+    if takes is not None:
+        extra["requestBody"] = {
+            "required": not optional,
+            "content": {"application/json": {"schema": named(takes)}},
+        }
+    elif upload:
+        schema = {"type": "string", "format": "binary"}
+        content = {media: {"schema": schema} for media in (upload, "application/octet-stream")}
+        extra["requestBody"] = {"required": True, "content": content}
+    extra["responses"] = {str(status): answer}
+    return {"openapi_extra": extra, "status_code": status}
+
+
+def document_maker(app: FastAPI, version: str, hot: Iterable[dict[str, Any]]) -> Callable[[], Any]:
+    """What `app.openapi` becomes; made once, when it is first asked for.
+
+    `hot` are the operations of routes that FastAPI does not see.
+    """
+
+    def openapi() -> Any:
+        if app.openapi_schema is None:
+            app.openapi_schema = _made(app, version, hot)
+        return app.openapi_schema
+
+    return openapi
+
+
+def _made(app: FastAPI, version: str, hot: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    document = get_openapi(
+        title=app.title, version=version, description=app.description, routes=app.routes
+    )
+    paths: dict[str, Any] = document["paths"]
+    for operation in hot:
+        paths.setdefault(operation["path"], {})[operation["method"]] = operation["told"]
+    refusals = {status: {"$ref": f"#/components/responses/{status}"} for status in _REFUSALS}
+    for path, methods in paths.items():
+        for method, operation in methods.items():
+            operation["responses"] |= refusals
+            operation["operationId"] = _operation_id(method, path)
+            if path in ("/health", "/ready"):
+                operation["security"] = []
+    components = document.setdefault("components", {})
+    problem = {"content": {MEDIA_TYPE: {"schema": named(Problem)}}}
+    components["responses"] = {
+        status: {"description": says, **problem} for status, says in _REFUSALS.items()
+    }
+    found, components["schemas"] = msgspec.json.schema_components(
+        _shapes.values(), ref_template=_REF
+    )
+    document = _unmarked(document, dict(zip(_shapes, found, strict=True)))
+    components = document["components"]
+    components["securitySchemes"] = {
+        "key": {"type": "http", "scheme": "bearer"},
+        "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+    }
+    document["security"] = [{"key": []}, {"header": []}]
+    made: dict[str, Any] = document
+    return made
+
+
+def _operation_id(method: str, path: str) -> str:
+    return method + re.sub(r"[^A-Za-z0-9]+", "_", path).rstrip("_")
+
+
+def _plain(part: dict[str, Any]) -> dict[str, Any]:
+    """A tuple of fixed length without `prefixItems`, which tools for OpenAPI stumble over."""
+    if "prefixItems" not in part:
+        return part
+    kinds = [
+        each for i, each in enumerate(part["prefixItems"]) if each not in part["prefixItems"][:i]
+    ]
+    rest = {name: value for name, value in part.items() if name != "prefixItems"}
+    return {**rest, "items": kinds[0] if len(kinds) == 1 else {"anyOf": kinds}}
+
+
+def _unmarked(part: Any, schemas: dict[str, Any]) -> Any:
+    """The same with every mark replaced by the schema it stands for."""
+    if isinstance(part, dict):
+        if _MARK in part:
+            return _unmarked(schemas[part[_MARK]], {})
+        return {name: _unmarked(value, schemas) for name, value in _plain(part).items()}
+    return [_unmarked(each, schemas) for each in part] if isinstance(part, list) else part

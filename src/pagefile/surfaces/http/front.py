@@ -1,0 +1,261 @@
+"""What every request passes before a route sees it: id, key, rate, size, time, log, count.
+
+It is one plain ASGI application around the whole, so that nothing that is
+mounted later can be reached without a key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import time
+from typing import Protocol
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pagefile.access.audit import Refusal, RefusalLog
+from pagefile.errors import PagefileError, Unavailable
+from pagefile.surfaces.http import hot, problems
+from pagefile.surfaces.http.call import Call
+from pagefile.surfaces.http.config import ServerConfig
+from pagefile.surfaces.http.deadlines import Deadline, Deadlines
+from pagefile.surfaces.http.gate import PUBLIC, Gate, right_for
+from pagefile.surfaces.http.limits import UPLOADS, BoundedBody, Rates, whole_body
+from pagefile.surfaces.http.logs import Log
+from pagefile.surfaces.http.metrics import Metrics
+from pagefile.surfaces.http.tenants import Lease, Tenants
+
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_UNMATCHED = "unmatched"
+_AUDITED = frozenset({401, 403, 429})
+_SAFE_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+)
+
+
+class Parts(Protocol):
+    """What the front needs of a server that is running."""
+
+    config: ServerConfig
+    gate: Gate
+    tenants: Tenants
+    refusals: RefusalLog
+    metrics: Metrics
+    log: Log
+    rates: Rates
+    #: Where other applications are mounted, which check rights by themselves.
+    mounted: tuple[str, ...]
+
+
+class Front:
+    """The outermost application."""
+
+    def __init__(self, app: ASGIApp, parts: Parts) -> None:
+        self._app = app
+        self._parts = parts
+        #: Ids of requests: this process, and a number. Random ones for each would cost more.
+        self._prefix = secrets.token_hex(6)
+        self._count = 0
+        self._deadlines = Deadlines()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        kind = scope["type"]
+        if kind == "http":
+            await self._answer(scope, receive, send)
+        elif kind == "lifespan":
+            await self._app(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = time.perf_counter()
+        parts = self._parts
+        client = scope.get("client")
+        call = Call(self._request_id(scope), client[0] if client else "", parts.config)
+        scope["pagefile"] = call
+        out = _Sending(send, call)
+        lease: Lease | None = None
+        parts.metrics.in_flight += 1
+        try:
+            lease = await self._admit(scope, call)
+            if call.pf is not None and (route := hot.read_route(scope)) is not None:
+                await route(scope, call, out)
+            elif call.pf is not None and hot.is_append(scope):
+                await self._append(scope, receive, out)
+            else:
+                await self._bounded(scope, receive, out)
+        except asyncio.CancelledError:
+            call.reason = call.reason or "gone"
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
+            await self._refuse(scope, receive, out, error)
+        finally:
+            if lease is not None:
+                lease.release()
+            parts.metrics.in_flight -= 1
+            call.route = call.route or _route_of(scope)
+            seconds = time.perf_counter() - started
+            parts.metrics.observe(scope["method"], call, seconds)
+            parts.log.request(scope["method"], call, seconds)
+        if call.status in _AUDITED:
+            await self._audit(scope, call)
+
+    def _request_id(self, scope: Scope) -> str:
+        for name, value in scope["headers"]:
+            if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
+                return str(value.decode())
+        self._count += 1
+        return f"{self._prefix}{self._count:012x}"
+
+    async def _admit(self, scope: Scope, call: Call) -> Lease | None:
+        parts, path, method = self._parts, scope["path"], scope["method"]
+        identity = None
+        if path not in PUBLIC or (parts.config.local and path not in ("/health", "/ready")):
+            identity = parts.gate.known(scope["headers"])
+            if identity is None:
+                identity = await parts.gate.identify(scope["headers"], call.client)
+        if identity is None or path in PUBLIC:
+            return None
+        call.identity = identity
+        parts.rates.take(identity.name)
+        own = any(path == at or path.startswith(f"{at}/") for at in parts.mounted)
+        identity.require("read" if own else right_for(method, path))
+        lease = parts.tenants.at_hand(identity.tenant)
+        if lease is None:
+            lease = await parts.tenants.lease(identity.tenant)
+        call.pf = lease.pf
+        call.reads = lease.reads
+        return lease
+
+    async def _bounded(self, scope: Scope, receive: Receive, out: _Sending) -> None:
+        config = self._parts.config
+        if scope["method"] in ("GET", "HEAD"):
+            most, body_seconds, seconds = 1_024, config.body_seconds, config.request_seconds
+        elif scope["path"] in UPLOADS:
+            most, body_seconds = config.max_upload_bytes, config.upload_seconds
+            seconds = config.upload_seconds + config.request_seconds
+        else:
+            most, body_seconds, seconds = (
+                config.max_body_bytes,
+                config.body_seconds,
+                config.request_seconds,
+            )
+        _require_length(scope, most)
+        bounded = BoundedBody(receive, most, body_seconds)
+        deadline = self._deadlines.after(seconds)
+        try:
+            with deadline:
+                out.deadline = deadline
+                await self._app(scope, bounded, out)
+        except TimeoutError:
+            if not deadline.is_over:
+                raise
+            raise _too_long(seconds) from None
+        finally:
+            out.deadline = None
+
+    async def _append(self, scope: Scope, receive: Receive, out: _Sending) -> None:
+        """The same bounds for the route that is asked most, with one timer."""
+        config = self._parts.config
+        _require_length(scope, config.max_body_bytes)
+        body: bytes | None = None
+        deadline = self._deadlines.after(config.body_seconds)
+        try:
+            with deadline:
+                body = await whole_body(receive, config.max_body_bytes)
+                deadline.set(config.request_seconds)
+                await hot.append_slot(scope, scope["pagefile"], body, out)
+        except TimeoutError:
+            if not deadline.is_over:
+                raise
+            if body is None:
+                raise problems.Refused(408, "the body took too long") from None
+            raise _too_long(config.request_seconds) from None
+
+    async def _refuse(
+        self, scope: Scope, receive: Receive, out: _Sending, error: Exception
+    ) -> None:
+        call: Call = scope["pagefile"]
+        if out.has_started:
+            # The client sees a body that ends too early; there is no second answer.
+            call.error_kind = call.error_kind or problems.place_of(error)
+            return
+        response = problems.response_to(call, error)
+        await response(scope, receive, out)
+
+    async def _audit(self, scope: Scope, call: Call) -> None:
+        who = call.identity
+        refusal = Refusal(
+            status=call.status,
+            reason=call.reason,
+            method=scope["method"][:16],
+            route=call.route,
+            request_id=call.request_id,
+            who="" if who is None else who.name,
+            tenant="" if who is None else who.tenant,
+            client=call.client,
+        )
+        try:
+            await self._parts.refusals.record(refusal)
+        except PagefileError as error:
+            place = problems.place_of(error)
+            told: dict[str, object] = {"request_id": call.request_id, "error": place}
+            self._parts.log.tell("error", "a refusal could not be recorded", told)
+
+
+class _Sending:
+    """Passes messages on; remembers the status, and adds what every answer has."""
+
+    __slots__ = ("_call", "_send", "deadline", "has_started")
+
+    def __init__(self, send: Send, call: Call) -> None:
+        self._send = send
+        self._call = call
+        self.has_started = False
+        self.deadline: Deadline | None = None
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.has_started = True
+            self._call.status = message["status"]
+            headers = message["headers"]
+            if not isinstance(headers, list):
+                headers = list(headers)
+            headers.append((b"x-request-id", self._call.request_id.encode()))
+            headers.append(_SAFE_HEADERS[0])
+            for name, _ in headers:
+                if name == b"cache-control":
+                    break
+            else:
+                headers.append(_SAFE_HEADERS[1])
+            message["headers"] = headers
+            if self.deadline is not None:
+                # How long an answer may be sent is the client's affair: streams have no end.
+                self.deadline.set(None)
+        await self._send(message)
+
+
+def _too_long(seconds: float) -> Unavailable:
+    return Unavailable(
+        f"it was not done within {seconds:g} seconds",
+        "look whether it happened before you send it again",
+        outcome="unknown",
+    )
+
+
+def _require_length(scope: Scope, most: int) -> None:
+    """Refuse by what the request says of itself, before anything of it is read."""
+    for name, value in scope["headers"]:
+        if name == b"content-length":
+            text = value.decode("latin-1")
+            if not text.isdecimal() or not text.isascii():
+                raise problems.Refused(400, "the content-length is no number")
+            if len(text) > 18 or int(text) > most:
+                raise problems.Refused(413, f"the body has more than {most} bytes")
+
+
+def _route_of(scope: Scope) -> str:
+    path = getattr(scope.get("route"), "path", None)
+    return path if isinstance(path, str) else _UNMATCHED

@@ -1,0 +1,118 @@
+"""Who is let in: keys, tokens, or everybody where the server is local."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from pagefile.access.identity import RIGHTS, Identity, Right
+from pagefile.access.keys import KeyStore
+from pagefile.access.tokens import TokenVerifier
+from pagefile.surfaces.http.config import ServerConfig, is_loopback
+from pagefile.surfaces.http.limits import Rates
+from pagefile.surfaces.http.problems import Refused
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+#: What answers without a key: it says nothing about anybody's data.
+PUBLIC = frozenset({"/health", "/ready", "/docs", "/redoc", "/openapi.json", "/"})
+#: Sent with POST because a question can be long; they change nothing.
+READS = frozenset(
+    {
+        "/v1/recall",
+        "/v1/recall/facts",
+        "/v1/search",
+        "/v1/context",
+        "/v1/packs/verify",
+        "/v1/store/verify",
+        "/v1/store/check",
+    }
+)
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+_CHALLENGE = {"www-authenticate": 'Bearer realm="pagefile"'}
+_MOST_CREDENTIAL = 16_384
+
+
+def right_for(method: str, path: str) -> Right:
+    """The least right that a request needs; a route may ask for more."""
+    return "read" if method in _READING or path in READS else "write"
+
+
+class Gate:
+    """Tells who a request is from, or refuses it."""
+
+    def __init__(self, config: ServerConfig, keys: KeyStore, tokens: TokenVerifier | None) -> None:
+        self._keys = keys
+        self._tokens = tokens
+        self._failures = Rates(config.failures_per_second)
+        self._local: Identity | None = None
+        if config.local:
+            self._local = Identity("local", config.tenant, frozenset(RIGHTS))
+
+    def known(self, headers: Headers) -> Identity | None:
+        """Whose request it is, if the same key was looked up moments ago."""
+        if self._local is not None:
+            return None
+        given = _credentials(headers)
+        return self._keys.remembered(given[0]) if len(given) == 1 else None
+
+    async def identify(self, headers: Headers, client: str) -> Identity:
+        """Whose request it is.
+
+        Raises:
+            Refused: nobody's that we know; or too many such from this address.
+        """
+        if self._local is not None:
+            _require_loopback(headers)
+            return self._local
+        given = _credentials(headers)
+        if len(given) != 1 or len(given[0]) > _MOST_CREDENTIAL:
+            many = "several keys were sent" if len(given) > 1 else "no key was sent"
+            raise self._failed(client, f"{many}: send 'Authorization: Bearer pf_…'")
+        if not self._failures.has(client):
+            raise Refused(429, "too many wrong keys", headers={"retry-after": "1"})
+        found = await self._look(given[0])
+        if found is None:
+            raise self._failed(client, "the key is unknown, revoked or expired")
+        return found
+
+    async def _look(self, text: str) -> Identity | None:
+        if text.startswith("pf_"):
+            return await asyncio.to_thread(self._keys.authenticate, text)
+        if self._tokens is not None:
+            return await asyncio.to_thread(self._tokens.authenticate, text)
+        return None
+
+    def _failed(self, client: str, detail: str) -> Refused:
+        self._failures.has(client, take=True)
+        return Refused(401, detail, headers=dict(_CHALLENGE))
+
+
+def _credentials(headers: Headers) -> list[str]:
+    found = []
+    for name, value in headers:
+        if name == b"x-api-key":
+            found.append(value.decode("latin-1").strip())
+        elif name == b"authorization":
+            scheme, _, rest = value.decode("latin-1").strip().partition(" ")
+            known = scheme.lower() in ("bearer", "token")
+            found.append(rest.strip() if known else "")
+    return found
+
+
+def _require_loopback(headers: Headers) -> None:
+    """Refuse what a web page elsewhere makes a browser send to a server without keys."""
+    for name, value in headers:
+        if name == b"host" and not is_loopback(_host_of(value.decode("latin-1"))):
+            raise Refused(403, "a local server answers to 127.0.0.1 and localhost alone")
+        if name == b"origin":
+            _, _, place = value.decode("latin-1").partition("://")
+            if not is_loopback(_host_of(place)):
+                raise Refused(403, "a local server answers no page from elsewhere")
+
+
+def _host_of(place: str) -> str:
+    """The host in `host:port`; IPv6 addresses stand in brackets."""
+    if place.startswith("["):
+        return place.partition("]")[0] + "]"
+    return place.partition(":")[0]

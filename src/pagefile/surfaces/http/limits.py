@@ -1,0 +1,135 @@
+"""How much, how fast, how long: the bounds of a request."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from starlette.types import Message, Receive
+
+from pagefile.surfaces.http.problems import Refused
+
+_MOST_BUCKETS = 10_000
+#: Bodies that are files: larger, and allowed to take longer.
+UPLOADS = frozenset({"/v1/packs", "/v1/packs/verify", "/v1/import", "/v1/runs/import"})
+
+
+class Rates:
+    """A bucket of tokens for each name: `per_second` flow in, twice that may be saved up."""
+
+    def __init__(self, per_second: float, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_second = per_second
+        self._most = max(1.0, 2 * per_second)
+        self._clock = clock
+        self._buckets: OrderedDict[str, list[float]] = OrderedDict()
+
+    def take(self, name: str) -> None:
+        """Take one token.
+
+        Raises:
+            Refused: there is none left.
+        """
+        if not self.has(name, take=True):
+            wait = max(1, round(1 / self._per_second))
+            raise Refused(
+                429, f"more than {self._per_second:g} a second", headers={"retry-after": str(wait)}
+            )
+
+    def has(self, name: str, *, take: bool = False) -> bool:
+        """Whether there is a token left; with `take` it is taken."""
+        if not self._per_second:
+            return True
+        now = self._clock()
+        bucket = self._buckets.get(name)
+        if bucket is None:
+            if len(self._buckets) >= _MOST_BUCKETS:
+                self._buckets.popitem(last=False)
+            bucket = self._buckets[name] = [self._most, now]
+        else:
+            bucket[0] = min(self._most, bucket[0] + (now - bucket[1]) * self._per_second)
+            bucket[1] = now
+        if bucket[0] < 1:
+            return False
+        if take:
+            bucket[0] -= 1
+        return True
+
+
+class Streams:
+    """How many answers without an end are under way."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open = 0
+
+    def require_room(self) -> None:
+        """Refuse when there are as many as there may be.
+
+        Raises:
+            Refused: there are.
+        """
+        if self._open >= self._most:
+            raise Refused(503, f"{self._most} streams are open", headers={"retry-after": "10"})
+
+    def enter(self) -> None:
+        self._open += 1
+
+    def leave(self) -> None:
+        self._open -= 1
+
+
+class BoundedBody:
+    """A request's body that is neither larger nor slower than allowed.
+
+    Until the body is whole every wait ends at the deadline; afterwards nothing
+    is bounded, because who waits then waits for the client to go away.
+    """
+
+    __slots__ = ("_deadline", "_is_whole", "_left", "_most", "_receive")
+
+    def __init__(self, receive: Receive, most_bytes: int, seconds: float) -> None:
+        self._receive = receive
+        self._most = most_bytes
+        self._left = most_bytes
+        self._deadline = time.monotonic() + seconds
+        self._is_whole = False
+
+    async def __call__(self) -> Message:
+        if self._is_whole:
+            return await self._receive()
+        try:
+            async with asyncio.timeout(max(0.0, self._deadline - time.monotonic())):
+                message = await self._receive()
+        except TimeoutError:
+            raise Refused(408, "the body took too long") from None
+        if message["type"] == "http.request":
+            self._left -= len(message.get("body", b""))
+            if self._left < 0:
+                raise Refused(413, f"the body has more than {self._most} bytes")
+            self._is_whole = not message.get("more_body", False)
+        else:
+            self._is_whole = True
+        return message
+
+
+async def whole_body(receive: Receive, most: int) -> bytes:
+    """All of a request's body.
+
+    Raises:
+        Refused: it is larger than allowed, or the client went away.
+    """
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise Refused(400, "the client went away")
+        part: bytes = message.get("body", b"")
+        size += len(part)
+        if size > most:
+            raise Refused(413, f"the body has more than {most} bytes")
+        if not message.get("more_body", False):
+            return part if not parts else b"".join((*parts, part))
+        parts.append(part)

@@ -1,0 +1,78 @@
+"""One line of JSON for each request, with its id and without any payload.
+
+Lines are collected for a moment and written together: a system call for each
+would cost more than many a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from typing import Literal, TextIO
+
+import msgspec
+
+from pagefile.surfaces.http.call import Call
+from pagefile.surfaces.http.clock import milliseconds_of
+
+Level = Literal["debug", "info", "warning", "error"]
+_RANKS: dict[str, int] = {"debug": 0, "info": 1, "warning": 2, "error": 3}
+_COLLECT_SECONDS = 0.1
+_MOST_LINES = 500
+_encode = msgspec.json.Encoder().encode
+
+
+class Log:
+    """Writes lines to a stream; used from one event loop."""
+
+    def __init__(self, level: Level = "info", stream: TextIO | None = None) -> None:
+        self._least = _RANKS[level]
+        self._stream = stream
+        self._lines: list[bytes] = []
+        self._is_due = False
+
+    def request(self, method: str, call: Call, seconds: float) -> None:
+        """Tell of a request: the template of its route, not the path, which may name people."""
+        level: Level = "info" if call.status < 500 and not call.error_kind else "error"
+        if _RANKS[level] < self._least:
+            return
+        told: dict[str, object] = {
+            "request_id": call.request_id,
+            "method": method[:16],
+            "route": call.route,
+            "status": call.status,
+            "duration_ms": round(seconds * 1_000, 3),
+        }
+        if call.identity is not None:
+            told["who"] = call.identity.name
+            told["tenant"] = call.identity.tenant
+        if call.reason:
+            told["code"] = call.reason
+        if call.error_kind:
+            told["error"] = call.error_kind
+        self.tell(level, "request", told)
+
+    def tell(self, level: Level, event: str, told: dict[str, object]) -> None:
+        """One line, soon."""
+        if _RANKS[level] < self._least:
+            return
+        now = milliseconds_of(time.time_ns() // 1_000)
+        self._lines.append(_encode({"time": now, "level": level, "event": event, **told}))
+        if len(self._lines) >= _MOST_LINES:
+            self.flush()
+        elif not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_later(_COLLECT_SECONDS, self._flush_due)
+
+    def flush(self) -> None:
+        """Write what waits."""
+        lines, self._lines = self._lines, []
+        if lines:
+            stream = sys.stderr if self._stream is None else self._stream
+            stream.write(b"\n".join(lines).decode() + "\n")
+            stream.flush()
+
+    def _flush_due(self) -> None:
+        self._is_due = False
+        self.flush()

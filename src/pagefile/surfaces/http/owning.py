@@ -1,0 +1,47 @@
+"""What a caller who is bound to one user may reach of threads and runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pagefile.context.names import log_of
+from pagefile.context.slot import BufferSlot
+from pagefile.errors import NotFound
+from pagefile.surfaces.http.call import Caller
+
+if TYPE_CHECKING:
+    from pagefile._aio_types import AsyncRun
+
+
+async def own_run(caller: Caller, run_id: str) -> AsyncRun:
+    """A run, if it is the caller's to see.
+
+    Raises:
+        NotFound: there is none; or it is somebody else's, which looks the same.
+    """
+    run = await caller.pf.runs.open(run_id)
+    own = caller.identity.user_id
+    if own is not None and run.user_id != own:
+        raise NotFound(f"there is no run {run_id!r}", "boot it, or list the runs")
+    caller.touches(run.user_id)
+    return run
+
+
+async def require_own_thread(caller: Caller, thread_id: str) -> None:
+    """Refuse a thread that another user began; one that nobody began is anybody's.
+
+    Raises:
+        NotFound: it is somebody else's, which looks as if there were none.
+    """
+    own = caller.identity.user_id
+    if own is None:
+        return
+    first = await caller.pf.store.read(log_of(thread_id), limit=1)
+    if first and (first[0].erased or first[0].user != own):
+        raise NotFound(f"there is no thread {thread_id!r}", "append to another one")
+
+
+def may_see(caller: Caller, slot: BufferSlot) -> bool:
+    """Whether a slot may be shown to the caller."""
+    own = caller.identity.user_id
+    return own is None or (not slot.erased and slot.entry.user == own)

@@ -1,0 +1,297 @@
+"""Facts: asserted, asked for at a time, retracted, explained."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal, cast
+
+import msgspec
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from pagefile.errors import Invalid
+from pagefile.memory.fact import Fact
+from pagefile.memory.fact_history import History, Story
+from pagefile.memory.proposed_fact import ProposedFact
+from pagefile.surfaces.http.bodies import body_of, reply
+from pagefile.surfaces.http.call import Caller, caller_of
+from pagefile.surfaces.http.documents import told
+from pagefile.surfaces.http.moments import Moment, moment_of
+from pagefile.surfaces.http.pagination import Limit
+from pagefile.surfaces.http.routes.items import UserId
+
+router = APIRouter(prefix="/v1", tags=["facts"])
+
+FactId = Annotated[str, Path(max_length=512)]
+Text = Annotated[str | None, Query(max_length=4_096)]
+FactStatus = Literal["active", "future", "ended", "superseded", "outweighed", "retracted"]
+
+
+class NewFact(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """An assertion. The same under its `id` again changes nothing."""
+
+    subject: str
+    predicate: str
+    object: str
+    id: str | None = None
+    user_id: str | None = None
+    confidence: float = 1.0
+    valid_from: datetime | None = None
+    valid_until: datetime | None = None
+    sources: list[str] = []
+    reason: str = ""
+
+
+class NewFacts(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Assertions in one commit, all or none."""
+
+    facts: Annotated[list[NewFact], msgspec.Meta(min_length=1, max_length=2_000)]
+
+
+class Asserted(msgspec.Struct, kw_only=True):
+    """Ids of the assertions, in the order given."""
+
+    ids: list[str]
+
+
+class Facts(msgspec.Struct, kw_only=True):
+    """Facts, recorded last first."""
+
+    items: list[Fact]
+
+
+class Retraction(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Why, and from when on; `only` takes back this one assertion."""
+
+    reason: str = ""
+    user_id: str | None = None
+    since: datetime | None = None
+    only: bool = False
+
+
+class Alias(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a name stands for."""
+
+    canonical: str
+    user_id: str | None = None
+
+
+class Aliases(msgspec.Struct, kw_only=True):
+    """Normalised names, and what they stand for."""
+
+    aliases: dict[str, str]
+
+
+class PredicateKind(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Whether a predicate holds one object or many."""
+
+    kind: Literal["single", "multi"]
+
+
+class Proposed(msgspec.Struct, kw_only=True):
+    """Candidates that wait, or were decided about."""
+
+    items: list[ProposedFact]
+
+
+class Review(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Whose candidate, and why."""
+
+    user_id: str | None = None
+    reason: str = ""
+
+
+class Done(msgspec.Struct, kw_only=True):
+    """It is so."""
+
+    ok: bool
+
+
+@router.post("/facts", **told(takes=NewFacts, gives=Asserted, status=201))
+async def assert_facts(request: Request) -> Response:
+    """Assert facts in one commit; nothing is edited, what holds when is computed."""
+    caller = caller_of(request)
+    memory = await caller.memory()
+    given = await body_of(request, NewFacts)
+    made = [_fact(caller, each) for each in given.facts]
+    return reply(Asserted(ids=await memory.facts.append_many(made)), 201)
+
+
+@router.get("/facts", **told(gives=Facts))
+async def query_facts(
+    request: Request,
+    user_id: UserId = None,
+    subject: Text = None,
+    predicate: Text = None,
+    object: Text = None,
+    valid_at: Moment = None,
+    known_at: Moment = None,
+    history: bool = False,
+    status: FactStatus | None = None,
+    limit: Limit = 10,
+) -> Response:
+    """Facts that match and hold at `valid_at`, as known at `known_at`; both are now."""
+    caller = caller_of(request)
+    memory = await caller.memory()
+    found = await memory.facts.query(
+        subject=subject,
+        predicate=predicate,
+        object_=object,
+        valid_at=moment_of("valid_at", valid_at),
+        known_at=moment_of("known_at", known_at),
+        history=history,
+        status=cast(Any, status),
+        limit=limit,
+        user_id=caller.user(user_id),
+    )
+    return reply(Facts(items=found))
+
+
+@router.get("/facts/history", **told(gives=History))
+async def fact_history(
+    request: Request,
+    subject: Annotated[str, Query(max_length=4_096)],
+    predicate: Annotated[str, Query(max_length=4_096)],
+    user_id: UserId = None,
+    limit: Limit = 1_000,
+) -> Response:
+    """What was believed when, about one subject and predicate."""
+    caller = caller_of(request)
+    memory = await caller.memory()
+    found = await memory.facts.history(
+        subject, predicate, user_id=caller.user(user_id), limit=limit
+    )
+    return reply(found)
+
+
+@router.get("/facts/{fact_id}", **told(gives=Story))
+async def fact_story(
+    request: Request, fact_id: FactId, user_id: UserId = None, known_at: Moment = None
+) -> Response:
+    """One assertion: where it holds, what supports it, what took over from it."""
+    caller = caller_of(request)
+    memory = await caller.memory()
+    found = await memory.facts.why(
+        fact_id, user_id=caller.user(user_id), known_at=moment_of("known_at", known_at)
+    )
+    return reply(found)
+
+
+@router.post("/facts/{fact_id}/retract", **told(takes=Retraction, gives=Asserted, optional=True))
+async def retract(request: Request, fact_id: FactId) -> Response:
+    """Take a fact away; the ids of the assertions that were taken away now."""
+    caller = caller_of(request)
+    memory = await caller.memory()
+    given = await body_of(request, Retraction, may_be_empty=True)
+    gone = await memory.facts.retract(
+        fact_id,
+        reason=given.reason,
+        actor=caller.writer_id,
+        user_id=caller.user(given.user_id),
+        since=given.since,
+        only=given.only,
+    )
+    return reply(Asserted(ids=gone))
+
+
+@router.get("/aliases", **told(gives=Aliases))
+async def list_aliases(
+    request: Request, user_id: UserId = None, known_at: Moment = None
+) -> Response:
+    """Names, and what they stand for."""
+    caller = caller_of(request)
+    memory = await caller.memory()
+    found = await memory.facts.aliases(
+        user_id=caller.user(user_id), known_at=moment_of("known_at", known_at)
+    )
+    return reply(Aliases(aliases=found))
+
+
+@router.put("/aliases/{name}", **told(takes=Alias, gives=Done))
+async def put_alias(request: Request, name: FactId) -> Response:
+    """From now on a name stands for another; nothing is rewritten."""
+    caller = caller_of(request)
+    memory = await caller.memory()
+    given = await body_of(request, Alias)
+    await memory.facts.alias(
+        name, given.canonical, user_id=caller.user(given.user_id), actor=caller.writer_id
+    )
+    return reply(Done(ok=True))
+
+
+@router.delete("/aliases/{name}", **told(gives=Done))
+async def delete_alias(request: Request, name: FactId, user_id: UserId = None) -> Response:
+    """A name stands for itself again."""
+    caller = caller_of(request)
+    memory = await caller.memory()
+    await memory.facts.unalias(name, user_id=caller.user(user_id), actor=caller.writer_id)
+    return reply(Done(ok=True))
+
+
+@router.put("/predicates/{predicate}", **told(takes=PredicateKind, gives=Done))
+async def declare(request: Request, predicate: FactId) -> Response:
+    """Say whether a predicate holds one object or many, for all users of the tenant."""
+    caller = caller_of(request)
+    memory = await caller.memory()
+    caller.require_whole_tenant()
+    given = await body_of(request, PredicateKind)
+    await memory.facts.declare(predicate, given.kind, actor=caller.writer_id)
+    return reply(Done(ok=True))
+
+
+@router.get("/proposals", **told(gives=Proposed))
+async def list_proposals(
+    request: Request,
+    user_id: UserId = None,
+    status: Literal["proposed", "committed", "rejected"] = "proposed",
+    everyone: bool = False,
+    limit: Limit = 100,
+) -> Response:
+    """Candidates for facts that an extractor was not sure of."""
+    caller = caller_of(request)
+    memory = await caller.memory()
+    proposals = memory.proposals
+    if everyone:
+        caller.require_whole_tenant()
+        found = await proposals.waiting_everywhere(status, limit=limit)
+    else:
+        found = await proposals.waiting(status, user_id=caller.user(user_id), limit=limit)
+    return reply(Proposed(items=found))
+
+
+@router.post("/proposals/{fact_id}/commit", **told(takes=Review, gives=ProposedFact, optional=True))
+async def commit_proposal(request: Request, fact_id: FactId) -> Response:
+    """Make a candidate a fact."""
+    caller = caller_of(request)
+    memory = await caller.memory()
+    given = await body_of(request, Review, may_be_empty=True)
+    made = await memory.proposals.commit(
+        fact_id, reviewer=caller.writer_id, user_id=caller.user(given.user_id)
+    )
+    return reply(made)
+
+
+@router.post("/proposals/{fact_id}/reject", **told(takes=Review, gives=ProposedFact, optional=True))
+async def reject_proposal(request: Request, fact_id: FactId) -> Response:
+    """Keep a candidate from becoming a fact."""
+    caller = caller_of(request)
+    memory = await caller.memory()
+    given = await body_of(request, Review, may_be_empty=True)
+    made = await memory.proposals.reject(
+        fact_id,
+        reviewer=caller.writer_id,
+        user_id=caller.user(given.user_id),
+        reason=given.reason,
+    )
+    return reply(made)
+
+
+def _fact(caller: Caller, given: NewFact) -> Fact:
+    fields = msgspec.structs.asdict(given) | {
+        "user_id": caller.user(given.user_id),
+        "sources": tuple(given.sources),
+        "actor": caller.writer_id,
+    }
+    try:
+        return Fact(**{name: value for name, value in fields.items() if value is not None})
+    except TypeError as error:
+        raise Invalid("facts", str(error), "see the schema at /docs") from error

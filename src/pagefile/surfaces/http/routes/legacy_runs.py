@@ -1,0 +1,399 @@
+"""The earlier system's paths, with its field names.
+
+Its two servers disagreed; here one answers with the fields of both. What they
+answered with 200 and `ok: false` has the status that it deserves, and a body
+that still says `ok: false`, `error` and `detail`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+
+from pagefile.errors import Forbidden, Invalid, NotFound
+from pagefile.runs.artifacts import SCHEMA_VERSION
+from pagefile.surfaces.http import etag
+from pagefile.surfaces.http.bodies import body_of, reply
+from pagefile.surfaces.http.call import Caller, caller_of
+from pagefile.surfaces.http.documents import told
+from pagefile.surfaces.http.owning import own_run
+from pagefile.surfaces.http.packs import info_of
+from pagefile.surfaces.http.patching import Patched, patched
+from pagefile.surfaces.http.problems import AsRefused
+from pagefile.surfaces.http.routes.packs import packed, restore, shelf_of
+from pagefile.surfaces.http.routes.runs import working_set
+
+if TYPE_CHECKING:
+    from pagefile._aio_types import AsyncRun
+
+router = APIRouter(tags=["earlier system"])
+
+_TTL_SECONDS = 300
+
+
+class OldRun(msgspec.Struct, kw_only=True):
+    """What a run is for."""
+
+    objective: str
+    task_id: str | None = None
+    thread_id: str | None = None
+    run_id: str | None = None
+    acceptance_criteria: list[str] = []
+    constraints: list[str] = []
+
+
+class OldPatch(msgspec.Struct, kw_only=True):
+    """The fields to set, and the version they were made for."""
+
+    patch: dict[str, Any]
+    expected_seq: int
+
+
+class OldStep(msgspec.Struct, kw_only=True):
+    """A whole patch of schema ws_patch 2.1."""
+
+    patch: dict[str, Any]
+
+
+class OldMilestone(msgspec.Struct, kw_only=True):
+    """Why, and which memory batch to commit with it."""
+
+    reason: str = "manual"
+    memory_batch_id: str | None = None
+    next_entry_point: str = ""
+
+
+class OldProposal(msgspec.Struct, kw_only=True):
+    """Change requests of schema mcr 2.1."""
+
+    mcrs: list[dict[str, Any]]
+    scope_filters: dict[str, Any] = {}
+
+
+class OldCommit(msgspec.Struct, kw_only=True):
+    """A batch, and what lets it pass where the run asks for it."""
+
+    batch_id: str
+    milestone_token: str | None = None
+    allow_outside_milestone: bool = False
+
+
+class OldSnapshot(msgspec.Struct, kw_only=True):
+    """What the manifest is to hold besides."""
+
+    zip_pack: bool = True
+    pointers: dict[str, Any] = {}
+
+
+class OldLoad(msgspec.Struct, kw_only=True):
+    """A pack of this server: its id, its name, or the address it is downloaded from."""
+
+    pack_path: str
+    new_run_id: str | None = None
+
+
+class Started(msgspec.Struct, kw_only=True):
+    """The run, and its first working set."""
+
+    run_id: str
+    status: str
+    ws: dict[str, Any]
+
+
+class Stepped(msgspec.Struct, kw_only=True):
+    """The working set after a patch, and the brief for the next prompt."""
+
+    ws: dict[str, Any]
+    context_brief: str
+    ok: bool
+    evicted: list[dict[str, Any]]
+
+
+class Milestoned(msgspec.Struct, kw_only=True):
+    """The episode, and a token that lets one more batch of the run pass."""
+
+    episode_id: str
+    episode_path: str
+    committed_memory_ids: list[str]
+    milestone_token: str
+
+
+class Proposed(msgspec.Struct, kw_only=True):
+    """The batch that waits to be committed."""
+
+    ok: bool
+    batch_id: str
+    staged_count: int
+    error: None = None
+
+
+class OldCommitted(msgspec.Struct, kw_only=True):
+    """What the batch made true."""
+
+    ok: bool
+    committed_ids: list[str]
+    error: None = None
+
+
+class Found(msgspec.Struct, kw_only=True):
+    """Items that match."""
+
+    ok: bool
+    items: list[dict[str, Any]]
+    count: int
+    error: None = None
+
+
+class Snapshotted(msgspec.Struct, kw_only=True):
+    """A pack, by the names of both servers, and where to download it."""
+
+    ok: bool
+    pack_id: str
+    pack_path: str
+    pack_zip: str
+    pack_dir: str
+    manifest_path: str
+    download: str
+    error: None = None
+
+
+class Loaded(msgspec.Struct, kw_only=True):
+    """The run that was made of a pack."""
+
+    ok: bool
+    run_id: str
+    ws: dict[str, Any]
+    error: None = None
+
+
+@router.post("/runs", **told(takes=OldRun, gives=Started))
+async def create_run(request: Request) -> Response:
+    """Start a run whose memory batches need no token. A taken id is a conflict."""
+    return await _boot(request, "none")
+
+
+@router.post("/runs/boot", **told(takes=OldRun, gives=Started))
+async def boot_run(request: Request) -> Response:
+    """Start a run whose memory batches pass at milestones only."""
+    return await _boot(request, "milestone")
+
+
+@router.get("/runs/{run_id}", **told(gives=dict[str, Any], says="The working set."))
+async def get_run(request: Request, run_id: str) -> Response:
+    """The working set."""
+    try:
+        return await working_set(request, run_id)
+    except NotFound as error:
+        raise AsRefused(error, 404, f"Run {run_id} not found") from error
+
+
+@router.get("/runs/{run_id}/ws", **told(gives=dict[str, Any], says="The working set."))
+async def get_ws(request: Request, run_id: str) -> Response:
+    """The working set, by the path of the control panel."""
+    try:
+        return await working_set(request, run_id)
+    except NotFound as error:
+        raise AsRefused(error, 404, "run not found") from error
+
+
+@router.patch("/runs/{run_id}", **told(takes=OldPatch, gives=Patched))
+async def patch_run(request: Request, run_id: str) -> Response:
+    """Set fields of the working set, if it is still at `expected_seq`."""
+    caller = caller_of(request)
+    given = await body_of(request, OldPatch)
+    run = await _open(caller, run_id, f"Run {run_id} not found")
+    patch = {
+        "_schema_version": SCHEMA_VERSION,
+        "expected_seq": given.expected_seq,
+        "set": given.patch,
+    }
+    done = await patched(request, run, patch, caller.writer_id, "Conflict: {}")
+    return reply(done, headers=etag.tag(done.ws["_update_seq"]))
+
+
+@router.post("/runs/{run_id}/step/update", **told(takes=OldStep, gives=Stepped))
+async def step(request: Request, run_id: str) -> Response:
+    """Apply a whole patch; the answer has the brief for the next prompt."""
+    caller = caller_of(request)
+    given = await body_of(request, OldStep)
+    run = await _open(caller, run_id)
+    done = await patched(request, run, given.patch, caller.writer_id)
+    found = await caller.pf.items.search(done.ws["objective"], user_id=run.user_id, top_k=8)
+    brief = await run.brief(ltm_results=[hit.item.to_v21() for hit in found])
+    return reply(Stepped(ws=done.ws, context_brief=brief, ok=True, evicted=done.evicted))
+
+
+@router.post(
+    "/runs/{run_id}/milestone", **told(takes=OldMilestone, gives=Milestoned, optional=True)
+)
+async def milestone(request: Request, run_id: str) -> Response:
+    """Record a milestone; the token in the answer counts until it is used or expires."""
+    caller = caller_of(request)
+    given = await body_of(request, OldMilestone, may_be_empty=True)
+    run = await _open(caller, run_id)
+    try:
+        made = await run.milestone(
+            given.reason,
+            memory_batch_id=given.memory_batch_id or None,
+            next_entry_point=given.next_entry_point,
+            writer_id=caller.writer_id,
+        )
+    except NotFound as error:
+        raise AsRefused(error, 404, f"memory commit: unknown batch_id ({error})") from error
+    return reply(
+        Milestoned(
+            episode_id=made.episode_id,
+            episode_path=f"/v1/runs/{run_id}/episodes/{made.episode_id}",
+            committed_memory_ids=list(made.committed_memory_ids),
+            milestone_token=await run.memory.issue_token(ttl_seconds=_TTL_SECONDS),
+        )
+    )
+
+
+@router.post("/runs/{run_id}/memory/propose", **told(takes=OldProposal, gives=Proposed))
+async def propose(request: Request, run_id: str) -> Response:
+    """Stage change requests; nothing holds before they are committed."""
+    caller = caller_of(request)
+    given = await body_of(request, OldProposal)
+    run = await _open(caller, run_id)
+    made = await run.memory.propose(
+        given.mcrs, scope_filters=given.scope_filters or None, writer_id=caller.writer_id
+    )
+    return reply(Proposed(ok=True, batch_id=made.batch_id, staged_count=made.count))
+
+
+@router.post("/runs/{run_id}/memory/commit", **told(takes=OldCommit, gives=OldCommitted))
+async def commit(request: Request, run_id: str) -> Response:
+    """Make a batch true: with a milestone's token, or without where the run has no gate."""
+    caller = caller_of(request)
+    given = await body_of(request, OldCommit)
+    run = await _open(caller, run_id)
+    token = given.milestone_token or None
+    reviewer = None
+    if token is None and (await gate_of(run) == "none" or _may_skip(caller, given)):
+        reviewer = caller.writer_id
+    try:
+        made = await run.memory.commit(
+            given.batch_id, token=token, reviewer=reviewer, writer_id=caller.writer_id
+        )
+    except Forbidden as error:
+        text = f"{error}; this run's gate asks for a milestone_token of POST /runs/{{id}}/milestone"
+        raise AsRefused(error, 403, text) from error
+    except NotFound as error:
+        raise AsRefused(error, 404, f"unknown batch_id ({error})") from error
+    return reply(OldCommitted(ok=True, committed_ids=list(made.memory_ids)))
+
+
+@router.get("/runs/{run_id}/memory/search", **told(gives=Found))
+async def search(
+    request: Request,
+    run_id: str,
+    q: Annotated[str, Query(max_length=10_000)] = "",
+    top_k: Annotated[int, Query(ge=1, le=1_000)] = 8,
+    scope: Literal["user", "project", "global"] | None = None,
+    status: Literal["active", "deprecated", "inactive"] = "active",
+) -> Response:
+    """Items that share a word with the question; the newest for an empty one."""
+    caller = caller_of(request)
+    run = await _open(caller, run_id)
+    found: list[Any] = []
+    statuses: tuple[Any, ...] = {
+        "active": ("active",),
+        "deprecated": ("deprecated", "superseded"),
+        "inactive": ("rejected",),
+    }[status]
+    # Nobody's items, or the run's user's; a scope that the run has no owner for is empty.
+    if scope is None or scope == "global" or (scope == "user" and run.user_id is not None):
+        for each in statuses:
+            found += await caller.pf.items.search(
+                q, scope=scope, user_id=run.user_id, status=each, top_k=top_k
+            )
+    fields = ("memory_id", "content", "confidence", "type", "scope", "status")
+    items = [hit.item.to_v21() for hit in found[:top_k]]
+    shown = [{name: item[name] for name in fields} for item in items]
+    return reply(Found(ok=True, items=shown, count=len(shown)))
+
+
+@router.post("/runs/{run_id}/snapshot", **told(gives=Snapshotted))
+async def snapshot(request: Request, run_id: str) -> Response:
+    """Put the run into a pack; `download` is where to get it."""
+    return await _snapshot(request, run_id, {})
+
+
+@router.post(
+    "/runs/{run_id}/resume/snapshot", **told(takes=OldSnapshot, gives=Snapshotted, optional=True)
+)
+async def resume_snapshot(request: Request, run_id: str) -> Response:
+    """Put the run into a pack, with pointers of your own in its manifest."""
+    given = await body_of(request, OldSnapshot, may_be_empty=True)
+    return await _snapshot(request, run_id, given.pointers)
+
+
+@router.post("/runs/resume/load", **told(takes=OldLoad, gives=Loaded))
+async def load(request: Request) -> Response:
+    """Make a run of a pack of this server; to bring another, upload it to `/v1/packs`."""
+    caller = caller_of(request)
+    caller.require_whole_tenant()
+    given = await body_of(request, OldLoad)
+    path = shelf_of(request).find_named(caller.identity.tenant, given.pack_path)
+    restored = await restore(caller, path, given.new_run_id)
+    return reply(Loaded(ok=True, run_id=restored.run_id, ws=restored.ws))
+
+
+async def gate_of(run: AsyncRun) -> str:
+    """What a memory batch of the run needs, as it was booted."""
+    first = await run.ledger.read(limit=1)
+    config: dict[str, Any] = first[0]["payload"].get("config", {}) if first else {}
+    return str(config.get("gate", "milestone"))
+
+
+async def _boot(request: Request, gate: str) -> Response:
+    caller = caller_of(request)
+    given = await body_of(request, OldRun)
+    if not given.objective.strip():
+        raise Invalid("objective", "is blank", "say what the run is for")
+    run = await caller.pf.runs.boot(
+        given.objective,
+        given.acceptance_criteria,
+        given.constraints,
+        task_id=given.task_id or None,
+        thread_id=given.thread_id or None,
+        run_id=given.run_id or None,
+        user_id=caller.user(None),
+        settings={"gate": gate},
+        writer_id=caller.writer_id,
+    )
+    ws = await run.load()
+    return reply(Started(run_id=run.run_id, status=ws["status"], ws=ws), headers=etag.tag(0))
+
+
+async def _open(caller: Caller, run_id: str, words: str = "run not found") -> AsyncRun:
+    try:
+        return await own_run(caller, run_id)
+    except NotFound as error:
+        raise AsRefused(error, 404, words) from error
+
+
+def _may_skip(caller: Caller, given: OldCommit) -> bool:
+    """Past the gate goes who says so and has `admin`: the key decides, not a mode of tests."""
+    return given.allow_outside_milestone and "admin" in caller.identity.rights
+
+
+async def _snapshot(request: Request, run_id: str, pointers: dict[str, Any]) -> Response:
+    caller = caller_of(request)
+    await _open(caller, run_id)
+    path = await packed(request, caller, run_id, pointers)
+    made = info_of(path)
+    return reply(
+        Snapshotted(
+            ok=True,
+            pack_id=made.pack_id,
+            pack_path=path.name,
+            pack_zip=path.name,
+            pack_dir="",
+            manifest_path="manifest.v2.1.json",
+            download=made.download,
+        )
+    )

@@ -1,0 +1,166 @@
+"""Resume packs: made, downloaded, uploaded. No path of the server's is ever named by a client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+from starlette.responses import FileResponse
+
+from pagefile.errors import Corrupt, Unsupported
+from pagefile.runs.pack_format import PackLimits, PackReport
+from pagefile.surfaces.http.bodies import body_of, reply
+from pagefile.surfaces.http.call import Caller, caller_of
+from pagefile.surfaces.http.documents import told
+from pagefile.surfaces.http.owning import own_run
+from pagefile.surfaces.http.packs import ZIP, PackInfo, PackShelf, info_of, uploaded
+from pagefile.surfaces.http.problems import AsRefused
+
+router = APIRouter(prefix="/v1", tags=["packs"])
+
+_NewRunId = Annotated[str | None, Query(max_length=64, description="The id of the new run.")]
+_JSONL = frozenset({"application/x-ndjson", "application/jsonl", "application/octet-stream"})
+#: How much larger than its upload limit a pack may become when it is read.
+_UNPACKED_TIMES = 4
+
+
+class NewPack(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What the manifest is to hold besides."""
+
+    pointers: dict[str, Any] = {}
+
+
+class PackList(msgspec.Struct, kw_only=True):
+    """Packs that can be downloaded."""
+
+    items: list[PackInfo]
+
+
+class Restored(msgspec.Struct, kw_only=True):
+    """The run that was made of a pack."""
+
+    ok: bool
+    run_id: str
+    ws: dict[str, Any]
+
+
+class Removed(msgspec.Struct, kw_only=True):
+    """It is gone."""
+
+    ok: bool
+
+
+@router.post(
+    "/runs/{run_id}/packs", **told(takes=NewPack, gives=PackInfo, status=201, optional=True)
+)
+async def make_pack(request: Request, run_id: str) -> Response:
+    """Put all of a run, as it is now, into a pack that can be downloaded."""
+    caller = caller_of(request)
+    given = await body_of(request, NewPack, may_be_empty=True)
+    path = await packed(request, caller, run_id, given.pointers)
+    made = info_of(path)
+    return reply(made, 201, {"location": made.download})
+
+
+@router.get("/packs", **told(gives=PackList))
+async def list_packs(request: Request) -> Response:
+    """Packs that wait to be downloaded."""
+    caller = caller_of(request)
+    caller.require_whole_tenant()
+    found = await asyncio.to_thread(shelf_of(request).all, caller.identity.tenant)
+    return reply(PackList(items=found))
+
+
+@router.get("/packs/{pack_id}", **told(binary=ZIP, says="The pack."))
+async def download(request: Request, pack_id: str) -> Response:
+    """Download a pack."""
+    caller = caller_of(request)
+    path = await _own_pack(request, caller, pack_id)
+    return FileResponse(path, media_type=ZIP, filename=path.name)
+
+
+@router.delete("/packs/{pack_id}", **told(gives=Removed))
+async def remove(request: Request, pack_id: str) -> Response:
+    """Remove a pack from the server."""
+    path = await _own_pack(request, caller_of(request), pack_id)
+    await asyncio.to_thread(path.unlink, missing_ok=True)
+    return reply(Removed(ok=True))
+
+
+@router.post("/packs", **told(upload=ZIP, gives=Restored, status=201))
+async def upload(request: Request, new_run_id: _NewRunId = None) -> Response:
+    """Make a run of an uploaded pack; everything is checked before anything is stored."""
+    caller = caller_of(request)
+    caller.require_whole_tenant()
+    async with uploaded(request) as path:
+        restored = await restore(caller, path, new_run_id)
+    return reply(restored, 201, {"location": f"/v1/runs/{restored.run_id}"})
+
+
+@router.post("/packs/verify", **told(upload=ZIP, gives=PackReport))
+async def verify(request: Request) -> Response:
+    """Read all of an uploaded pack and check it; stores nothing."""
+    caller = caller_of(request)
+    async with uploaded(request) as path:
+        with as_clients_fault():
+            return reply(await caller.pf.runs.verify_pack(path, limits=limits_of(caller)))
+
+
+@router.post("/runs/import", **told(upload="application/x-ndjson", gives=Restored, status=201))
+async def import_ledger(request: Request, new_run_id: _NewRunId = None) -> Response:
+    """Make a run of an exported ledger."""
+    caller = caller_of(request)
+    caller.require_whole_tenant()
+    async with uploaded(request, _JSONL) as path:
+        with as_clients_fault():
+            run = await caller.pf.runs.import_jsonl(path, new_run_id=new_run_id)
+    return reply(Restored(ok=True, run_id=run.run_id, ws=await run.load()), 201)
+
+
+def shelf_of(request: Request) -> PackShelf:
+    """Where packs wait to be downloaded."""
+    shelf: PackShelf = request.app.state.server.packs
+    return shelf
+
+
+async def packed(request: Request, caller: Caller, run_id: str, pointers: dict[str, Any]) -> Path:
+    """A pack of a run, on the shelf of its tenant."""
+    run = await own_run(caller, run_id)
+    shelf, tenant = shelf_of(request), caller.identity.tenant
+    folder = await asyncio.to_thread(shelf.require_room, tenant)
+    return await run.create_resume_pack(folder, pointers=pointers, writer_id=caller.writer_id)
+
+
+async def restore(caller: Caller, path: Path, new_run_id: str | None) -> Restored:
+    """A run made of a pack."""
+    with as_clients_fault():
+        run = await caller.pf.runs.restore_from_pack(
+            path, new_run_id=new_run_id, limits=limits_of(caller)
+        )
+    return Restored(ok=True, run_id=run.run_id, ws=await run.load())
+
+
+def limits_of(caller: Caller) -> PackLimits:
+    """What an uploaded pack may make of itself."""
+    return PackLimits(max_bytes=_UNPACKED_TIMES * caller.config.max_upload_bytes)
+
+
+@contextmanager
+def as_clients_fault() -> Iterator[None]:
+    """A pack that is damaged, or too new, is what was sent, not what is stored."""
+    try:
+        yield
+    except (Corrupt, Unsupported) as error:
+        raise AsRefused(error, 422) from error
+
+
+async def _own_pack(request: Request, caller: Caller, pack_id: str) -> Path:
+    path = await asyncio.to_thread(shelf_of(request).find, caller.identity.tenant, pack_id)
+    if caller.identity.user_id is not None:
+        await own_run(caller, info_of(path).run_id)
+    return path

@@ -1,0 +1,128 @@
+"""What is kept of a user: a profile, an export, an import, and forgetting."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from starlette.responses import StreamingResponse
+
+from pagefile.errors import Forbidden
+from pagefile.memory.bringing import ImportReceipt
+from pagefile.memory.export import read_export
+from pagefile.memory.profile import MemoryProfile
+from pagefile.records import Receipt
+from pagefile.surfaces.http.bodies import body_of, reply
+from pagefile.surfaces.http.call import caller_of
+from pagefile.surfaces.http.documents import told
+from pagefile.surfaces.http.packs import uploaded
+from pagefile.surfaces.http.pagination import Cursor, Limit, Page, page_by_name, place_in
+from pagefile.surfaces.http.routes.items import UserId
+from pagefile.surfaces.http.routes.packs import as_clients_fault
+
+router = APIRouter(prefix="/v1", tags=["privacy"])
+
+NDJSON = "application/x-ndjson"
+_MEDIA = frozenset({NDJSON, "application/jsonl", "application/octet-stream"})
+
+
+class Forgetting(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Whose memories go; a session's, or what was before a moment. `dry_run` touches nothing."""
+
+    user_id: str | None = None
+    session_id: str | None = None
+    before: datetime | None = None
+    dry_run: bool = False
+
+
+class Forgotten(msgspec.Struct, kw_only=True):
+    """What was removed, by kind, and how far the removal reaches."""
+
+    count: int
+    counts: dict[str, int]
+    dry_run: bool
+    receipt: Receipt | None
+
+
+@router.get("/profile", **told(gives=MemoryProfile))
+async def profile(request: Request, user_id: UserId = None) -> Response:
+    """How much is kept of a user, and a sample."""
+    caller = caller_of(request)
+    memory = await caller.memory()
+    return reply(await memory.profile(user_id=caller.user(user_id)))
+
+
+@router.get("/users", **told(gives=Page))
+async def list_users(request: Request, limit: Limit = 100, cursor: Cursor = None) -> Response:
+    """Named users whose memories are kept; needs `admin`."""
+    caller = caller_of(request)
+    memory = await caller.memory()
+    caller.require("admin")
+    caller.require_whole_tenant()
+    names = await memory.users(after=place_in(cursor), limit=limit)
+    return reply(page_by_name(names, limit))
+
+
+@router.get("/export", **told(binary=NDJSON, says="Lines of JSON, each with its digest."))
+async def export(request: Request, user_id: UserId = None) -> Response:
+    """Everything that is kept of a user."""
+    caller = caller_of(request)
+    memory = await caller.memory()
+    made = await memory.export(user_id=caller.user(user_id))
+    coming = aiter(made)
+    # The first line is read before the answer begins: what cannot be exported is refused.
+    page = [await anext(coming)]
+
+    async def lines() -> AsyncIterator[bytes]:
+        async for line in coming:
+            page.append(line)
+            if len(page) >= 100:
+                yield b"".join(page)
+                page.clear()
+        yield b"".join(page)
+
+    headers = {"content-disposition": 'attachment; filename="export.jsonl"'}
+    return StreamingResponse(lines(), 200, headers, NDJSON)
+
+
+@router.post("/import", **told(upload=NDJSON, gives=ImportReceipt))
+async def import_(request: Request) -> Response:
+    """Take an export in; what is there is left, what was forgotten stays forgotten."""
+    caller = caller_of(request)
+    memory = await caller.memory()
+    async with uploaded(request, _MEDIA) as path:
+        with as_clients_fault():
+            own = caller.identity.user_id
+            if own is not None:
+                with path.open("rb") as lines:
+                    if read_export(lines)[0].user_id != own:
+                        raise Forbidden("this key is bound to another user", "use another key")
+            return reply(await memory.import_(path))
+
+
+@router.post("/forget", **told(takes=Forgetting, gives=Forgotten, optional=True))
+async def forget(request: Request) -> Response:
+    """Erase what is kept of a user, for good, in one commit; needs `admin`."""
+    caller = caller_of(request)
+    memory = await caller.memory()
+    given = await body_of(request, Forgetting, may_be_empty=True)
+    if not given.dry_run:
+        caller.require("admin")
+    receipt = await memory.forget(
+        user_id=caller.user(given.user_id),
+        session_id=given.session_id,
+        before=given.before,
+        dry_run=given.dry_run,
+    )
+    caller.touches(None)
+    told_counts = dict(receipt.counts)
+    return reply(
+        Forgotten(
+            count=int(receipt),
+            counts=told_counts,
+            dry_run=receipt.dry_run,
+            receipt=receipt.receipt,
+        )
+    )

