@@ -12,11 +12,13 @@ from pagefile.content import Action, chain, digest_of, genesis, name_digest, unp
 from pagefile.engine import DOCUMENT, LOG, Engine, RawCommit, Row, Stream
 from pagefile.errors import Corrupt
 from pagefile.gathering import Gathering, Place
-from pagefile.lives import Gone, Lives
+from pagefile.lives import Gone, Life, Lives
 from pagefile.records import Head, Problem, Report
 
 _PER_READ = 500
 _MOST_PROBLEMS = 100
+#: How often streams are held against the commits, when others write all the while.
+_LOOKS = 5
 _UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, AttributeError, struct.error)
 _RECORDS = (Action.APPEND, Action.PUT, Action.DELETE)
 
@@ -45,41 +47,62 @@ class _Walk:
         self._gathering = Gathering(engine, tenant)
         self._lives = Lives()
         self._last_erase = 0
+        self._position = 0
+        self._digest = genesis(tenant)
         #: A commit that cannot be read leaves gaps in what the others seem to say.
         self._readable = True
 
     def run(self, kept: Head | None, progress: Callable[[int, int], None] | None) -> Report:
         end = self._engine.head(self._tenant)
-        position, digest = 0, genesis(self._tenant)
+        differences: list[Problem] = []
+        for _ in range(_LOOKS):
+            self._walk_to(end.position, kept, progress)
+            if self._position < end.position:
+                self._problem(self._position + 1, "the commit log ends before its head")
+                break
+            if not self._readable:
+                break
+            found = self._differences()
+            end = self._engine.head(self._tenant)
+            if end.position == self._position:
+                differences = found
+                break
+            # Somebody wrote meanwhile, which explains what differs: walk on, and look again.
+        if kept is not None and self._position < kept.position:
+            self._problem(
+                self._position + 1, f"commits up to {kept.position} were kept elsewhere, not here"
+            )
+        self._report_missing()
+        self._problems += differences
+        head = Head(self._position, self._digest)
+        return Report(self._position, self._records, tuple(self._problems[:_MOST_PROBLEMS]), head)
+
+    def _walk_to(
+        self, end: int, kept: Head | None, progress: Callable[[int, int], None] | None
+    ) -> None:
         while len(self._problems) < _MOST_PROBLEMS:
             # Past the end only while something missing may still be accounted
             # for: an erasure can commit while this walk is under way.
-            if position >= end.position and not self._gone.unaccounted():
-                break
-            commits = self._engine.commits(self._tenant, position, _PER_READ)
+            if self._position >= end and not self._gone.unaccounted():
+                return
+            commits = self._engine.commits(self._tenant, self._position, _PER_READ)
             if self._gathering.looks_ahead:
                 self._gathering.expect(_places(commits))
             for commit in commits:
-                digest = self._step(commit, position + 1, digest)
-                position = commit.position
-                if kept is not None and position == kept.position and digest != kept.digest:
-                    self._problem(position, "the history up to here is not the one kept elsewhere")
+                self._digest = self._step(commit, self._position + 1, self._digest)
+                self._position = commit.position
+                if (
+                    kept is not None
+                    and commit.position == kept.position
+                    and self._digest != kept.digest
+                ):
+                    self._problem(
+                        commit.position, "the history up to here is not the one kept elsewhere"
+                    )
             if progress is not None:
-                progress(position, max(position, end.position))
+                progress(self._position, max(self._position, end))
             if not commits:
-                break
-        if position < end.position:
-            self._problem(position + 1, "the commit log ends before its head")
-        if kept is not None and position < kept.position:
-            self._problem(
-                position + 1, f"commits up to {kept.position} were kept elsewhere, not here"
-            )
-        self._report_missing()
-        # If somebody writes on, newer records and streams are no surprise.
-        if self._readable and self._engine.head(self._tenant).position == position:
-            self._compare_streams()
-        head = Head(position, digest)
-        return Report(position, self._records, tuple(self._problems[:_MOST_PROBLEMS]), head)
+                return
 
     def _problem(self, position: int, what: str) -> None:
         self._problems.append(Problem(position, what))
@@ -119,7 +142,10 @@ class _Walk:
         elif action == Action.FORK:
             self._fork(commit, stream, entry)
         elif action == Action.DROP:
+            # It may have been asked for before it was dropped.
             if stream.dropped != commit.position:
+                stream = self._gathering.stream_now(oid)
+            if stream is None or stream.dropped != commit.position:
                 self._problem(commit.position, f"stream {oid} is not marked as dropped here")
         elif action == Action.PRUNE:
             self._last_erase = commit.position
@@ -165,26 +191,30 @@ class _Walk:
             label = _label(stream) if stream is not None else f"stream {oid}"
             self._problem(position, f"{label} number {number} is missing and was never erased")
 
-    def _compare_streams(self) -> None:
+    def _differences(self) -> list[Problem]:
         """Every stream must be what the commits made of it, and none may be there besides."""
+        found: list[Problem] = []
         head = self._engine.head(self._tenant)
         if head.oid > self._lives.last_oid:
-            self._problem(0, f"stream {head.oid} was made by no commit")
+            found.append(Problem(0, f"stream {head.oid} was made by no commit"))
         if head.last_erase != self._last_erase:
-            self._problem(0, f"position {head.last_erase} passes for the last that erased")
+            found.append(Problem(0, f"position {head.last_erase} passes for the last that erased"))
         lives = list(self._lives)
         now = self._gathering.streams(life.oid for life in lives)
         for life, (_, stream) in zip(lives, now, strict=True):
-            if stream is None:
-                self._problem(life.created, f"stream {life.oid} is missing")
-                continue
-            if not life.is_of(stream):
-                self._problem(life.created, f"{_label(stream)} is not what its commits made of it")
-            length = stream.length + (stream.kind == DOCUMENT)
-            if length > self._next.get(life.oid, length):
-                self._problem(
-                    life.created, f"{_label(stream)} has records that no commit accounts for"
-                )
+            if what := self._difference(life, stream):
+                found.append(Problem(life.created, what))
+        return found
+
+    def _difference(self, life: Life, stream: Stream | None) -> str | None:
+        if stream is None:
+            return f"stream {life.oid} is missing"
+        if not life.is_of(stream):
+            return f"{_label(stream)} is not what its commits made of it"
+        length = stream.length + (stream.kind == DOCUMENT)
+        if length > self._next.get(life.oid, length):
+            return f"{_label(stream)} has records that no commit accounts for"
+        return None
 
 
 def _places(commits: Iterable[RawCommit]) -> list[Place]:

@@ -17,12 +17,13 @@ import msgspec
 from pagefile import codec
 from pagefile.codec.wire import encode_json
 from pagefile.ordering import KeyValue
+from pagefile.typed import msgpack_decoder
 
 SALT_BYTES = 16
 DIGEST_BYTES = 32
 
 pack = msgspec.msgpack.Encoder().encode
-unpack = msgspec.msgpack.Decoder(list[tuple[int | bytes, ...]]).decode
+unpack = msgpack_decoder(list[tuple[int | bytes, ...]]).decode
 _three_numbers = struct.Struct(">QQQ").pack
 
 

@@ -46,6 +46,11 @@ class Gathering:
             self._streams[oid] = self._engine.stream_number(self._tenant, oid)
         return self._streams[oid]
 
+    def stream_now(self, oid: int) -> Stream | None:
+        """The stream, as it is now."""
+        self._streams.pop(oid, None)
+        return self.stream(oid)
+
     def streams(self, oids: Iterable[int]) -> Iterator[tuple[int, Stream | None]]:
         """The streams as they are now."""
         wanted = list(oids)

@@ -18,6 +18,7 @@ from pagefile.batch import Append, Batch, Prune
 from pagefile.handle import Admin
 from pagefile.records import Entry
 from pagefile.store import Store
+from pagefile.typed import convert
 
 _LOG = "refusals"
 _MOST_KEPT = 100_000
@@ -84,4 +85,4 @@ class RefusalLog:
     def list(self, *, after: int = -1, limit: int = 100) -> list[tuple[Entry, Refusal]]:
         """Refusals behind an index, oldest first."""
         found = self._store.read(_LOG, after + 1, limit=limit)
-        return [(entry, msgspec.convert(entry.value, Refusal)) for entry in found]
+        return [(entry, convert(entry.value, Refusal)) for entry in found]

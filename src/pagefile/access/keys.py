@@ -35,6 +35,7 @@ from pagefile.errors import Conflict, Invalid, NotFound, shown
 from pagefile.handle import Admin, machine_clock
 from pagefile.naming import Naming
 from pagefile.records import Document
+from pagefile.typed import convert
 
 _KEY = re.compile(r"pf_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _ID = re.compile(r"[0-9a-f]{12}")
@@ -217,7 +218,7 @@ class KeyStore:
 
 
 def _stored(document: Document) -> _Stored:
-    return msgspec.convert(document.value, _Stored)
+    return convert(document.value, _Stored)
 
 
 def _digest(salt: str, secret: str) -> str:

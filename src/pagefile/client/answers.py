@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, TypeAlias, TypeVar
 
@@ -14,6 +14,7 @@ import msgspec
 from pagefile import chance
 from pagefile.client.course import Lost
 from pagefile.errors import LimitExceeded, Unavailable, Unsupported
+from pagefile.typed import json_decoder
 
 Shape = TypeVar("Shape")
 #: Where a download goes: a file that is made when all of it is there, or one that is open.
@@ -22,7 +23,7 @@ Target: TypeAlias = str | os.PathLike[str] | IO[bytes]
 Upload: TypeAlias = bytes | str | os.PathLike[str] | IO[bytes]
 
 PIECE_BYTES = 1 << 16
-_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+_decoders: dict[Any, Callable[[bytes], Any]] = {}
 
 
 def decoded(body: bytes, shape: type[Shape]) -> Shape:
@@ -31,11 +32,11 @@ def decoded(body: bytes, shape: type[Shape]) -> Shape:
     Raises:
         Unsupported: it has another shape.
     """
-    decoder = _decoders.get(shape)
-    if decoder is None:
-        decoder = _decoders[shape] = msgspec.json.Decoder(shape)
+    decode = _decoders.get(shape)
+    if decode is None:
+        decode = _decoders[shape] = json_decoder(shape).decode
     try:
-        value: Shape = decoder.decode(body)
+        value: Shape = decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Unsupported(
             f"the answer is not as expected ({error})",

@@ -20,6 +20,7 @@ from pagefile.errors import (
     Unsupported,
     revive,
 )
+from pagefile.typed import json_decoder
 
 _BY_CODE: Mapping[str, type[PagefileError]] = {
     cls.code: cls
@@ -73,7 +74,7 @@ class Problem(msgspec.Struct, frozen=True):
     key: str | None = None
 
 
-_decoder = msgspec.json.Decoder(Problem)
+_decoder = json_decoder(Problem)
 
 
 def problem_in(status: int, body: bytes) -> Problem:

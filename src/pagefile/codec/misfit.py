@@ -15,6 +15,7 @@ from pagefile.codec.registry import shape_for
 from pagefile.codec.shapes import resolved_hints
 from pagefile.codec.wire import encode_json
 from pagefile.errors import Invalid
+from pagefile.typed import json_decoder
 
 
 def misfit(value: Any) -> Invalid:
@@ -39,7 +40,7 @@ def _find(value: Any, hint: Any, at: Location) -> Invalid | None:
 
 def _problem(value: Any, hint: Any) -> str | None:
     try:
-        back = msgspec.json.decode(encode_json(value), type=hint)
+        back = json_decoder(hint).decode(encode_json(value))
     except msgspec.ValidationError as error:
         return str(error).partition(" - at ")[0]
     except TypeError as error:

@@ -15,6 +15,7 @@ import msgspec
 from pagefile.codec.hints import is_lossless
 from pagefile.codec.registry import shape_for
 from pagefile.codec.shapes import HINT_ERRORS, Shape, is_pydantic_model, resolved_hints
+from pagefile.typed import json_decoder
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ def _closed_decoder(shape: Shape) -> Callable[[bytes], Any] | None:
     if not _is_closed(shape.cls, frozenset()):
         return None
     try:
-        return msgspec.json.Decoder(shape.cls).decode
+        return json_decoder(shape.cls).decode
     except HINT_ERRORS:
         # msgspec refuses a union that JSON cannot tell apart.
         return None

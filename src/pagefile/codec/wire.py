@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from pagefile.errors import Corrupt
+from pagefile.typed import json_decoder
 
 MAX_DEPTH: Final = 100
 """How many containers may stand inside one another."""
@@ -19,7 +20,7 @@ _DOLLAR: Final = ord("$")
 _BRACKET: Final = ord("[")
 
 encode_json = msgspec.json.Encoder(order="sorted").encode
-decode_json = msgspec.json.Decoder().decode
+decode_json = json_decoder(Any).decode
 
 _STRING_OR_BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)
 

@@ -31,6 +31,7 @@ from pagefile.context.names import PATHS, log_of
 from pagefile.context.path import SYSTEM, Path
 from pagefile.errors import Corrupt, NotFound, shown
 from pagefile.store import Store
+from pagefile.typed import convert
 
 Shape = TypeVar("Shape", bound=msgspec.Struct)
 #: Operations, and the conditions they depend on.
@@ -176,7 +177,7 @@ def _look(store: Store, document: str) -> tuple[Any, str | None, Condition]:
 
 def _shaped(document: str, value: Any, shape: type[Shape]) -> Shape:
     try:
-        return msgspec.convert(value, shape)
+        return convert(value, shape)
     except msgspec.ValidationError as error:
         raise Corrupt(
             f"document {document!r} is no {shape.__name__.lower()} ({error})",

@@ -21,6 +21,7 @@ from pagefile.errors import Conflict, Corrupt, Unavailable
 from pagefile.query import Query
 from pagefile.records import Document
 from pagefile.store import Store
+from pagefile.typed import convert
 
 _PAGE = 64
 _AT_ONCE = 16
@@ -225,7 +226,7 @@ def open_conversations(store: Store, organism: str, limit: int) -> list[OpenConv
 def document_of(document: Document) -> ConversationDocument:
     """What the document of a conversation says."""
     try:
-        return msgspec.convert(document.value, ConversationDocument)
+        return convert(document.value, ConversationDocument)
     except msgspec.ValidationError as error:
         raise Corrupt(
             f"document {document.name!r} is no conversation ({error})",

@@ -18,6 +18,7 @@ from pagefile.dispatch.effects import (
 from pagefile.dispatch.letter import LetterKind
 from pagefile.dispatch.response import HandlerResponse
 from pagefile.errors import Corrupt
+from pagefile.typed import msgpack_decoder
 
 
 class Encoded(msgspec.Struct, frozen=True, array_like=True):
@@ -79,9 +80,9 @@ class Result(msgspec.Struct, frozen=True):
 
 
 encode_task = msgspec.msgpack.Encoder().encode
-decode_task = msgspec.msgpack.Decoder(Task).decode
+decode_task = msgpack_decoder(Task).decode
 encode_result = msgspec.msgpack.Encoder().encode
-_decode_result = msgspec.msgpack.Decoder(Result).decode
+_decode_result = msgpack_decoder(Result).decode
 
 
 def encoded(value: Any) -> Encoded:

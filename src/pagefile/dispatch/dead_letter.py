@@ -15,6 +15,7 @@ from pagefile.errors import Conflict, NotFound
 from pagefile.query import Query
 from pagefile.records import Document
 from pagefile.store import Store
+from pagefile.typed import convert
 
 _MOST_TEXT = 2_000
 
@@ -80,7 +81,7 @@ def dead_letters(store: Store, organism: str, limit: int = 100) -> list[DeadLett
     """The dead letters of an organism, oldest first."""
     page = store.find(Query(DEAD_AT, organism, everyone=True), limit=limit)
     return [
-        msgspec.convert(found.value, DeadLetter)
+        convert(found.value, DeadLetter)
         for found in page.items
         if isinstance(found, Document) and not found.erased
     ]
@@ -95,7 +96,7 @@ def dead_letter(store: Store, message_id: str) -> tuple[DeadLetter, int]:
     found = store.get(DEAD + message_id)
     if found is None or found.erased:
         raise NotFound(f"there is no dead letter {message_id!r}", "list them first")
-    return msgspec.convert(found.value, DeadLetter), found.version
+    return convert(found.value, DeadLetter), found.version
 
 
 def drop_dead_letter(store: Store, message_id: str) -> None:

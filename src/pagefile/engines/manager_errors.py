@@ -19,6 +19,7 @@ from pagefile.errors import (
     revive,
 )
 from pagefile.selection import Rehearsed
+from pagefile.typed import convert
 
 _CLASSES: dict[str, type[PagefileError]] = {
     cls.code: cls
@@ -50,7 +51,7 @@ def refusal_of(error: PagefileError) -> Refusal:
 def error_of(refusal: Refusal) -> PagefileError:
     """The error that a refusal stands for: one of ours, with plain fields and nothing else."""
     if refusal.code == _REHEARSED:
-        return Rehearsed(msgspec.convert(refusal.fields.get("wiped", []), tuple[Wiped, ...]))
+        return Rehearsed(convert(refusal.fields.get("wiped", []), tuple[Wiped, ...]))
     cls = _CLASSES.get(refusal.code, PagefileError)
     return revive(cls, (refusal.message,), refusal.fields)
 

@@ -24,6 +24,7 @@ from pagefile.engine import (
     TenantHead,
 )
 from pagefile.records import Problem, StreamKind
+from pagefile.typed import msgpack_decoder
 
 VERSION = 1
 MAGIC = "pagefile manager"
@@ -193,23 +194,23 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 #: How each shape is read. Built once: making a decoder takes longer than using it.
-decode_hello = msgspec.msgpack.Decoder(Hello).decode
-decode_proof = msgspec.msgpack.Decoder(Proof).decode
-decode_request = msgspec.msgpack.Decoder(Request).decode
-decode_refusal = msgspec.msgpack.Decoder(Refusal).decode
-decode_outcomes = msgspec.msgpack.Decoder(list[Outcome]).decode
-decode_fields = msgspec.msgpack.Decoder(tuple[Any, ...] | None).decode
-decode_list_of_fields = msgspec.msgpack.Decoder(list[tuple[Any, ...] | None]).decode
-decode_current = msgspec.msgpack.Decoder(list[Row | None]).decode
-decode_rows = msgspec.msgpack.Decoder(tuple[list[Row], bool]).decode
-decode_hits = msgspec.msgpack.Decoder(tuple[list[Hit], bool]).decode
-decode_names = msgspec.msgpack.Decoder(tuple[list[str], bool]).decode
-decode_commits = msgspec.msgpack.Decoder(tuple[list[RawCommit], bool]).decode
-decode_bytes = msgspec.msgpack.Decoder(bytes).decode
-decode_flag = msgspec.msgpack.Decoder(bool).decode
-decode_texts = msgspec.msgpack.Decoder(list[str]).decode
-decode_problems = msgspec.msgpack.Decoder(list[Problem]).decode
-decode_number = msgspec.msgpack.Decoder(int).decode
+decode_hello = msgpack_decoder(Hello).decode
+decode_proof = msgpack_decoder(Proof).decode
+decode_request = msgpack_decoder(Request).decode
+decode_refusal = msgpack_decoder(Refusal).decode
+decode_outcomes = msgpack_decoder(list[Outcome]).decode
+decode_fields = msgpack_decoder(tuple[Any, ...] | None).decode
+decode_list_of_fields = msgpack_decoder(list[tuple[Any, ...] | None]).decode
+decode_current = msgpack_decoder(list[Row | None]).decode
+decode_rows = msgpack_decoder(tuple[list[Row], bool]).decode
+decode_hits = msgpack_decoder(tuple[list[Hit], bool]).decode
+decode_names = msgpack_decoder(tuple[list[str], bool]).decode
+decode_commits = msgpack_decoder(tuple[list[RawCommit], bool]).decode
+decode_bytes = msgpack_decoder(bytes).decode
+decode_flag = msgpack_decoder(bool).decode
+decode_texts = msgpack_decoder(list[str]).decode
+decode_problems = msgpack_decoder(list[Problem]).decode
+decode_number = msgpack_decoder(int).decode
 
 
 # What an engine hands out that is no struct

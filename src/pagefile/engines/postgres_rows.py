@@ -9,13 +9,14 @@ import msgspec
 from pagefile.content import Action, Content
 from pagefile.engine import LOG, IndexKey, Row, Stream, TenantHead
 from pagefile.errors import Corrupt
+from pagefile.typed import json_decoder
 
 #: A number no record of a stream reaches.
 MOST_RECORDS = 1 << 32
 #: Where keys of the whole tenant are.
 TENANT_SPACE = 2
 
-_read_sources = msgspec.json.Decoder(tuple[str, ...]).decode
+_read_sources = json_decoder(tuple[str, ...]).decode
 
 
 def space_of_log(oid: int) -> int:

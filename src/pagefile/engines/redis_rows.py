@@ -9,6 +9,7 @@ import msgspec
 from pagefile.content import Content
 from pagefile.engine import DOCUMENT, LOG, RawCommit, Row, Stream, TenantHead
 from pagefile.errors import Corrupt
+from pagefile.typed import msgpack_decoder
 
 
 class _StoredRow(msgspec.Struct, array_like=True, gc=False, frozen=True):
@@ -61,9 +62,9 @@ class Counted(msgspec.Struct, array_like=True, gc=False, frozen=True):
 
 
 _pack = msgspec.msgpack.Encoder().encode
-_read_row = msgspec.msgpack.Decoder(_StoredRow).decode
-_read_stream = msgspec.msgpack.Decoder(_StoredStream).decode
-_read_commit = msgspec.msgpack.Decoder(Counted).decode
+_read_row = msgpack_decoder(_StoredRow).decode
+_read_stream = msgpack_decoder(_StoredStream).decode
+_read_commit = msgpack_decoder(Counted).decode
 
 
 def pack_row(row: Row) -> bytes:

@@ -11,6 +11,7 @@ import msgspec
 from pagefile.content import Action, Content
 from pagefile.engine import LOG, Row, Stream
 from pagefile.errors import Corrupt
+from pagefile.typed import json_decoder
 
 #: A number no record of a stream reaches.
 MOST_RECORDS = 1 << 32
@@ -18,7 +19,7 @@ POSITION_BITS = 40
 #: From a commit's id to those of records that do not begin one.
 _FURTHER = 1 << 62
 
-_read_sources = msgspec.json.Decoder(tuple[str, ...]).decode
+_read_sources = json_decoder(tuple[str, ...]).decode
 
 
 def fetch(connection: apsw.Connection, sql: str, *bindings: Any) -> list[Any]:

@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from pagefile.errors import Invalid, LimitExceeded, shown
 from pagefile.naming import Naming
+from pagefile.typed import convert
 
 Op = Literal["add", "supersede", "deprecate", "noop"]
 ItemType = Literal["fact", "preference", "policy", "decision", "invariant"]
@@ -109,7 +110,7 @@ def _change(mcr: object, at: str) -> Change:
     if not isinstance(mcr, Mapping):
         raise Invalid(at, f"{shown(mcr)} is no mapping", "give a dict with the fields of an MCR")
     try:
-        change = msgspec.convert(dict(mcr), Change)
+        change = convert(dict(mcr), Change)
     except msgspec.ValidationError as error:
         fact, _, path = str(error).partition(" - at `$")
         raise Invalid(

@@ -10,6 +10,7 @@ import msgspec
 from pagefile.errors import Corrupt
 from pagefile.records import Document, Entry
 from pagefile.store import Store
+from pagefile.typed import convert, from_json
 
 Shape = TypeVar("Shape", bound=msgspec.Struct)
 
@@ -44,8 +45,8 @@ def shaped(document: Document, shape: type[Shape]) -> Shape:
     try:
         # Most bodies have no tags in them, and can be read in one go.
         if not document.type_name and not document.deleted and b'"$' not in body:
-            return msgspec.json.decode(body, type=shape)
-        return msgspec.convert(document.value, shape)
+            return from_json(body, shape)
+        return convert(document.value, shape)
     except msgspec.DecodeError as error:
         raise Corrupt(
             f"document {document.name!r} is no {shape.__name__} ({error})",

@@ -28,6 +28,7 @@ from pagefile.memory.forget import of_nobody
 from pagefile.memory.owner import RECEIPTS
 from pagefile.records import Document, Entry
 from pagefile.store import Store
+from pagefile.typed import from_json
 
 FORMAT = "pagefile-export"
 VERSION = 1
@@ -223,7 +224,7 @@ def read_line(raw: bytes, number: int) -> ExportLine:
     if not found or rest != digest + b'"}':
         raise Corrupt(f"line {number} of the export was changed", "export again, from the source")
     try:
-        return msgspec.json.decode(body + b"}", type=ExportLine)
+        return from_json(body + b"}", ExportLine)
     except msgspec.DecodeError as error:
         raise Corrupt(f"line {number} is no record ({error})", "export it again") from error
 
@@ -253,7 +254,7 @@ def read_export(lines: Iterable[bytes]) -> tuple[ExportHeader, Iterator[ExportLi
     stream = iter(lines)
     first = next(stream, b"")
     try:
-        header = msgspec.json.decode(first, type=ExportHeader)
+        header = from_json(first, ExportHeader)
     except msgspec.DecodeError as error:
         raise Invalid(
             "export", f"the first line is no header ({error})", "give an export"
@@ -280,7 +281,7 @@ def _records_of(first: bytes, stream: Iterator[bytes]) -> Iterator[ExportLine]:
             yield read_line(held, count)
         held = raw
     try:
-        footer = msgspec.json.decode(held or b"", type=_Footer)
+        footer = from_json(held or b"", _Footer)
     except msgspec.DecodeError:
         raise Corrupt("the export has no end: lines are missing", "export it again") from None
     if (footer.lines, footer.sha256) != (count, whole.hexdigest()):

@@ -19,6 +19,7 @@ from pagefile.memory.fact_documents import (
     assertion_put,
     retraction_put,
 )
+from pagefile.typed import convert
 
 
 class AssertionLine(msgspec.Struct, frozen=True, tag="assertion", tag_field="record"):
@@ -97,7 +98,7 @@ def line_of(line: object, at: str) -> Line:
     if not isinstance(line, Mapping):
         raise Invalid(at, f"{shown(line)} is no mapping", "give the lines of an export")
     try:
-        return msgspec.convert(dict(line), Line)  # type: ignore[no-any-return]
+        return convert(dict(line), Line)  # type: ignore[no-any-return]
     except msgspec.ValidationError as error:
         raise Invalid(at, str(error), "give the lines of an export unchanged") from None
 

@@ -16,6 +16,7 @@ from pagefile.memory.owner import owner_key
 from pagefile.memory.remember import findable as findable_episode
 from pagefile.recall.index import Findable, SearchIndex, Source
 from pagefile.store import Store
+from pagefile.typed import convert
 
 _EPISODES = "memory/episode/"
 _FACTS = "fact/"
@@ -68,12 +69,12 @@ def _things(name: str, user: str | None, value: Any) -> list[Findable]:
     kind = "episode" if name.startswith(_EPISODES) else "fact" if name.startswith(_FACTS) else ""
     try:
         if kind == "episode":
-            episode = msgspec.convert(value, Episode)
+            episode = convert(value, Episode)
             if episode.document != name or episode.user_id != user:
                 raise Invalid(name, "is not the episode of that name", "export it again")
             return [findable_episode(episode)]
         if kind == "fact":
-            said = msgspec.convert(value, StoredAssertion)
+            said = convert(value, StoredAssertion)
             words = (said.subject, said.predicate, said.object)
             return [findable_fact(name, *words, said.from_us)]
     except msgspec.ValidationError as error:

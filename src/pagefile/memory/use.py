@@ -18,6 +18,7 @@ from pagefile.memory.ids import new_id
 from pagefile.memory.owner import owner_key
 from pagefile.query import Query
 from pagefile.store import Store
+from pagefile.typed import convert
 
 #: The key under which the uses of a memory stand in its user's log.
 OF_MEMORY = "used"
@@ -102,7 +103,7 @@ class UseRecorder:
         self.flush()
         query = Query(OF_MEMORY, document, log=use_log(user_id), reverse=True)
         page = self._store.find(query, limit=_MOST_SHOWN)
-        return [msgspec.convert(one.value, Use) for one in page.items if not one.erased]
+        return [convert(one.value, Use) for one in page.items if not one.erased]
 
 
 def use_log(user_id: str | None) -> str:

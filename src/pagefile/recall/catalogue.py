@@ -13,6 +13,7 @@ import msgspec
 from pagefile.batch import Batch, Put, VersionIs
 from pagefile.errors import Conflict, Corrupt, Unsupported
 from pagefile.store import Store
+from pagefile.typed import convert
 
 DOCUMENT = "recall-model"
 #: The name of having no embedder: the lexical arm alone.
@@ -47,7 +48,7 @@ def read_catalogue(store: Store) -> Catalogue | None:
     if found is None or found.erased:
         return None
     try:
-        form = msgspec.convert(found.value, _Stored)
+        form = convert(found.value, _Stored)
     except msgspec.ValidationError as error:
         raise Corrupt(
             f"document {DOCUMENT!r} does not say what the index is made with ({error})",

@@ -14,12 +14,13 @@ from pagefile.errors import Corrupt
 from pagefile.recall.entry import IndexEntry
 from pagefile.records import Entry
 from pagefile.store import Store
+from pagefile.typed import json_decoder
 
 #: How many entries are read at once.
 PAGE = 5_000
 #: The kind of an entry that says only: something before this was erased, read again.
 REREAD = "reread"
-_DECODER = msgspec.json.Decoder(IndexEntry)
+_DECODER = json_decoder(IndexEntry)
 
 
 def log_of(generation: int, whose: str) -> str:

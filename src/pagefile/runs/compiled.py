@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType, convert
+from msgspec import UNSET, Meta, UnsetType
 
 from pagefile.codec.wire import decode_json, depth_of
 from pagefile.runs.moments import MOST_CHARACTERS, all_moments
@@ -36,6 +36,7 @@ from pagefile.runs.shapes import (
     Whole,
     Word,
 )
+from pagefile.typed import convert
 
 Test: TypeAlias = Callable[[Any], bool]
 #: Tests many values of one shape that msgspec has passed already.

@@ -12,6 +12,7 @@ from pagefile.errors import Invalid, shown
 from pagefile.naming import require_flag
 from pagefile.runs.eviction import Budget
 from pagefile.runs.tokens import Cached, TokenCounter, counter_named
+from pagefile.typed import convert
 
 #: Which status may follow which, where a run asks for that to be checked.
 TRANSITIONS: Mapping[str, frozenset[str]] = {
@@ -59,7 +60,7 @@ def config_from(recorded: Mapping[str, Any]) -> RunConfig:
     """The settings that a run was booted with; what we do not know is left out."""
     known = {name: recorded[name] for name in RunConfig.__struct_fields__ if name in recorded}
     try:
-        return msgspec.convert(known, RunConfig)
+        return convert(known, RunConfig)
     except msgspec.ValidationError as error:
         raise Invalid("config", str(error), "boot the run with whole numbers") from error
 

@@ -12,6 +12,7 @@ from pagefile.runs.episodes import created_at, digest_of
 from pagefile.runs.names import episode_name
 from pagefile.runs.pack_errors import WrongContent
 from pagefile.runs.pack_format import checked, parse_object
+from pagefile.typed import convert
 
 
 class PackedEpisode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,7 +61,7 @@ def read_episode(member: str, episode_id: str, raw: bytes) -> PackedEpisode:
         WrongContent: it is none, or another.
     """
     try:
-        packed = msgspec.convert(parse_object(member, raw), PackedEpisode)
+        packed = convert(parse_object(member, raw), PackedEpisode)
     except msgspec.ValidationError as error:
         raise WrongContent(member, f"is no episode ({error})") from error
     checked(member, "episode", packed.episode)

@@ -24,6 +24,7 @@ from pagefile.bounds import require_count
 from pagefile.errors import Invalid
 from pagefile.runs import artifacts
 from pagefile.runs.pack_errors import NewerPack, UnsafeName, WrongContent
+from pagefile.typed import convert, json_decoder
 
 FORMAT: Final = 1
 ENGINE: Final = f"pagefile-pack/{FORMAT}"
@@ -43,7 +44,7 @@ _DRIVE = re.compile(r"[A-Za-z]:")
 _MOST_BYTES = 2**50
 
 encode_json = msgspec.json.Encoder(order="sorted").encode
-_decode_json = msgspec.json.Decoder().decode
+_decode_json = json_decoder(Any).decode
 
 
 #: Called with how many events and versions are done, and how many there are.
@@ -193,7 +194,7 @@ def read_manifest(raw: bytes) -> Manifest:
     if version != artifacts.SCHEMA_VERSION and type(version) is str:
         raise NewerPack(MANIFEST, f"has schema version {version!r:.40}")
     checked(MANIFEST, "resume_pack_manifest", value)
-    manifest = msgspec.convert(value, Manifest)
+    manifest = convert(value, Manifest)
     number = manifest.pointers.get("format")
     if type(number) is int and number > FORMAT:
         raise NewerPack(MANIFEST, f"is of format {number}, and {FORMAT} is the last known here")
@@ -205,7 +206,7 @@ def read_manifest(raw: bytes) -> Manifest:
 def read_pointers(manifest: Manifest) -> Pointers:
     """What the manifest of this format says about the run."""
     try:
-        found = msgspec.convert(manifest.pointers, Pointers)
+        found = convert(manifest.pointers, Pointers)
     except msgspec.ValidationError as error:
         raise WrongContent(MANIFEST, f"has pointers that are none ({error})") from error
     if found.format != FORMAT or ENGINE not in manifest.compatible_engine_versions:

@@ -22,6 +22,7 @@ from pagefile.runs.names import BROUGHT
 from pagefile.runs.pack_errors import WrongContent
 from pagefile.runs.pack_format import ITEMS, checked, parse_object, placed
 from pagefile.store import Store
+from pagefile.typed import convert
 
 
 class PackedItem(msgspec.Struct, frozen=True):
@@ -73,7 +74,7 @@ def read_item(raw: bytes, number: int) -> PackedItem:
     value = parse_object(ITEMS, raw, number)
     at = placed(ITEMS, number)
     try:
-        packed = msgspec.convert(value, PackedItem)
+        packed = convert(value, PackedItem)
         require_id("memory_id", packed.item.memory_id)
     except (msgspec.ValidationError, Invalid) as error:
         raise WrongContent(at, f"is no memory item ({error})") from error

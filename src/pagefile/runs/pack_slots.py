@@ -21,6 +21,7 @@ from pagefile.records import Entry
 from pagefile.runs.pack_errors import WrongContent
 from pagefile.runs.pack_format import SLOTS, parse_object, placed
 from pagefile.store import Store
+from pagefile.typed import convert
 
 _ERASED = "erased"
 
@@ -114,7 +115,7 @@ def read_slots(lines: Iterator[tuple[int, bytes]]) -> Iterator[PackedSlot]:
     for number, raw in lines:
         at = placed(SLOTS, number)
         try:
-            slot = msgspec.convert(parse_object(SLOTS, raw, number), PackedSlot)
+            slot = convert(parse_object(SLOTS, raw, number), PackedSlot)
         except msgspec.ValidationError as error:
             raise WrongContent(at, f"is no slot ({error})") from error
         _require_same_bytes(slot, at)

@@ -12,6 +12,8 @@ from uuid import UUID
 
 import msgspec
 
+from pagefile.typed import convert
+
 _MOST_EXPONENT = 1_000
 #: XML Schema knows no zone further from UTC.
 _MOST_OFFSET = timedelta(hours=14)
@@ -63,7 +65,7 @@ def _duration_text(value: timedelta) -> str:
 
 
 def _duration(text: str) -> timedelta:
-    return msgspec.convert(text, timedelta)
+    return convert(text, timedelta)
 
 
 def _truth(text: str) -> bool:

@@ -29,6 +29,7 @@ from pagefile.naming import require_flag
 from pagefile.recall._optional import required
 from pagefile.recall.arms.arm import NOTHING, Found, Mark, Part
 from pagefile.recall.embedder import Floats
+from pagefile.typed import convert
 
 _PAGE = 10_000
 _MARK = "mark"
@@ -251,7 +252,7 @@ class QdrantArm:
         if not found or not _is_of(found[0].payload, part):
             return None
         try:
-            return msgspec.convert(found[0].payload, Mark)
+            return convert(found[0].payload, Mark)
         except msgspec.ValidationError:
             return None  # Nobody's mark: everything is looked at again.
 

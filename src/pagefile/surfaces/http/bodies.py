@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,11 +12,12 @@ from starlette.responses import Response
 from pagefile.codec import Record
 from pagefile.errors import Invalid, PagefileError
 from pagefile.surfaces.http.problems import Refused
+from pagefile.typed import json_decoder
 
 Shape = TypeVar("Shape")
 
 JSON = "application/json"
-_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+_decoders: dict[Any, Callable[[bytes], Any]] = {}
 
 
 async def body_of(request: Request, shape: type[Shape], *, may_be_empty: bool = False) -> Shape:
@@ -42,11 +43,11 @@ def require_json(content_type: str) -> None:
 
 def decoded(raw: bytes, shape: type[Shape]) -> Shape:
     """JSON as a value of that shape."""
-    decoder = _decoders.get(shape)
-    if decoder is None:
-        decoder = _decoders[shape] = msgspec.json.Decoder(shape)
+    decode = _decoders.get(shape)
+    if decode is None:
+        decode = _decoders[shape] = json_decoder(shape).decode
     try:
-        value: Shape = decoder.decode(raw)
+        value: Shape = decode(raw)
     except msgspec.ValidationError as error:
         # The library's own rules speak for themselves.
         if isinstance(error.__cause__, PagefileError):

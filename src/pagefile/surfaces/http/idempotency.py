@@ -25,6 +25,7 @@ from pagefile.records import Document
 from pagefile.surfaces.http.call import Call
 from pagefile.surfaces.http.limits import UPLOADS, whole_body
 from pagefile.surfaces.http.problems import Refused
+from pagefile.typed import convert
 
 _NAME = "http/once/"
 _BY_TIME = "http.once"
@@ -208,7 +209,7 @@ def _put(document: str, once: _Once, user: str | None) -> Put:
 
 
 def _of(document: Document) -> _Once:
-    return msgspec.convert(document.value, _Once)
+    return convert(document.value, _Once)
 
 
 def _now_us() -> int:

@@ -16,6 +16,7 @@ from pagefile.access.keys import KeyStore
 from pagefile.errors import Invalid, Unavailable, Unsupported, shown
 from pagefile.handle import Admin, Options
 from pagefile.surfaces.http.config import ServerConfig
+from pagefile.typed import convert
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -163,6 +164,6 @@ def config_from(settings: dict[str, Any]) -> ServerConfig:
     """A configuration from what was given; what is None is left as it is."""
     given = {name: value for name, value in settings.items() if value is not None}
     try:
-        return msgspec.convert(given, ServerConfig).checked()
+        return convert(given, ServerConfig).checked()
     except msgspec.ValidationError as error:
         raise Invalid("config", str(error), "see docs/howto/serve.md") from error

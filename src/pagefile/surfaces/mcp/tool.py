@@ -10,6 +10,7 @@ import msgspec
 from pagefile.errors import Invalid
 from pagefile.surfaces.mcp.budget import Capped, encoded
 from pagefile.surfaces.mcp.caller import Caller
+from pagefile.typed import convert
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +39,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
             Invalid: something is missing, unknown, too long or of another type.
         """
         try:
-            return msgspec.convert(given or {}, self.takes)
+            return convert(given or {}, self.takes)
         except (msgspec.ValidationError, RecursionError) as error:
             raise Invalid("arguments", str(error), f"see the schema of {self.name}") from None
 

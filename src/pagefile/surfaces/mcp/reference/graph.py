@@ -25,6 +25,7 @@ from pagefile.ordering import KeyValue
 from pagefile.query import Query
 from pagefile.records import Document
 from pagefile.store import Store
+from pagefile.typed import convert
 
 ENTITIES: Final = "graph.entity"
 RELATIONS: Final = "graph.relation"
@@ -312,8 +313,8 @@ def _age(document: Document) -> tuple[int, int]:
 
 
 def _entity(document: Document) -> Entity:
-    return msgspec.convert(document.value, Entity)
+    return convert(document.value, Entity)
 
 
 def _relation(document: Document) -> Relation:
-    return msgspec.convert(document.value, Relation)
+    return convert(document.value, Relation)

@@ -14,6 +14,7 @@ from pagefile.errors import Conflict, LimitExceeded, NotFound, shown
 from pagefile.memory.owner import owner_key
 from pagefile.store import Store
 from pagefile.surfaces.mcp.reference.graph import Entity, Graph, Relation
+from pagefile.typed import convert
 
 _AT_ONCE = 500
 _MOST_BYTES = 256 * 1024 * 1024
@@ -87,10 +88,10 @@ def _parsed(raw: bytes) -> tuple[list[Entity], list[Relation], int]:
             value: Any = msgspec.json.decode(line)
             kind = value.get("type") if isinstance(value, dict) else None
             if kind == "entity":
-                entity = msgspec.convert(value, Entity)
+                entity = convert(value, Entity)
                 entities.setdefault(entity.name, entity)
             elif kind == "relation":
-                relations[msgspec.convert(value, Relation)] = None
+                relations[convert(value, Relation)] = None
             else:
                 skipped += 1
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
