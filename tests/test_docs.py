@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import inspect
 import io
 import re
@@ -63,8 +64,12 @@ def id_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-def pages_with(kind: str) -> list[Path]:
-    return [page for page in PAGES if any(block.kind == kind for block in blocks_of(page))]
+def pages_with(kind: str, start: str = "") -> list[Path]:
+    return [
+        page
+        for page in PAGES
+        if any(block.kind == kind and block.body.startswith(start) for block in blocks_of(page))
+    ]
 
 
 @pytest.fixture
@@ -100,7 +105,7 @@ def test_every_python_block_runs_and_prints_what_the_page_says(
 
 
 @pytest.mark.skipif(shutil.which("sqlite3") is None, reason="there is no SQLite shell here")
-@pytest.mark.parametrize("page", sorted((ROOT / "docs/howto").glob("*.md")), ids=id_of)
+@pytest.mark.parametrize("page", pages_with("console", "$ sqlite3 "), ids=id_of)
 def test_the_sqlite_shell_prints_what_the_page_says(page: Path, workplace: ModuleType) -> None:
     for block in blocks_of(page):
         if block.kind == "python":
@@ -163,16 +168,17 @@ def test_the_page_of_promises_says_which_engine_keeps_which() -> None:
 # Nothing is left out
 
 
-def environment_variables() -> set[str]:
+@functools.cache
+def environment_variables() -> frozenset[str]:
     """Every PAGEFILE_… that the package's code mentions as a text of its own."""
-    return {
+    return frozenset(
         node.value
         for file in PACKAGE.rglob("*.py")
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant)
         and isinstance(node.value, str)
         and re.fullmatch(r"PAGEFILE_[A-Z_]+", node.value)
-    }
+    )
 
 
 def undocumented(names: list[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 import msgspec
@@ -41,11 +41,8 @@ class DerivedFromEpisodes:
     def __call__(self, user_id: str | None, episodes: frozenset[str]) -> Derived:
         if not episodes:
             return Derived()
-        documents = [
-            name
-            for name in (state_name(episode, user_id) for episode in sorted(episodes))
-            if self._store.get(name) is not None
-        ]
+        states = [state_name(episode, user_id) for episode in sorted(episodes)]
+        documents = [name for name, document in self._each(states) if document is not None]
         documents += [
             candidate.name
             for candidate in self._candidates(user_id)
@@ -80,12 +77,21 @@ class DerivedFromEpisodes:
         found: list[str] = []
         after = ""
         while names := self._store.names("document", prefix=prefix, after=after, limit=_PAGE):
-            for name in names:
-                document = self._store.get(name)
-                if document is not None and not document.erased:
-                    found += [name] * (not episodes.isdisjoint(document.sources))
+            found += [
+                name
+                for name, document in self._each(names)
+                if document is not None
+                and not document.erased
+                and not episodes.isdisjoint(document.sources)
+            ]
             after = names[-1]
         return found
+
+    def _each(self, names: Sequence[str]) -> Iterator[tuple[str, Document | None]]:
+        """The documents of these names, many in one reading."""
+        for start in range(0, len(names), _PAGE):
+            some = names[start : start + _PAGE]
+            yield from zip(some, self._store.get_many(some), strict=True)
 
     def recorded(self, user_id: str | None, before: datetime) -> list[str]:
         """The documents of facts that were recorded before a moment, wherever that was."""
