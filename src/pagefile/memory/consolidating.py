@@ -20,7 +20,7 @@ from pagefile.store import Store
 class Consolidating:
     """The part of `Memory` that turns episodes into facts."""
 
-    facts: FactStore
+    _facts: FactStore
     _store: Store
     _indexing: FactIndexing
     #: A name is looked up at the first consolidation: what it stands for may need a library.
@@ -49,6 +49,6 @@ class Consolidating:
         if isinstance(self._extractor, str):
             self._extractor = chosen_extractor(self._extractor)
         consolidation = Consolidation(
-            self._store, self.facts, self._indexing, self._extractor, self._policy, self._clock
+            self._store, self._facts, self._indexing, self._extractor, self._policy, self._clock
         )
         return consolidation.run(limit, cancel, progress)

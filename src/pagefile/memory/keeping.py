@@ -21,7 +21,7 @@ from pagefile.recall.index import SearchIndex
 class Keeping(WatchedCalls):
     """The part of `Memory` that exports, imports, forgets and reindexes."""
 
-    facts: FactStore
+    _facts: FactStore
     _index: SearchIndex
     _uses: UseRecorder
     _forgetting: Forgetting
@@ -35,7 +35,7 @@ class Keeping(WatchedCalls):
         """
         self._watch(user_id)
         self._uses.flush()
-        return MemoryExport(self._store, self.facts, user_id, self._clock())
+        return MemoryExport(self._store, self._facts, user_id, self._clock())
 
     def import_(self, source: Lines) -> ImportReceipt:
         """Take in what `export` gave: a path, or the lines. Doing it again does nothing.

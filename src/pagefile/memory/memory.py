@@ -45,6 +45,7 @@ from pagefile.memory.searching import MemoryKind, Searching
 from pagefile.memory.session import last_messages
 from pagefile.memory.text import require_session
 from pagefile.memory.use import UseRecorder
+from pagefile.memory.watched_facts import WatchedFacts, WatchedGraph
 from pagefile.naming import require_callable, require_flag
 from pagefile.recall.arms.arm import VectorArm
 from pagefile.recall.arms.choice import chosen_arm
@@ -122,21 +123,23 @@ class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):
         self._blocks = Blocks(self._store, clock, max_blocks=max_blocks, max_chars=max_block_chars)
         guard = Guard(self._store)
         indexing = FactIndexing(self._index, guard)
-        self.facts = FactStore(self._store, beside=indexing)
-        self.graph = StoredGraph(self.facts)
-        self.proposals = ProposedFacts(self._store, self.facts, indexing, clock)
+        watched = WatchedFacts(self._store, indexing)
+        self.facts: FactStore = watched
+        self._facts = watched.bare
+        self.graph: StoredGraph = WatchedGraph(self._store, self._facts)
+        self.proposals = ProposedFacts(self._store, self._facts, indexing, clock)
         self._indexing = indexing
         self._extractor = require_extractor(extractor)
         self._policy = ConsolidationPolicy() if policy is None else policy
         self._uses = UseRecorder(self._store, guard, clock, on=record_use)
         self._episodes = Episodes(self._store)
         self._rememberer = Rememberer(self._store, self._index, guard, duplicates, on_duplicate)
-        self._recaller = Recaller(self._store, self._index, self.facts, self._uses, reranker)
+        self._recaller = Recaller(self._store, self._index, self._facts, self._uses, reranker)
         self._searching = Searching(self._recaller, ItemReader(self._store))
-        derived = DerivedFromEpisodes(self._store, self.facts, indexing)
+        derived = DerivedFromEpisodes(self._store, self._facts, indexing)
         self._forgetting = Forgetting(self._store, self._index, derived)
-        self._profiles = Profiles(self._store, self._index, self.facts)
-        self._provenances = Provenances(self._store, self.facts, self._uses)
+        self._profiles = Profiles(self._store, self._index, self._facts)
+        self._provenances = Provenances(self._store, self._facts, self._uses)
         self._findables = Findables(self._store, self._index)
 
     @property

@@ -12,6 +12,8 @@ import pytest
 from pagefile.batch import Append, Batch, Put
 from pagefile.errors import NotFound
 from pagefile.handle import Pagefile
+from pagefile.memory.fact_graph import StoredGraph
+from pagefile.memory.facts import FactStore
 from pagefile.memory.isolation import IsolationWarning
 from pagefile.memory.memory import Memory
 from pagefile.memory.owner import owner_key
@@ -56,6 +58,29 @@ _ANONYMOUS: dict[str, Callable[[Memory], Any]] = {
     "proposals.waiting": lambda m: m.proposals.waiting(),
     "proposals.commit": lambda m: m.proposals.commit("f", reviewer="r"),
     "proposals.reject": lambda m: m.proposals.reject("f", reviewer="r"),
+    "facts.alias": lambda m: m.facts.alias("Bob", "Robert"),
+    "facts.aliases": lambda m: m.facts.aliases(),
+    "facts.append": lambda m: m.facts.append(fact("tea", None)),
+    "facts.append_many": lambda m: m.facts.append_many([fact("tea", None)]),
+    "facts.assertion": lambda m: m.facts.assertion("f"),
+    "facts.assertions": lambda m: m.facts.assertions(),
+    "facts.count": lambda m: m.facts.count(),
+    "facts.delete": lambda m: m.facts.delete(),
+    "facts.derived_from": lambda m: m.facts.derived_from(["e"]),
+    "facts.documents_of": lambda m: m.facts.documents_of(["f"]),
+    "facts.export": lambda m: list(m.facts.export()),
+    "facts.history": lambda m: m.facts.history("a", "likes"),
+    "facts.holding": lambda m: m.facts.holding(["f"]),
+    "facts.plan_retraction": lambda m: m.facts.plan_retraction("f"),
+    "facts.query": lambda m: m.facts.query(),
+    "facts.recall_text": lambda m: m.facts.recall_text("tea"),
+    "facts.restore": lambda m: m.facts.restore([]),
+    "facts.retract": lambda m: m.facts.retract("f"),
+    "facts.unalias": lambda m: m.facts.unalias("Bob"),
+    "facts.why": lambda m: m.facts.why("f"),
+    "graph.neighbors": lambda m: m.graph.neighbors("Bob"),
+    "graph.paths": lambda m: m.graph.paths("Bob"),
+    "graph.recall": lambda m: m.graph.recall("Bob"),
 }
 
 #: Names that a pattern, a separator, a case or a normal form could confuse.
@@ -226,12 +251,19 @@ class IsolationContract(MemoryFixtures):
 
         assert handle.store.head() == head
 
-    def test_every_call_on_proposals_for_a_user_is_among_those_that_warn(self) -> None:
-        saying = {
-            f"proposals.{name}"
-            for name, call in inspect.getmembers(ProposedFacts, inspect.isfunction)
-            if "user_id" in inspect.signature(call).parameters and not name.startswith("_")
+    @pytest.mark.parametrize(
+        ("part", "cls"),
+        [("proposals", ProposedFacts), ("facts", FactStore), ("graph", StoredGraph)],
+    )
+    def test_every_call_on_a_part_for_a_user_is_among_those_that_warn(
+        self, part: str, cls: type
+    ) -> None:
+        parameters = {
+            f"{part}.{name}": inspect.signature(call).parameters.get("user_id")
+            for name, call in inspect.getmembers(cls, inspect.isfunction)
+            if not name.startswith("_")
         }
+        saying = {name for name, one in parameters.items() if one and one.kind is one.KEYWORD_ONLY}
 
         assert saying <= set(_ANONYMOUS)
 
