@@ -911,13 +911,44 @@ class TestRecall:
     ) -> None:
         memory.remember(episode("Ann drinks green tea"))
         memory.remember(episode("ann  drinks GREEN tea", session_id="third"))
-        memory.remember(episode("Ann drinks tea cold", session_id="t"))
-        say(pf, "t", "You know: Ann drinks green tea")
+        asked, answered = "Does Ann drink tea cold?", "Yes, cold tea"
+        both = Episode(session_id="t", user_id=ANN, input=asked, output=answered)
+        memory.remember(both)
+        say(pf, "t", "You know: Ann drinks green tea", "I see", asked, answered)
         prompt = assembly.assemble("t", TEA, 900, user_id=ANN)
 
         assert whole_text(prompt).lower().count("green tea") == 1
-        assert reasons(prompt, "recall") == ["duplicate", "duplicate"]
-        assert "tea cold" not in whole_text(prompt)
+        assert whole_text(prompt).count(asked) == 1
+        assert reasons(prompt, "recall") == ["duplicate"] * 3
+
+    def test_what_the_tail_no_longer_shows_of_its_own_thread_is_recalled(
+        self, pf: Pagefile, assembly: Assembly, memory: Memory
+    ) -> None:
+        for number in range(60):
+            said = f"The phone of dentist number {number} is 555-{number:04}, please note it down."
+            say(pf, "t", said, f"Noted, dentist {number}.")
+            memory.remember(
+                Episode(session_id="t", user_id=ANN, input=said, output=f"Noted, dentist {number}.")
+            )
+        prompt = assembly.assemble("t", "phone of dentist number 12?", 2_000, user_id=ANN)
+        text = whole_text(prompt)
+
+        assert text.count("555-0012") == 1
+        # The newest are in the conversation, and not said again.
+        assert text.count("555-0059") == 1
+        assert prompt.receipt.tokens > 1_500
+        assert bool(assembly.verify_receipt(prompt.receipt, query="phone of dentist number 12?"))
+
+    def test_of_each_kind_no_more_are_recalled_than_asked_for(
+        self, pf: Pagefile, assembly: Assembly, memory: Memory
+    ) -> None:
+        for number in range(12):
+            memory.remember(episode(f"Ann drinks tea number {number}", session_id="t"))
+        say(pf, "t", "hello")
+        options = AssemblyOptions(max_recalled=3)
+        prompt = assembly.assemble("t", TEA, 900, user_id=ANN, options=options)
+
+        assert whole_text(prompt).count("tea number") == 3
 
     def test_what_scores_too_low_is_left_out_and_told(
         self, assembly: Assembly, memory: Memory

@@ -921,3 +921,13 @@ def test_events_of_a_type_are_the_same_from_either_end(run: Run) -> None:
         wanted = [e for e in everything[after:] if e["event_type"] == "TOOL_CALL"]
         assert run.ledger.read(after, event_type="TOOL_CALL") == wanted
         assert run.ledger.read(after, event_type="TOOL_CALL", limit=3) == wanted[:3]
+
+
+def test_what_became_of_a_patch_is_true_when_it_was_applied() -> None:
+    with pagefile.open("memory:") as pf:
+        run = pf.runs.boot("x", [], [])
+        applied = run.update(lambda _: {"next_action": "go"})
+        refused = run.apply_patch({"set": {"next_action": "no version, no sequence"}})
+
+    assert applied
+    assert not refused

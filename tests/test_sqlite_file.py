@@ -585,3 +585,31 @@ def test_no_statement_of_a_commit_walks_all_streams_of_a_tenant(story: Path) -> 
         if any("USING INDEX streams_by_oid (tenant=?)" in step for step in steps):
             walking.append(name)
     assert walking == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
+def test_a_new_store_is_its_owners_alone_with_the_files_beside_it(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        with pagefile.open(tmp_path / "a.db") as pf:
+            pf.store.commit(Batch([Append("log", 1)]))
+            modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
+    finally:
+        os.umask(before)
+
+    assert modes == dict.fromkeys(["a.db", "a.db-gate", "a.db-shm", "a.db-wal"], 0o600)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
+def test_a_store_that_was_opened_up_to_a_group_keeps_that(tmp_path: Path) -> None:
+    pagefile.open(tmp_path / "a.db").close()
+    (tmp_path / "a.db").chmod(0o660)
+    (tmp_path / "a.db-gate").unlink()
+    before = os.umask(0)
+    try:
+        with pagefile.open(tmp_path / "a.db"):
+            modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
+    finally:
+        os.umask(before)
+
+    assert set(modes.values()) == {0o660}

@@ -214,8 +214,8 @@ class Assembly(ClosesItsStore):
             asked.query,
             options.max_recalled,
             kinds=options.kinds,
-            # What was said in this thread is in the prompt already.
-            exclude_session_id=where.thread_id,
+            # What was said in this thread may be in the prompt already; what no longer is, counts.
+            more_episodes=0 if where.thread_id is None else options.max_recalled,
             project_id=asked.project_id,
         )
 

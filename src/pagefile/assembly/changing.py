@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -69,15 +70,23 @@ class Changing:
         options: AssemblyOptions,
         is_known: Callable[[str], bool],
     ) -> None:
-        """The best that fit, each once, without what the prompt says already."""
+        """The best that fit, each once, without what the prompt says already.
+
+        Of each kind at most `max_recalled`, those not counted that the prompt says already.
+        """
         taken = PER_MESSAGE + self._by.count(_MEMORY + framed(MARK, ""))
-        self.seen += answer.found
         said: set[str] = set()
+        looked_at: Counter[str] = Counter()
         for order, one in enumerate(answer.found):
             text = normal(one.text)
+            is_new = not (text in said or is_known(one.text))
+            if is_new and looked_at[one.kind] == options.max_recalled:
+                continue
+            looked_at[one.kind] += is_new
+            self.seen.append(one)
             if one.score < options.min_score or one.confidence < options.min_confidence:
                 self.left_out.append(_left(one, "threshold"))
-            elif text in said or is_known(text):
+            elif not is_new:
                 self.left_out.append(_left(one, "duplicate"))
             else:
                 line = _memory_line(one)

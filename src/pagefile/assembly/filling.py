@@ -101,7 +101,12 @@ class Filling:
         said = [text_of(message) for unit in self.units for message in unit.messages]
         said += [pinned.block.content for pinned in blocks]
         text = f" {normal(' '.join(said))} "
-        return lambda told: f" {told} " in text
+
+        def is_known(told: str) -> bool:
+            # A question and its answer may have something between them in the conversation.
+            return all(f" {normal(line)} " in text for line in told.splitlines() if line.strip())
+
+        return is_known
 
     def settle(self) -> tuple[list[ChatMessage], int]:
         """The messages, within the budget by what they really take."""

@@ -27,9 +27,9 @@ _LONGEST_PAUSE_SECONDS = 0.002
 class Gate:
     """One process's way through the turnstile; used by one thread at a time."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, mode: int) -> None:
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
         except PermissionError:
             # Another user's: the lock is advisory, and reading is enough for it.
             self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

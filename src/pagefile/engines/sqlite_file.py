@@ -26,6 +26,8 @@ _LOCK_PAUSE_SECONDS = 0.0001
 _IDLE_READERS = 16
 #: Filled as needed: the end of every log written to lately should fit.
 _CACHE_KIB = 64 * 1024
+#: Of a new store: its owner reads and writes it.
+PRIVATE = 0o600
 _READER_BUSY_MS = 10_000
 
 
@@ -82,6 +84,9 @@ class SqliteFile:
     def _prepare_format(self) -> None:
         """Create the tables, or bring an older format up to date, in one transaction."""
         is_new = not self.path.exists() or self.path.stat().st_size == 0
+        if self._vfs is None and not self.path.exists():
+            # What people told an agent is nobody else's to read; SQLite's own files follow it.
+            os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
         connection = apsw.Connection(str(self.path), vfs=self._vfs)
         try:
             connection.set_busy_timeout(int(self.lock_seconds * 1000))
@@ -306,7 +311,9 @@ def _open_gate(path: Path) -> Gate:
         with path.open("rb") as file:
             if file.read(16) not in (b"", b"SQLite format 3\x00"):
                 raise Invalid("url", f"{path} is not a database", "name another file, or a new one")
-    return Gate(path.with_name(path.name + "-gate"))
+    # Whoever may write the database may pass: it may have been opened up to a group.
+    mode = path.stat().st_mode & 0o666 if path.exists() else PRIVATE
+    return Gate(path.with_name(path.name + "-gate"), mode)
 
 
 def _require_safe_library(version: str) -> None:

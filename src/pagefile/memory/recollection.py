@@ -107,16 +107,19 @@ class Recollection:
         limit: int,
         *,
         kinds: Sequence[MemoryKind],
-        exclude_session_id: str | None = None,
+        more_episodes: int = 0,
         project_id: str | None = None,
     ) -> Answer:
-        """The best of each kind on one scale, best first; equal ones by kind and document."""
+        """The best of each kind on one scale, best first; equal ones by kind and document.
+
+        `limit` of each, and so many more episodes, some of which are not wanted.
+        """
         user_id, now = self._user_id, self._now
         matches: list[MemoryMatch] = []
         gone: list[str] = []
         if "episode" in kinds:
             episodes = self._recaller.episodes(
-                query, user_id, limit, None, None, None, exclude_session_id=exclude_session_id
+                query, user_id, limit + more_episodes, None, None, None
             )
             matches += shares(query, [MemoryMatch.of_episode(match) for match in episodes])
         if "fact" in kinds:

@@ -11,7 +11,7 @@ WorkingSet = dict[str, Any]
 
 
 class PatchResult:
-    """`ok`, or why not. `code` is the error's, the same on every surface."""
+    """`ok`, or why not; true when it is. `code` is the error's, the same on every surface."""
 
     __slots__ = ("_made", "_ws", "code", "error", "evicted", "ok")
 
@@ -29,6 +29,9 @@ class PatchResult:
         self.code = code
         self._made = ws
         self._ws: WorkingSet | None = None
+
+    def __bool__(self) -> bool:
+        return self.ok
 
     @property
     def new_ws(self) -> WorkingSet | None:
