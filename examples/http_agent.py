@@ -103,7 +103,6 @@ def main(base_url: str) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit(
-            "usage: python examples/http_agent.py http://127.0.0.1:8000 (start it with `pagefile serve`)"
-        )
+        usage = "usage: python examples/http_agent.py http://127.0.0.1:8000"
+        sys.exit(f"{usage} (start it with `pagefile serve`)")
     main(sys.argv[1])
