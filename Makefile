@@ -7,6 +7,10 @@ JOBS ?= 4
 
 BIN := .venv/bin
 STAMP := .venv/.installed
+# What the demo and the server need, and no more: a newcomer does not wait for the tests' servers.
+LIGHT := .venv/.light
+SERVED := .venv/.served
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SOAK_SUITES := $(wildcard tests/test_crash.py tests/test_power.py tests/test_model.py \
                           tests/test_race*.py tests/test_postgres.py tests/test_dispatch_crash.py)
 
@@ -21,11 +25,20 @@ setup: $(STAMP)  ## create .venv and install what is needed, when it is out of d
 # The stamp is older than a changed requirement, so nothing is installed twice.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable '.[dev]'
+	$(INSTALL) --editable '.[dev]'
 	.ci/fetch-qdrant
 	.ci/fetch-conformance
+	@touch $(LIGHT) $(SERVED) $@
+
+$(LIGHT): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(INSTALL) --editable .
 	@touch $@
+
+$(SERVED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(INSTALL) --editable '.[server,mcp,client]'
+	@touch $(LIGHT) $@
 
 test: setup  ## format check, lint, strict types, all tests
 	$(BIN)/ruff format --check .
@@ -35,10 +48,10 @@ test: setup  ## format check, lint, strict types, all tests
 
 check: test  ## the same as test
 
-demo: setup  ## eight processes write, one is killed, nothing is lost
+demo: $(LIGHT)  ## eight processes write, one is killed, nothing is lost
 	$(BIN)/python examples/crash_demo.py
 
-serve: setup  ## the server on 127.0.0.1:8000, with a file in this folder
+serve: $(SERVED)  ## the server on 127.0.0.1:8000, with a file in this folder
 	$(BIN)/pagefile serve
 
 bench: setup  ## what the store, the context, runs and memory cost, next to peers

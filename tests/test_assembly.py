@@ -971,13 +971,17 @@ class TestRecall:
 
         assert assembly.assemble(None, None, 900, user_id=ANN).messages == []
 
-    def test_another_user_is_never_recalled(self, assembly: Assembly, memory: Memory) -> None:
+    def test_another_user_is_never_recalled(
+        self, pf: Pagefile, assembly: Assembly, memory: Memory
+    ) -> None:
         memory.remember(episode("Bob drinks black tea", user_id="bob"))
         memory.update_block("secret", "of bob", user_id="bob")
 
         assert assembly.assemble(None, TEA, 900, user_id=ANN).messages == []
-        with pytest.warns(IsolationWarning):
+        with pytest.warns(IsolationWarning) as caught:
             assert assembly.assemble(None, TEA, 900).messages == []
+            assert pf.assemble(None, TEA, 900).messages == []
+        assert [each.filename for each in caught] == [__file__] * 2
 
     def test_what_went_into_a_prompt_says_so(self, pf: Pagefile) -> None:
         assembly = assembly_on(pf, record_use=True)

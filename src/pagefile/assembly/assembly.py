@@ -117,7 +117,7 @@ class Assembly(ClosesItsStore):
         past = Snapshot(self._store, at)
         where = source_of(past, source, user_id)
         if chosen.blocks or query is not None:
-            warn_if_anonymous(self._store, where.user_id, depth=2)
+            warn_if_anonymous(self._store, where.user_id)
         recollection = self._recollection(past, where, asked)
         answer = self._answer(recollection, where, asked)
         prompt, whose = _made(asked, past, where, recollection, answer)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import sys
 import warnings
+from types import FrameType
 
 from pagefile.memory.owner import USERS
 from pagefile.query import Query
 from pagefile.store import Store
+
+_INSIDE = re.compile(r"pagefile(?!\.testing)(\.|$)")
 
 
 class IsolationWarning(UserWarning):
@@ -17,14 +22,24 @@ class IsolationWarning(UserWarning):
     """
 
 
-def warn_if_anonymous(store: Store, user_id: str | None, *, depth: int) -> None:
-    """Warn the caller `depth` frames up, on every call where it applies."""
+def warn_if_anonymous(store: Store, user_id: str | None) -> None:
+    """Warn whoever called into the package, on every call where it applies."""
     if user_id is None and has_named_users(store):
         warnings.warn(
             "no user_id was given, and there are named users: this is the bucket of nobody",
             IsolationWarning,
-            stacklevel=depth + 1,
+            stacklevel=_frames_inside() + 1,
         )
+
+
+def _frames_inside() -> int:
+    """How many frames, from the caller's on, are of this package; its test suites are outside."""
+    frame: FrameType | None = sys._getframe(1)
+    count = 0
+    while frame is not None and _INSIDE.match(frame.f_globals.get("__name__", "")):
+        frame = frame.f_back
+        count += 1
+    return count
 
 
 def has_named_users(store: Store) -> bool:

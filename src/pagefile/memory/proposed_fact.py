@@ -94,7 +94,7 @@ class ProposedFacts:
     ) -> list[ProposedFact]:
         """A user's candidates of one status, oldest first."""
         require_user(user_id)
-        warn_if_anonymous(self._store, user_id, depth=2)
+        warn_if_anonymous(self._store, user_id)
         return self._listed(status, limit, Query(BY_STATUS, (status,), prefix=True, user=user_id))
 
     def waiting_everywhere(
@@ -133,7 +133,7 @@ class ProposedFacts:
         self, fact_id: str, decision: Decision, reviewer: str, user_id: str | None, reason: str
     ) -> ProposedFact:
         require_user(user_id)
-        warn_if_anonymous(self._store, user_id, depth=3)
+        warn_if_anonymous(self._store, user_id)
         require_name("fact_id", fact_id)
         require_name("reviewer", reviewer)
         for _ in range(_ATTEMPTS):

@@ -8,14 +8,11 @@ from pagefile.store import Store
 
 
 class WatchedCalls:
-    """A part of `Memory`: each public method asks `_watch` first, and by itself.
-
-    The warning points to the caller of that method, so there may be no frame between.
-    """
+    """A part of `Memory`: each public method asks `_watch` first."""
 
     _store: Store
 
     def _watch(self, user_id: str | None) -> None:
         require_user(user_id)
         if user_id is None:
-            warn_if_anonymous(self._store, user_id, depth=3)
+            warn_if_anonymous(self._store, user_id)

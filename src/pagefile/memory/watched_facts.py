@@ -20,8 +20,6 @@ from pagefile.memory.isolation import warn_if_anonymous
 from pagefile.store import Store
 
 Class = TypeVar("Class", bound=type)
-#: Frames between `warnings.warn` and the caller of a watched method.
-_DEPTH = 2
 
 
 def _watched(cls: Class) -> Class:
@@ -37,7 +35,7 @@ def _watching(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def watching(own: Any, *given: Any, user_id: str | None = None, **named: Any) -> Any:
         if user_id is None:
-            warn_if_anonymous(own._store, None, depth=_DEPTH)
+            warn_if_anonymous(own._store, None)
         return getattr(own.bare, name)(*given, user_id=user_id, **named)
 
     return watching
@@ -64,7 +62,7 @@ class WatchedFacts(FactStore):
         if isinstance(facts, (list, tuple)) and any(
             isinstance(fact, Fact) and fact.user_id is None for fact in facts
         ):
-            warn_if_anonymous(self._store, None, depth=_DEPTH + 1)
+            warn_if_anonymous(self._store, None)
 
 
 @_watched

