@@ -12,7 +12,7 @@ LIGHT := .venv/.light
 SERVED := .venv/.served
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SOAK_SUITES := $(wildcard tests/test_crash.py tests/test_power.py tests/test_model.py \
-                          tests/test_race*.py tests/test_postgres.py tests/test_dispatch_crash.py)
+                          tests/test_race*.py tests/test_interrupts.py tests/test_postgres.py tests/test_dispatch_crash.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test check demo serve bench soak format clean

@@ -36,6 +36,8 @@ GATHER_FROM_SECONDS = 0.0004
 
 #: How long `close` waits for what is under way, unless told.
 CLOSE_SECONDS = 60.0
+#: Ctrl-C can end a leader between any two steps. Whoever waits looks so often whether one is there.
+LOST_SECONDS = 1.0
 _SCRUB_CLOSED = "old pages are not overwritten yet (the handle was closed): the next erase does it"
 
 
@@ -57,6 +59,8 @@ class Committer:
         self._mutex = threading.Lock()
         self._queue: deque[Ticket] = deque()
         self._busy = self._closed
+        #: Held by whoever leads, for as long as it does.
+        self._leading = threading.Lock()
         self._arrived = threading.Event()
         self._awaited = 0
         self._errands: SimpleQueue[Ticket | None] = SimpleQueue()
@@ -96,18 +100,19 @@ class Committer:
     def _commit_alone(self, tenant: str, batch: Prepared) -> Sealed:
         """A group of one, for a writer who finds nobody else: no ticket, no waiting."""
         started = time.perf_counter()
-        try:
-            outcome = self._engine.apply(((tenant, batch),))[0]
-        finally:
-            self._last_seconds = time.perf_counter() - started
-            following: Ticket | None = None
-            with self._mutex:
-                if self._queue or self._closed:
-                    following = self._next_leader()
-                else:
-                    self._busy = False
-            if following is not None:
-                self._hand_over(following)
+        with self._leading:
+            try:
+                outcome = self._engine.apply(((tenant, batch),))[0]
+            finally:
+                self._last_seconds = time.perf_counter() - started
+                following: Ticket | None = None
+                with self._mutex:
+                    if self._queue or self._closed:
+                        following = self._next_leader()
+                    else:
+                        self._busy = False
+                if following is not None:
+                    self._hand_over(following)
         return result_of(outcome)
 
     def _next_leader(self) -> Ticket | None:
@@ -166,7 +171,7 @@ class Committer:
                 self._closed = True
                 self._unfinished, self._busy = self._busy, True
             self._note_rest()
-        if not self._at_rest.wait(timeout):
+        if not self._comes_to_rest(timeout):
             raise Unavailable(
                 f"commits are still under way after {timeout:g} seconds",
                 "look for a stopped or debugged process on this file, then close again",
@@ -176,6 +181,18 @@ class Committer:
         if runner is not None:
             self._errands.put(None)
             runner.join()
+
+    def _comes_to_rest(self, timeout: float) -> bool:
+        until = time.monotonic() + timeout
+        while not self._at_rest.wait(min(LOST_SECONDS, max(until - time.monotonic(), 0))):
+            if time.monotonic() >= until:
+                return False
+            # A leader that was lost with nobody waiting leaves nothing to wait for.
+            with self._mutex:
+                if not self._leading.locked() and not self._queue:
+                    self._unfinished = False
+                    self._note_rest()
+        return True
 
     def _require_open(self) -> None:
         if self._closed:
@@ -195,10 +212,24 @@ class Committer:
         assert ticket.wake is not None
         woken = False
         try:
-            woken = ticket.wake.acquire()
+            while not woken:
+                woken = ticket.wake.acquire(timeout=LOST_SECONDS) or self._is_lost(ticket)
         finally:
             if not woken:
                 self._abandon(ticket)
+
+    def _is_lost(self, ticket: Ticket) -> bool:
+        """Whether nobody leads any more: then whoever asks does, or has an outcome already."""
+        with self._mutex:
+            if self._leading.locked():
+                return False
+            # One who was told to lead may be about to: then there are two, one after the other.
+            if ticket in self._queue:
+                self._queue.remove(ticket)
+                ticket.leads = True
+            elif not ticket.leads and ticket.outcome is None:
+                ticket.outcome = stopped_commit()
+        return True
 
     def _abandon(self, ticket: Ticket) -> None:
         """The waiter was interrupted (Ctrl-C): leave the queue, or pass the lead on."""
@@ -216,15 +247,20 @@ class Committer:
 
     def _commit_group(self, first: Ticket) -> Ticket | None:
         """Commit `first` and those who wait; return who leads next, if anyone."""
-        self._gather()
-        with self._mutex:
-            group = [first]
-            while self._queue and len(group) < MOST_PER_GROUP:
-                group.append(self._queue.popleft())
+        with self._leading:
+            return self._led_group(first)
+
+    def _led_group(self, first: Ticket) -> Ticket | None:
+        group = [first]
         started = time.perf_counter()
         answered = False
         following: Ticket | None = None
         try:
+            self._gather()
+            with self._mutex:
+                while self._queue and len(group) < MOST_PER_GROUP:
+                    group.append(self._queue.popleft())
+            started = time.perf_counter()
             self._apply(group)
             answered = True
         finally:

@@ -93,7 +93,9 @@ class SqliteEngine:
             committing = finished = False
             writer: apsw.Connection | None = None
             try:
-                writer = self._file.begin()
+                # Known before it begins: what stops us in between must not leave it begun.
+                writer = self._file.writer
+                self._file.begin()
                 known = self._transactions
                 version = writer.data_version()
                 if version != self._data_version or len(known) > _MOST_CACHED_TENANTS:

@@ -129,22 +129,23 @@ class SqliteFile:
         deadline = time.monotonic() + self.lock_seconds
         gate, writer = self._gate, self.writer
         try:
-            gate.enter()
-        except BlockingIOError:
-            gate.pass_through(deadline)
-        try:
-            writer.execute("BEGIN IMMEDIATE")
-        except apsw.BusyError:
-            self._begin_later(writer, deadline)
+            try:
+                gate.enter()
+            except BlockingIOError:
+                gate.pass_through(deadline)
+            try:
+                writer.execute("BEGIN IMMEDIATE")
+            except apsw.BusyError:
+                self._begin_later(writer, deadline)
         finally:
             gate.leave()
         return writer
 
     def end(self) -> None:
         """Roll back what was not committed."""
-        if not self.writer.get_autocommit():
-            # A failed COMMIT may have rolled back by itself already.
-            with suppress(apsw.Error):
+        # A failed COMMIT may have rolled back by itself already; a closed file has nothing begun.
+        with suppress(apsw.Error):
+            if not self.writer.get_autocommit():
                 self.writer.execute("ROLLBACK")
 
     def _begin_later(self, writer: apsw.Connection, deadline: float) -> None:

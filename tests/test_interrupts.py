@@ -1,0 +1,90 @@
+"""Ctrl-C between any two steps of a commit: nobody hangs, and the handle goes on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SECONDS = 60 if os.environ.get("PAGEFILE_SOAK") else 4
+
+# In a process of its own: signals go to a main thread, which the test runner needs for itself.
+INTERRUPTED = """
+import faulthandler, random, signal, sys, threading, time
+import pagefile
+from pagefile import Append, Batch
+
+class Stop(BaseException): pass
+
+def stop(*_): raise Stop
+
+signal.signal(signal.SIGALRM, stop)
+path, beside, seconds = sys.argv[1], sys.argv[2] == "beside", float(sys.argv[3])
+faulthandler.dump_traceback_later(seconds + 100, exit=True)
+pf = pagefile.open(path, durability="process")
+over = False
+
+def commit_on():
+    while not over:
+        try:
+            pf.store.commit(Batch([Append("beside", 1)]))
+        except pagefile.Unavailable as ended:  # Whoever committed for it was interrupted.
+            assert ended.outcome == "unknown"
+
+thread = threading.Thread(target=commit_on, daemon=True)
+if beside:
+    thread.start()
+until, interrupts, acknowledged = time.monotonic() + seconds, 0, 0
+while time.monotonic() < until or interrupts < 20:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.random() * 0.0006 + 1e-6)
+        for _ in range(50):
+            pf.store.commit(Batch([Append("log", 1)]))
+            acknowledged += 1
+    except Stop:
+        interrupts += 1
+    finally:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        except Stop:
+            interrupts += 1
+    probed = []
+    probe = threading.Thread(
+        target=lambda: probed.append(pf.store.commit(Batch([Append("probe", 1)]))), daemon=True
+    )
+    probe.start()
+    while not probed:
+        probe.join(30)
+        assert probed or not probe.is_alive(), f"a commit hangs after {interrupts} interrupts"
+        if not probed:
+            # Its leader was ended in the middle: it was told so, and asks again.
+            pf.store.commit(Batch([Append("probe", 1)]))
+            break
+over = True
+if beside:
+    thread.join(60)
+    assert not thread.is_alive()
+with pagefile.open(path) as other:
+    other.store.commit(Batch([Append("log", 1)]))
+    assert other.store.length("log") > acknowledged
+    assert bool(other.verify()) and bool(other.check())
+pf.close()
+print("fine", interrupts)
+"""
+
+
+@pytest.mark.parametrize("beside", ["alone", "beside"])
+def test_a_commit_that_is_interrupted_anywhere_stops_nobody(tmp_path: Path, beside: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, str(tmp_path / "a.db"), beside, str(SECONDS)],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS + 240,
+        check=False,
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("fine")
