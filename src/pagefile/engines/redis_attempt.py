@@ -10,6 +10,7 @@ from redis.exceptions import RedisError
 from pagefile.engine import Prepared, RawCommit, Sealed
 from pagefile.engines.redis_errors import refused
 from pagefile.engines.redis_known import MOST_TOLD, Known
+from pagefile.engines.redis_lone import LoneAppend, lone_append
 from pagefile.engines.redis_server import Command, Server, script
 from pagefile.engines.redis_streams import Moved
 from pagefile.engines.redis_transaction import RedisTransaction
@@ -42,7 +43,7 @@ class Attempt:
         self._now_us = now_us
         self._key_lifetime_us = key_lifetime_us
         self._turn = Turn(server, known, seconds)
-        self._transaction: RedisTransaction | None = None
+        self._transaction: RedisTransaction | LoneAppend | None = None
         #: What a script was to store whose answer never came, by the digest of its commit.
         self._unanswered: dict[bytes, Sealed] = {}
         self.outcomes: list[Sealed | PagefileError] = []
@@ -56,6 +57,14 @@ class Attempt:
         Raises:
             Unavailable: the server failed or others were in the way; nothing was stored.
         """
+        if (lone := lone_append(self.known, self._batches)) is not None:
+            try:
+                self.outcomes = [lone.apply(self._batches[0], self._now_us)]
+            except PagefileError:
+                pass  # Refused for what is known here; the general way looks whether it is true.
+            else:
+                self._transaction = lone
+                return lone.command(self._turn)
         hurried = 0
         while True:
             transaction = RedisTransaction(self._server, self.known, self._key_lifetime_us)
