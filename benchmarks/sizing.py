@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -176,7 +177,7 @@ def _fill(engine: str, buffer: ContextBuffer, slots: int) -> list[float]:
             NewSlot({"text": f"An agent saw {n}. ".ljust(489, "x")}, "user", "agent")
             for n in range(start, min(slots, start + _TOGETHER))
         ]
-        appended.append(_timed(lambda rows=together: buffer.append_many(_THREAD, rows)))
+        appended.append(_timed(partial(buffer.append_many, _THREAD, together)))
         done = start + len(together)
         if not done % max(_TOGETHER, slots // 10 // _TOGETHER * _TOGETHER):
             _say(f"{engine}: {done:,} of {slots:,} slots, {1e3 * appended[-1]:.0f} ms a commit")
