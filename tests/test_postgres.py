@@ -799,7 +799,7 @@ def test_one_damaged_record_does_not_make_verify_ask_for_each_of_the_rest(
 ) -> None:
     with Admin(url) as admin:
         store = admin.open("acme").store
-        store.commit(Batch([Append("a", n, sources=["x"]) for n in range(2_000)]))
+        store.commit(Batch([Append("a", n, sources=("x",)) for n in range(2_000)]))
         schema = address_of(url).schema
         with server.connect(database="stores") as connection:
             connection.execute(
