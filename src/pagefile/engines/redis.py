@@ -24,7 +24,7 @@ from pagefile.engine import (
     Stream,
     TenantHead,
 )
-from pagefile.engines.redis_attempt import Attempt
+from pagefile.engines.redis_attempt import Attempt, calls_of
 from pagefile.engines.redis_check import Examination
 from pagefile.engines.redis_find import find
 from pagefile.engines.redis_gather import current, gather, streams
@@ -43,8 +43,6 @@ _ROWS_AT_ONCE = 512
 _BLOCK_SECONDS = 5.0
 _LEAST_ANSWER_SECONDS, _MOST_ANSWER_SECONDS = 10.0, 60.0
 _KEYS_AT_ONCE = 500
-#: How many bytes of content go into one request, unless a single batch has more.
-_MOST_BYTES = 64 * 1024 * 1024
 
 
 class RedisEngine:
@@ -89,7 +87,7 @@ class RedisEngine:
     def apply(self, items: Sequence[tuple[str, Prepared]]) -> list[Sealed | PagefileError]:
         self._server.require_usable()
         now_us = self._clock()
-        calls = (items,) if len(items) == 1 else _calls(items)
+        calls = (items,) if len(items) == 1 else calls_of(items)
         if len(calls) == 1:
             return self._apply(items, now_us)
         outcomes: list[Sealed | PagefileError] = []
@@ -366,19 +364,6 @@ class RedisEngine:
 
     def close(self) -> None:
         self._server.close()
-
-
-def _calls(items: Sequence[tuple[str, Prepared]]) -> Sequence[Sequence[tuple[str, Prepared]]]:
-    """The group in parts that each fit into one request: a server takes a gigabyte at most."""
-    calls: list[Sequence[tuple[str, Prepared]]] = []
-    start = size = 0
-    for at, (_, batch) in enumerate(items):
-        own = sum(len(content.body) for write in batch.writes for content in write.contents)
-        if size and size + own > _MOST_BYTES:
-            calls.append(items[start:at])
-            start, size = at, 0
-        size += own
-    return [*calls, items[start:]]
 
 
 def _commit(entry: Any) -> RawCommit:
