@@ -10,13 +10,14 @@ the true ten nearest that came back; the small user has to get its five each tim
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 import pagefile
-from _measure import Spread, Subject, Timing, measure, rate_ratio
+from _measure import Spread, Subject, Timing, measure, rate_ratio, spread
 from _row import Row, Target
 from _run import Suite, run
 from _workplace import Workplace
@@ -73,11 +74,14 @@ class _Data:
             for query in self.queries
         ]
 
-    def fill(self, arm: VectorArm) -> None:
+    def fill(self, arm: VectorArm) -> float:
+        """Put all of them in; the seconds that took."""
+        started = time.perf_counter()
         arm.prepare(_LARGE.model, _LARGE.dimensions)
         for start in range(0, len(self.ids), 500):
             arm.upsert(_LARGE, self.ids[start : start + 500], self.vectors[start : start + 500])
         arm.upsert(_SMALL, [_SMALL.point("v", n, n) for n in range(5)], self.small)
+        return time.perf_counter() - started
 
 
 def _data(place: Workplace) -> _Data:
@@ -106,18 +110,30 @@ def _rows(
         rounds,
         place.advance,
     )
-    found = [
-        len({one for one, _ in arm.nearest(_LARGE, query, 10).nearest} & truth) / 10
-        for query, truth in zip(data.queries, data.truth, strict=True)
-    ]
+    found, waited = list[float](), list[float]()
+    for query, truth in zip(data.queries, data.truth, strict=True):
+        started = time.perf_counter()
+        nearest = arm.nearest(_LARGE, query, 10).nearest
+        waited.append(1e3 * (time.perf_counter() - started))
+        found.append(len({one for one, _ in nearest} & truth) / 10)
     small = [len(arm.nearest(_SMALL, query, 10).nearest) for query in data.queries]
     ratio = rate_ratio(timings[ours], timings[bare_name])
     return [
         Row(case, bare_name, timings[bare_name]),
         Row(case, ours, timings[ours], "× rate of the bare client", ratio, Target(low=0.5)),
+        Row(case, ours, timings[ours], "ms for a question (quartiles)", spread(waited)),
         Row(case, ours, timings[ours], "recall@10", _figure(found), Target(low=0.9)),
         Row(case, ours, timings[ours], "of 5, small user", _figure(small), Target(low=5)),
     ]
+
+
+def _filled(place: Workplace, case: str, seconds: float, size_bytes: int) -> Row:
+    """What filling took a vector, and what a vector takes on the server."""
+    count = len(_data(place).ids)
+    each = size_bytes / count
+    name = f"filling, {count:,} vectors of {_DIMENSIONS} in {seconds:,.0f} s"
+    timing = Timing([seconds / count], [0.0])
+    return Row(case, name, timing, "bytes a vector", Spread(each, each, each))
 
 
 def _figure(values: Sequence[float]) -> Spread:
@@ -180,7 +196,7 @@ def pgvector(place: Workplace) -> list[Row]:
         connection.execute("CREATE EXTENSION vector")
     schema = "bench"
     arm = place.closing(PgvectorArm(server.url(schema), timeout_seconds=60))
-    _data(place).fill(arm)
+    seconds = _data(place).fill(arm)
     bare_connection = place.closing(server.connect(database="stores"))
     bare_connection.execute(f"SET search_path = {schema}, public")
 
@@ -191,7 +207,12 @@ def pgvector(place: Workplace) -> list[Row]:
             (str(query.tolist()),),
         ).fetchall()
 
-    return _rows(place, "pgvector", arm, "bare psycopg, exact", bare)
+    size = bare_connection.execute("SELECT pg_total_relation_size('vector_points')").fetchone()
+    assert size is not None
+    return [
+        *_rows(place, "pgvector", arm, "bare psycopg, exact", bare),
+        _filled(place, "pgvector", seconds, size[0]),
+    ]
 
 
 def memory(place: Workplace) -> list[Row]:
@@ -251,9 +272,9 @@ def _sizes(here: Memory, beside: Memory, timing: Timing) -> list[Row]:
         partition = index._partition(next(iter(_owners(memory))))
         assert partition is not None
         figures.append(partition.size_bytes / len(partition))
-    spread = Spread(figures[0], figures[0], figures[1])
+    both = Spread(figures[0], figures[0], figures[1])
     meaning = "bytes (high: vectors in this process)"
-    return [Row("searches", "what a memory takes in this process", timing, meaning, spread)]
+    return [Row("searches", "what a memory takes in this process", timing, meaning, both)]
 
 
 def _owners(memory: Memory) -> list[str]:

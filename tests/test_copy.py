@@ -403,6 +403,10 @@ _SOAK = os.environ.get("PAGEFILE_SOAK") == "1"
         ("sqlite", "postgresql", 20),
         ("redis", "sqlite", 20 if _SOAK else 4),
         ("postgresql", "redis", 20 if _SOAK else 4),
+        ("sqlite", "redis", 20 if _SOAK else 3),
+        ("redis", "postgresql", 20 if _SOAK else 3),
+        ("postgresql", "sqlite", 20 if _SOAK else 3),
+        ("manager", "sqlite", 20 if _SOAK else 3),
     ],
 )
 def test_a_copy_killed_again_and_again_under_eight_writers_ends_equal(

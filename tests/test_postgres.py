@@ -774,3 +774,47 @@ def test_a_dump_restores_to_the_same_history(
         assert pf.verify(head=head)
         assert pf.check()
         assert pf.store.append(Append("a", 5)).index == 5
+
+
+# Long logs
+
+
+def test_the_records_of_a_long_log_are_had_many_at_a_time(url: str) -> None:
+    with Admin(url) as admin:
+        store = admin.open("acme").store
+        store.commit(Batch([Append("a", n) for n in range(10)]))
+        far = 2**31
+        found = admin.engine.gather("acme", [(1, 3), (1, 40_000), (1, far), (far, 0)])  # type: ignore[attr-defined]
+
+        assert list(found) == [(1, 3)]
+        # Past 32,767, where the numbers of logs and of records are not of one size any more.
+        for start in range(0, 33_000, 5_000):
+            store.commit(Batch([Append("b", n) for n in range(start, start + 5_000)]))
+        report = store.verify()
+        assert (report.problems, report.records) == ((), 35_010)
+
+
+def test_one_damaged_record_does_not_make_verify_ask_for_each_of_the_rest(
+    server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Admin(url) as admin:
+        store = admin.open("acme").store
+        store.commit(Batch([Append("a", n, sources=("x",)) for n in range(2_000)]))
+        schema = address_of(url).schema
+        with server.connect(database="stores") as connection:
+            connection.execute(
+                f'UPDATE "{schema}".records SET sources = %s WHERE number = 100', (b"\xc1",)
+            )
+        asked: list[int] = []
+        rows = admin.engine.rows
+
+        def counted(*given: Any) -> Any:
+            asked.append(given[2])
+            return rows(*given)
+
+        monkeypatch.setattr(admin.engine, "rows", counted)
+        report = store.verify()
+
+        assert [problem.position for problem in report.problems] == [1]
+        assert 100 in asked
+        assert len(asked) <= 256

@@ -10,7 +10,7 @@ import msgspec
 
 from pagefile.content import Action, chain, digest_of, genesis, name_digest, unpack
 from pagefile.engine import DOCUMENT, LOG, Engine, RawCommit, Row, Stream
-from pagefile.errors import Corrupt
+from pagefile.errors import Corrupt, Invalid
 from pagefile.gathering import Gathering, Place
 from pagefile.lives import Gone, Life, Lives
 from pagefile.records import Head, Problem, Report
@@ -122,6 +122,8 @@ class _Walk:
         for ordinal, entry in enumerate(entries):
             try:
                 self._entry(commit, entry, ordinal)
+            except Invalid:
+                raise  # A ValueError, but not about the commit: the engine refused a question.
             except (IndexError, ValueError, TypeError):
                 self._unreadable(commit)
         return commit.digest or previous

@@ -27,6 +27,8 @@ class Gathering:
         self._streams: dict[int, Stream | None] = {}
         self._expected: deque[Place] = deque()
         self._rows: dict[Place, Row | None] = {}
+        #: Those that could not be had together, and are asked for one by one.
+        self._alone: set[Place] = set()
 
     @property
     def looks_ahead(self) -> bool:
@@ -69,7 +71,7 @@ class Gathering:
             Corrupt: it cannot be read.
         """
         place = (stream.oid, number)
-        if place not in self._rows and self._many is not None:
+        if place not in self._rows and place not in self._alone and self._many is not None:
             self._fetch(self._many, place)
         if place in self._rows:
             return self._rows.pop(place)
@@ -87,5 +89,7 @@ class Gathering:
         try:
             found = many.gather(self._tenant, some)
         except Corrupt:
-            return  # Each by itself will tell which.
+            # Each by itself will tell which.
+            self._alone = set(some)
+            return
         self._rows = {one: found.get(one) for one in some}

@@ -39,6 +39,7 @@ VARIABLES: Mapping[str, tuple[str, ...]] = {
     "openai_base_url": ("OPENAI_BASE_URL",),
     "openai_api_key": ("OPENAI_API_KEY",),
     "vectors": ("PAGEFILE_VECTORS",),
+    "vectors_every": ("PAGEFILE_VECTORS_EVERY",),
     "qdrant_url": ("QDRANT_URL",),
     "qdrant_collection": ("QDRANT_COLLECTION",),
     "qdrant_api_key": ("QDRANT_API_KEY",),
@@ -80,6 +81,8 @@ class Settings(msgspec.Struct, frozen=True):
     openai_api_key: str = ""
     #: Where the vectors are kept beside the store; see `pagefile.recall.arms`.
     vectors: str = ""
+    #: How many seconds pass between two looks at what the arm lacks; 0 is never.
+    vectors_every: float = 0.0
     qdrant_url: str = ""
     qdrant_collection: str = "pagefile"
     qdrant_api_key: str = ""
@@ -127,6 +130,7 @@ class Settings(msgspec.Struct, frozen=True):
         usual = _DIMENSIONS.get(model, _USUAL_DIMENSIONS)
         values["embedding_dimensions"] = _number(values, origins, "embedding_dimensions", usual)
         values["qdrant_grpc_port"] = _number(values, origins, "qdrant_grpc_port", 0)
+        values["vectors_every"] = _seconds(values, origins, "vectors_every")
         return cls(**values, origins=origins, rivals=rivals)
 
     def store_url(self) -> str:
@@ -160,6 +164,17 @@ def _number(values: Mapping[str, Any], origins: Mapping[str, str], field: str, d
         name = origins[field]
         raise Invalid(name, f"{given[:40]!r} is no whole number", "set it to one, or unset it")
     return int(given)
+
+
+def _seconds(values: Mapping[str, Any], origins: Mapping[str, str], field: str) -> float:
+    given = values.get(field, "")
+    whole, _, part = given.partition(".")
+    if not given:
+        return 0.0
+    if not given.isascii() or not whole.isdecimal() or (part and not part.isdecimal()):
+        name = origins[field]
+        raise Invalid(name, f"{given[:40]!r} is no number", "set it to seconds, or unset it")
+    return float(given)
 
 
 # The file

@@ -15,7 +15,7 @@ from pagefile.engine import Hit, KeyRange, Prepared, RawCommit, Row, Sealed, Str
 from pagefile.engines.postgres_address import address_of
 from pagefile.engines.postgres_check import examine
 from pagefile.engines.postgres_format import prepare_format
-from pagefile.engines.postgres_link import Link, Session
+from pagefile.engines.postgres_link import Link, Session, whole
 from pagefile.engines.postgres_rows import (
     MOST_RECORDS,
     TENANT_SPACE,
@@ -155,11 +155,11 @@ class PostgresEngine:
 
     def gather(self, tenant: str, places: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Row]:
         oids, numbers = [oid for oid, _ in places], [number for _, number in places]
-        found = self._about(tenant, "rows_at", oids, numbers)
+        found = self._about(tenant, "rows_at", whole(oids), whole(numbers))
         return {(columns[15], columns[0]): row_from(columns) for columns in found}
 
     def streams(self, tenant: str, oids: Sequence[int]) -> dict[int, Stream]:
-        found = self._about(tenant, "streams_by_oids", list(oids))
+        found = self._about(tenant, "streams_by_oids", whole(oids))
         return {columns[0]: stream_from(columns) for columns in found}
 
     def find(self, tenant: str, span: KeyRange, limit: int, at: int | None) -> list[Hit]:

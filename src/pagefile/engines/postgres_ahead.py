@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pagefile.engine import Row, Stream
+from pagefile.engines.postgres_link import whole
 from pagefile.engines.postgres_pending import Pending
 from pagefile.engines.postgres_rows import row_from
 from pagefile.records import StreamKind
@@ -66,5 +67,5 @@ class Ahead:
         self._rows = {oid: [] for oid in oids}
         for oid in oids[1:]:
             del self._expected[oid]
-        for columns in self._pending.read_after("rows_of_streams", oids):
+        for columns in self._pending.read_after("rows_of_streams", whole(oids)):
             self._rows[columns[15]].append(row_from(columns))

@@ -6,13 +6,13 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, LiteralString, TypeVar
 
 import psycopg
 from psycopg.adapt import AdaptersMap
-from psycopg.types.numeric import Int8BinaryDumper
+from psycopg.types.numeric import Int8, Int8BinaryDumper
 from psycopg.types.string import BytesBinaryDumper, StrBinaryDumper
 
 from pagefile.engines.postgres_address import Address
@@ -287,6 +287,15 @@ def _require_fit(facts: tuple[Any, ...], place: str) -> None:
         )
     if facts[4]:
         raise Unsupported(f"{place} is a standby, which cannot write", "connect to the primary")
+
+
+def whole(numbers: Iterable[int]) -> list[Int8]:
+    """Numbers to be bound as one array.
+
+    Of plain ones the driver looks for the smallest type in the first array of a
+    statement, and takes it for those behind it, too: they may not fit.
+    """
+    return [Int8(number) for number in numbers]
 
 
 def _adapters() -> AdaptersMap:

@@ -24,7 +24,7 @@ from pagefile.engine import (
     Stream,
     TenantHead,
 )
-from pagefile.engines.redis_attempt import Attempt
+from pagefile.engines.redis_attempt import Attempt, calls_of
 from pagefile.engines.redis_check import Examination
 from pagefile.engines.redis_find import find
 from pagefile.engines.redis_gather import current, gather, streams
@@ -43,8 +43,6 @@ _ROWS_AT_ONCE = 512
 _BLOCK_SECONDS = 5.0
 _LEAST_ANSWER_SECONDS, _MOST_ANSWER_SECONDS = 10.0, 60.0
 _KEYS_AT_ONCE = 500
-#: How many bytes of content go into one request, unless a single batch has more.
-_MOST_BYTES = 64 * 1024 * 1024
 
 
 class RedisEngine:
@@ -89,7 +87,7 @@ class RedisEngine:
     def apply(self, items: Sequence[tuple[str, Prepared]]) -> list[Sealed | PagefileError]:
         self._server.require_usable()
         now_us = self._clock()
-        calls = _calls(items)
+        calls = (items,) if len(items) == 1 else calls_of(items)
         if len(calls) == 1:
             return self._apply(items, now_us)
         outcomes: list[Sealed | PagefileError] = []
@@ -131,6 +129,8 @@ class RedisEngine:
                     for attempt in attempts:
                         # What the cache believes may not be what is stored.
                         attempt.known.clear()
+        if len(attempts) == 1:
+            return attempts[0].outcomes
         outcomes: list[Any] = [None] * len(items)
         for mine, attempt in zip(places.values(), attempts, strict=True):
             for at, outcome in zip(mine, attempt.outcomes, strict=True):
@@ -139,7 +139,8 @@ class RedisEngine:
 
     def _commit(self, attempts: list[Attempt]) -> None:
         may_resend = True
-        while waiting := [attempt for attempt in attempts if not attempt.is_done]:
+        waiting = attempts
+        while waiting:
             sent = [(a, command) for a in waiting if (command := a.compute()) is not None]
             try:
                 self._send(sent)
@@ -153,6 +154,7 @@ class RedisEngine:
                 if not self._answers():
                     raise
                 self._require_level_again()
+            waiting = [attempt for attempt in waiting if not attempt.is_done]
         if self._is_waited_for and any(attempt.found_stored for attempt in attempts):
             # It was committed, but perhaps not waited for; a later write stands for it.
             turns = attempts[0].known.keys.turns
@@ -160,6 +162,10 @@ class RedisEngine:
 
     def _send(self, sent: list[tuple[Attempt, Command]]) -> None:
         if not sent:
+            return
+        if len(sent) == 1 and sent[0][0].known.head.position:
+            attempt, command = sent[0]
+            attempt.settle(self._send_and_wait([command])[0])
             return
         first = [a.known.tenant for a, _ in sent if not a.known.head.position]
         commands: list[Command] = [command for _, command in sent]
@@ -358,21 +364,6 @@ class RedisEngine:
 
     def close(self) -> None:
         self._server.close()
-
-
-def _calls(items: Sequence[tuple[str, Prepared]]) -> list[Sequence[tuple[str, Prepared]]]:
-    """The group in parts that each fit into one request: a server takes a gigabyte at most."""
-    if len(items) == 1:
-        return [items]
-    calls: list[Sequence[tuple[str, Prepared]]] = []
-    start = size = 0
-    for at, (_, batch) in enumerate(items):
-        own = sum(len(content.body) for write in batch.writes for content in write.contents)
-        if size and size + own > _MOST_BYTES:
-            calls.append(items[start:at])
-            start, size = at, 0
-        size += own
-    return [*calls, items[start:]]
 
 
 def _commit(entry: Any) -> RawCommit:

@@ -10,6 +10,7 @@ from redis.exceptions import RedisError
 from pagefile.engine import Prepared, RawCommit, Sealed
 from pagefile.engines.redis_errors import refused
 from pagefile.engines.redis_known import MOST_TOLD, Known
+from pagefile.engines.redis_lone import LoneAppend, lone_append
 from pagefile.engines.redis_server import Command, Server, script
 from pagefile.engines.redis_streams import Moved
 from pagefile.engines.redis_transaction import RedisTransaction
@@ -17,6 +18,8 @@ from pagefile.engines.redis_turn import LEASE_MS, Turn
 from pagefile.errors import Corrupt, Forbidden, PagefileError, Unavailable, Unsupported
 from pagefile.transaction import apply
 
+#: How many bytes of content go into one request, unless a single batch has more.
+_MOST_BYTES = 64 * 1024 * 1024
 #: How often others may come in between before the turn is waited for.
 _MOST_HURRIED = 2
 #: What no rule of a commit raises: the server failed while the batch was looked at.
@@ -42,7 +45,7 @@ class Attempt:
         self._now_us = now_us
         self._key_lifetime_us = key_lifetime_us
         self._turn = Turn(server, known, seconds)
-        self._transaction: RedisTransaction | None = None
+        self._transaction: RedisTransaction | LoneAppend | None = None
         #: What a script was to store whose answer never came, by the digest of its commit.
         self._unanswered: dict[bytes, Sealed] = {}
         self.outcomes: list[Sealed | PagefileError] = []
@@ -56,6 +59,14 @@ class Attempt:
         Raises:
             Unavailable: the server failed or others were in the way; nothing was stored.
         """
+        if (lone := lone_append(self.known, self._batches)) is not None:
+            try:
+                self.outcomes = [lone.apply(self._batches[0], self._now_us)]
+            except PagefileError:
+                pass  # Refused for what is known here; the general way looks whether it is true.
+            else:
+                self._transaction = lone
+                return lone.command(self._turn)
         hurried = 0
         while True:
             transaction = RedisTransaction(self._server, self.known, self._key_lifetime_us)
@@ -147,3 +158,16 @@ class Attempt:
 
 def _is_new(outcome: Sealed | PagefileError) -> bool:
     return isinstance(outcome, Sealed) and not outcome.repeated
+
+
+def calls_of(items: Sequence[tuple[str, Prepared]]) -> Sequence[Sequence[tuple[str, Prepared]]]:
+    """The group in parts that each fit into one request: a server takes a gigabyte at most."""
+    calls: list[Sequence[tuple[str, Prepared]]] = []
+    start = size = 0
+    for at, (_, batch) in enumerate(items):
+        own = sum(len(content.body) for write in batch.writes for content in write.contents)
+        if size and size + own > _MOST_BYTES:
+            calls.append(items[start:at])
+            start, size = at, 0
+        size += own
+    return [*calls, items[start:]]

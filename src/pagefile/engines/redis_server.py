@@ -90,10 +90,17 @@ def script(name: str) -> tuple[bytes, str]:
     if name == "release":
         # What lets content go must run on a full server too, and is otherwise the same.
         text = script("commit")[0].replace(b"#!lua\n", b"#!lua flags=allow-oom\n", 1)
+    elif name == "append":
+        start, rest = script("commit")[0].split(b"-- The commands.\n")
+        text = start + _text(name) + rest[rest.index(b"-- The head") :]
     else:
-        text = (files(__package__) / "lua" / f"{name}.lua").read_bytes()
+        text = _text(name)
     # What Redis names it by; nothing secret is digested.
     return text, hashlib.sha1(text, usedforsecurity=False).hexdigest()
+
+
+def _text(name: str) -> bytes:
+    return (files(__package__) / "lua" / f"{name}.lua").read_bytes()
 
 
 class NotSent(Exception):
@@ -303,13 +310,37 @@ class Server:
         self._drop_idle()
 
 
-def _pack(command: Command, parts: list[bytes]) -> None:
-    """A command as it goes over the wire; the client's own packing takes three times as long."""
-    parts.append(b"*%d\r\n" % len(command))
-    for part in command:
+class Ready:
+    """The last parts of a command, as they go over the wire."""
+
+    __slots__ = ("count", "raw")
+
+    def __init__(self, raw: bytes, count: int) -> None:
+        self.raw = raw
+        self.count = count
+
+
+def packed(parts: Sequence[Any]) -> bytes:
+    """Parts of a command as they go over the wire."""
+    found = bytearray()
+    for part in parts:
         if type(part) is not bytes:
             part = part.encode() if type(part) is str else b"%d" % part
-        parts.append(b"$%d\r\n%b\r\n" % (len(part), part))
+        found += b"$%d\r\n%b\r\n" % (len(part), part)
+    return bytes(found)
+
+
+def _pack(command: Command, parts: list[bytes]) -> None:
+    """A command as it goes over the wire; the client's own packing takes three times as long."""
+    last = command[-1]
+    if type(last) is Ready:
+        parts += (
+            b"*%d\r\n" % (len(command) - 1 + last.count),
+            packed(command[:-1]),
+            last.raw,
+        )
+    else:
+        parts += (b"*%d\r\n" % len(command), packed(command))
 
 
 def _answer(connection: Any) -> Any:
@@ -321,7 +352,7 @@ def _answer(connection: Any) -> Any:
 
 def _in_full(command: Command) -> Command:
     """The same script by its text instead of its digest."""
-    for name in ("commit", "release"):
+    for name in ("append", "commit", "release"):
         text, digest = script(name)
         if command[1] == digest:
             return ("EVAL", text, *command[2:])

@@ -35,7 +35,7 @@ from pagefile.engines.redis_streams import Moved, Streams
 from pagefile.records import StreamKind
 
 #: How often, in commits, expired idempotency keys are swept out, and how many at a time.
-_SWEEP_EVERY, _SWEEP_AT_ONCE = 256, 256
+SWEEP_EVERY, _SWEEP_AT_ONCE = 256, 256
 _ROWS_AT_ONCE = 1_000
 
 
@@ -294,7 +294,7 @@ class RedisTransaction:
         self._by_key[commit.key] = commit
         if commit.key[:1] != "~":
             self._used[commit.key] = commit.position
-        if not commit.position % _SWEEP_EVERY:
+        if not commit.position % SWEEP_EVERY:
             self._sweep_keys(commit.time_us - self._key_lifetime_us)
 
     def _sweep_keys(self, expired_us: int) -> None:

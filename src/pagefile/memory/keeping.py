@@ -12,6 +12,7 @@ from pagefile.memory.findables import Findables
 from pagefile.memory.forget import Extent, ForgetReceipt, Forgetting
 from pagefile.memory.owner import owner_key
 from pagefile.memory.use import UseRecorder
+from pagefile.memory.vector_follower import VectorFollower, VectorsFollowed
 from pagefile.memory.watched import WatchedCalls
 from pagefile.naming import require_callable, require_flag
 from pagefile.recall.arms.keeper import VectorStatus
@@ -26,6 +27,7 @@ class Keeping(WatchedCalls):
     _uses: UseRecorder
     _forgetting: Forgetting
     _findables: Findables
+    _follower: VectorFollower | None
     _clock: Callable[[], datetime]
 
     def export(self, *, user_id: str | None = None) -> MemoryExport:
@@ -105,3 +107,7 @@ class Keeping(WatchedCalls):
         """Where a user's vectors are, and how far the vector arm lags behind."""
         self._watch(user_id)
         return self._index.vector_status(owner_key(user_id))
+
+    def vectors_followed(self) -> VectorsFollowed | None:
+        """How far the thread of `vectors_every` has come; None when there is none."""
+        return None if self._follower is None else self._follower.status()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from pagefile import chance
-from pagefile.bounds import MOST_SECONDS, require_count
+from pagefile.bounds import MOST_SECONDS, require_count, require_seconds
 from pagefile.context.backend import Backend, store_behind
 from pagefile.context.closing import ClosesItsStore
 from pagefile.errors import Invalid, shown
@@ -45,6 +45,7 @@ from pagefile.memory.searching import MemoryKind, Searching
 from pagefile.memory.session import last_messages
 from pagefile.memory.text import require_session
 from pagefile.memory.use import UseRecorder
+from pagefile.memory.vector_follower import follower_of
 from pagefile.memory.watched_facts import WatchedFacts, WatchedGraph
 from pagefile.naming import require_callable, require_flag
 from pagefile.recall.arms.arm import VectorArm
@@ -76,7 +77,8 @@ class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):
     `backend` is a store, a handle or a URL; None is a private `memory:`.
     `embedder` is "auto", "bundled", "openai", None for the lexical arm alone, or
     one of your own. `vectors` is where they are compared: "auto", "memory" for
-    this process, "qdrant", "pgvector", or an arm of your own. `max_users` and
+    this process, "qdrant", "pgvector", or an arm of your own. `vectors_every` lets a
+    thread fill the arm that often, in seconds, until `close`; 0 is never. `max_users` and
     `user_idle_ttl_seconds` bound which users' indexes stay in memory, None for no
     bound; what leaves is read again when it is asked for. `clock` gives aware
     datetimes and may be a script's.
@@ -88,6 +90,7 @@ class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):
         *,
         embedder: Embedder | str | None = "auto",
         vectors: VectorArm | str = "auto",
+        vectors_every: float | None = None,
         max_users: int | None = 100_000,
         user_idle_ttl_seconds: int | None = 86_400,
         max_blocks: int = 100,
@@ -107,6 +110,8 @@ class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):
         require_count(max_blocks, "max_blocks", least=1, most=MOST_BLOCKS)
         require_count(max_block_chars, "max_block_chars", least=1, most=_MOST_BLOCK_CHARS)
         require_callable("clock", clock)
+        if vectors_every is not None:
+            require_seconds(vectors_every, "vectors_every")
         if on_duplicate is not None:
             require_callable("on_duplicate", on_duplicate)
         require_flag("record_use", record_use)
@@ -141,6 +146,9 @@ class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):
         self._profiles = Profiles(self._store, self._index, self._facts)
         self._provenances = Provenances(self._store, self._facts, self._uses)
         self._findables = Findables(self._store, self._index)
+        self._follower = follower_of(self._store, self._index.keeper, vectors_every)
+        if self._follower is not None:
+            self._follower.__enter__()
 
     @property
     def embedder(self) -> Embedder | None:
@@ -148,11 +156,19 @@ class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):
         return self._index.embedder
 
     def close(self) -> None:
-        """Store what waits; close the store and the vector arm if this opened them."""
-        self._uses.flush()
-        if self._arm is not None and self._owns_arm:
-            self._arm.close()
-        self._close()
+        """Store what waits; close the store and the vector arm if this opened them.
+
+        Raises:
+            Exception: what ended the thread of `vectors_every`; all is closed then, too.
+        """
+        try:
+            if self._follower is not None:
+                self._follower.end()
+        finally:
+            self._uses.flush()
+            if self._arm is not None and self._owns_arm:
+                self._arm.close()
+            self._close()
 
     def _at(self, past: Snapshot, user_id: str | None) -> Recollection:
         """What is known of a user at a position; for who builds prompts."""

@@ -117,6 +117,7 @@ from pagefile.memory.plane import Kind
 from pagefile.memory.profile import MemoryProfile
 from pagefile.memory.proposed_fact import Decision, ProposedFact, ProposedFacts
 from pagefile.memory.provenance import Provenance
+from pagefile.memory.vector_follower import VectorsFollowed
 from pagefile.batch import Put
 from pagefile.memory.items import Beside, Committed, LongTermItems, Proposal
 from pagefile.memory.item import MemoryItem, Revision, Status

@@ -7,7 +7,8 @@
 --       name, number of its key, count of arguments, arguments
 -- Gives OK, {"moved", head, commits since} or {"wait", last turn}. Whoever finds the
 -- tenant moved gets the turn: until the lease is over nobody else may commit.
-local head, owner, token = redis.call('GET', KEYS[1]) or '', redis.call('GET', KEYS[3]), ARGV[3]
+local found, token = redis.call('MGET', KEYS[1], KEYS[3]), ARGV[3]
+local head, owner = found[1] or '', found[2]
 
 if owner and owner ~= token then
   if ARGV[4] == '0' then
@@ -25,22 +26,27 @@ if head ~= ARGV[1] then
   return {'moved', head, redis.call('XRANGE', KEYS[5], '(' .. ARGV[6] .. '-0', '+', 'COUNT', ARGV[7])}
 end
 
+-- The commands.
 local at, last = 8, #ARGV
 while at < last do
   local stop = at + 2 + tonumber(ARGV[at + 2])
   redis.call(ARGV[at], KEYS[tonumber(ARGV[at + 1])], unpack(ARGV, at + 3, stop))
   at = stop + 1
 end
+-- The head, last: a script that breaks off leaves it as it was.
 redis.call('SET', KEYS[1], ARGV[2])
 
 if ARGV[4] == '1' then
   redis.call('LREM', KEYS[2], 0, token)
 end
-local following = redis.call('LPOP', KEYS[2])
-if following then
-  redis.call('SET', KEYS[3], following, 'PX', ARGV[5])
-  redis.call('XADD', KEYS[4], 'MAXLEN', 1, '*', 'n', following)
-elseif owner then
-  redis.call('DEL', KEYS[3])
+-- Where nobody had the turn nobody waits for it; those whose holder died come by themselves.
+if owner then
+  local following = redis.call('LPOP', KEYS[2])
+  if following then
+    redis.call('SET', KEYS[3], following, 'PX', ARGV[5])
+    redis.call('XADD', KEYS[4], 'MAXLEN', 1, '*', 'n', following)
+  else
+    redis.call('DEL', KEYS[3])
+  end
 end
 return redis.status_reply('OK')

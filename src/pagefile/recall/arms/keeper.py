@@ -24,6 +24,17 @@ from pagefile.store import Store
 #: How many ids are let go at once.
 _DELETED = 5_000
 
+#: Whether to go no further; asked before each request that puts vectors in.
+Cancelled = Callable[[], bool]
+
+
+class _Stopped(Exception):
+    """It was told to go no further. The next one goes on from the last mark."""
+
+
+def _never() -> bool:
+    return False
+
 
 class VectorStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Where one user's vectors are.
@@ -68,7 +79,9 @@ class ArmKeeper:
         waiting = max(0, log.length() - seen)
         return VectorStatus(arm=self.arm.name, indexed=count if seen else 0, waiting=waiting)
 
-    def sync_all(self, progress: Callable[[int], None] | None = None) -> int:
+    def sync_all(
+        self, progress: Callable[[int], None] | None = None, cancelled: Cancelled = _never
+    ) -> int:
         """Bring the arm up to date for every user; return how many vectors were put in."""
         catalogue = read_catalogue(self._store)
         living = set[str]()
@@ -77,7 +90,10 @@ class ArmKeeper:
             self.require_room(catalogue.model)
             for whose in self._owners(catalogue):
                 living.add(whose)
-                count += self._synced(catalogue, whose)
+                try:
+                    count += self._synced(catalogue, whose, cancelled)
+                except _Stopped:
+                    return count
                 if progress is not None:
                     progress(count)
         # Of whom nothing is left in the store, nothing is left here.
@@ -146,7 +162,9 @@ class ArmKeeper:
             mark = Mark(catalogue.generation, resident.seen, resident.position, len(living))
         return resident, living, mark
 
-    def _synced(self, catalogue: Catalogue, whose: str) -> int:
+    def _synced(self, catalogue: Catalogue, whose: str, cancelled: Cancelled = _never) -> int:
+        if cancelled():
+            raise _Stopped
         resident, living, mark = self._folded(catalogue, whose)
         log = resident.vectors
         assert log is not None
@@ -155,20 +173,20 @@ class ArmKeeper:
             self._hold_rest(resident, mark.seen)
             return 0
         if not log.holds(held):
-            return self._reconciled(catalogue, whose)
+            return self._reconciled(catalogue, whose, cancelled)
         assert held is not None
-        count = self._put(log, held.seen, living)
+        count = self._put(log, held.seen, living, cancelled)
         self.arm.set_mark(log.part, mark)
         # What was forgotten while it was on its way is taken out again.
         _, now, _ = self._folded(catalogue, whose)
         self._delete(log.part, living - now)
         self._let_go(resident, log.part)
         if self.arm.count(log.part) != mark.count:
-            return count + self._reconciled(catalogue, whose)
+            return count + self._reconciled(catalogue, whose, cancelled)
         self._hold_rest(resident, mark.seen)
         return count
 
-    def _reconciled(self, catalogue: Catalogue, whose: str) -> int:
+    def _reconciled(self, catalogue: Catalogue, whose: str, cancelled: Cancelled = _never) -> int:
         """Make the arm hold what the log says, whatever it holds now."""
         part = self._part(catalogue, whose)
         # What is there first, what should be there second: whatever another process puts in
@@ -178,14 +196,17 @@ class ArmKeeper:
         log = resident.vectors
         assert log is not None
         self._delete(part, there - living)
-        count = self._put(log, 0, living - there) if living - there else 0
+        missing = living - there
+        count = self._put(log, 0, missing, cancelled) if missing else 0
         self.arm.set_mark(part, mark)
         self._hold_rest(resident, mark.seen)
         return count
 
-    def _put(self, log: VectorLog, start: int, wanted: set[bytes]) -> int:
+    def _put(self, log: VectorLog, start: int, wanted: set[bytes], cancelled: Cancelled) -> int:
         count = 0
         for ids, vectors in log.vectors(start):
+            if cancelled():
+                raise _Stopped
             chosen = [n for n, one in enumerate(ids) if one in wanted]
             if chosen:
                 self.arm.upsert(log.part, [ids[n] for n in chosen], vectors[chosen])
