@@ -169,9 +169,13 @@ class Runner:
                 worker.deadline = started + listener.timeout
                 if self._watch is None:
                     self._watch_clock()
-            returned, effects = await self._called(listener, letter, metadata, own)
-            responses = responses_of(returned)
-            outcome = Outcome(letter, responses, effects)
+            if listener.mode == "async":
+                arguments = (letter.payload, metadata, own)[: listener.takes]
+                returned = await listener.handler(*arguments)
+                effects = None if own is None else own.close()
+            else:
+                returned, effects = await self._elsewhere(listener, letter, metadata, own)
+            outcome = Outcome(letter, responses_of(returned), effects)
         except asyncio.CancelledError:
             assert worker.task is not None
             if worker.timed_out:
@@ -204,23 +208,21 @@ class Runner:
             self._events.tell(state)
         return outcome
 
-    async def _called(
+    async def _elsewhere(
         self,
         listener: Listener,
         letter: Letter,
         metadata: HandlerMetadata,
         own: OwnThread | None,
     ) -> tuple[Any, Effects | None]:
+        """Run a handler in a thread, or in another process."""
         if listener.mode == "pool":
             assert own is not None
             if self._pool is None:
                 raise Refused("there is no process pool for CPU-bound handlers")
             return await self._pool.run(listener, letter, metadata, own)
         arguments = (letter.payload, metadata, own)[: listener.takes]
-        if listener.mode == "async":
-            returned = await listener.handler(*arguments)
-        else:
-            returned = await self._threads.run(lambda: listener.handler(*arguments))
+        returned = await self._threads.run(lambda: listener.handler(*arguments))
         return returned, None if own is None else own.close()
 
     def _own(self, turn: Turn, letter: Letter) -> OwnThread:
