@@ -107,3 +107,27 @@ def test_a_cancellation_that_meets_a_shutdown_ends(tmp_path: Path) -> None:
         assert cancelled is True
 
     run(story())
+
+
+def test_a_request_recorded_while_its_organism_shuts_down_is_answered_by_another(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        url = str(tmp_path / "store.db")
+        with pagefile.open(url) as a, pagefile.open(url) as b:
+            first, second = Organism(a), Organism(b)
+            for organism in (first, second):
+                organism.listener("echo", payload=Ask)(echo)
+            await first.start()
+            asking = asyncio.ensure_future(first.inject(Ask("hello"), "echo", caller=ANN))
+            await asyncio.sleep(0)  # It has begun, as that of an organism that runs.
+            first._parts.intake.works = False
+            first._parts.claims.resting = True
+            asked = await asking
+            await first.shutdown(timeout=0.0)
+            async with second:
+                answer = await first.answer(asked)
+
+        assert answer.payload == Told("hello")
+
+    run(story())

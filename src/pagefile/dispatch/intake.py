@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,7 @@ from pagefile.dispatch.limits import DispatchLimits
 from pagefile.dispatch.listener import Listeners
 from pagefile.dispatch.names import CONVERSATIONS, JOURNALS, OPEN, TAKEN
 from pagefile.dispatch.payloads import SYSTEM
-from pagefile.errors import Conflict, Forbidden, Invalid, LimitExceeded, NotFound
+from pagefile.errors import Conflict, Forbidden, Invalid, LimitExceeded, NotFound, Unavailable
 from pagefile.naming import require_type
 from pagefile.records import Document, Entry
 from pagefile.store import Store
@@ -137,6 +138,12 @@ class Intake:
                 if opened is None or opened.position != entries[0].position:
                     return Delivery(id, thread, place)  # Another took it since.
                 conversation.version = opened.version
+            if not self.works:
+                # Shut down since: nobody here would work on it, nor tell who waits.
+                with contextlib.suppress(Unavailable):
+                    await self._claims.give_back([conversation])
+                self.rung(thread)
+                return Delivery(id, thread, place)
             conversation.seen = place + 1
             letter = Letter(id, "request", thread, to, caller.name)
             letter.keep(entries[0], payload)

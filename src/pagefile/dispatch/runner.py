@@ -88,7 +88,7 @@ class Runner:
 
     def wake(self) -> None:
         """Something is ready: let one more worker look, who wakes the next if there is more."""
-        if self._waking:
+        if self._waking or self.paused:
             return
         while self._idle:
             waiter = self._idle.pop()
