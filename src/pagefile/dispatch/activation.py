@@ -27,7 +27,7 @@ class Watcher(msgspec.Struct):
         return payload_type.rpartition(":")[2].rpartition(".")[2] == self.wait_for
 
 
-class Activation(msgspec.Struct, eq=False):
+class Activation(msgspec.Struct, eq=False, gc=False):
     """The state of one call; `caller` is the thread that waits for its answer, if any."""
 
     thread: str

@@ -20,7 +20,7 @@ _MOST_TYPES = 4_096
 _SELF_CALL = {"is_self_call": True}
 
 
-class Draft(msgspec.Struct, eq=False):
+class Draft(msgspec.Struct, eq=False, gc=False):
     """Steps of one conversation on their way into one commit."""
 
     conversation: Conversation

@@ -10,7 +10,7 @@ from pagefile.dispatch.activation import Activation
 from pagefile.dispatch.draft import Draft
 
 
-class Hop(msgspec.Struct, eq=False):
+class Hop(msgspec.Struct, eq=False, gc=False):
     """A step of one activation on its way into a draft."""
 
     draft: Draft

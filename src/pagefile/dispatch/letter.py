@@ -15,7 +15,7 @@ _MOST_TYPES = 4_096
 LetterKind = Literal["request", "call", "self", "reply", "error"]
 
 
-class Letter(msgspec.Struct, eq=False):
+class Letter(msgspec.Struct, eq=False, gc=False):
     """One message in the inbox of one activation.
 
     `entry` is the slot it was recorded as, in the thread that receives it.

@@ -30,7 +30,7 @@ class Stop(msgspec.Struct, frozen=True):
     alone: bool = True
 
 
-class Outcome(msgspec.Struct, eq=False):
+class Outcome(msgspec.Struct, eq=False, gc=False):
     """One run of a handler, ready to be committed."""
 
     letter: Letter

@@ -27,7 +27,7 @@ class _Queue:
         self.lanes: dict[Conversation, deque[Activation]] = {}
 
 
-class Turn(msgspec.Struct, eq=False):
+class Turn(msgspec.Struct, eq=False, gc=False):
     """One activation whose turn it is."""
 
     queue: _Queue
