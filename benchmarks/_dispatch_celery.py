@@ -1,5 +1,6 @@
-"""Celery on a Redis, driven over stdin: a number of tasks comes in, and goes out when done.
+"""Celery on a Redis, driven over stdin: a form and a number of tasks come in, the number goes out.
 
+"all" submits every task and then collects; "one" waits for each before the next.
 Run by a Python that has Celery; it starts one worker process with two children.
 """
 
@@ -49,12 +50,17 @@ def main() -> None:
         echo.delay(0, 0).get(timeout=60)
         print("ready", flush=True)
         for line in sys.stdin:
-            count = int(line)
+            form, _, number = line.partition(" ")
+            count = int(number)
             if not count:
                 return
-            results = [echo.delay(1, 1) for _ in range(count)]
-            for result in results:
-                result.get(timeout=120)
+            if form == "one":
+                for _ in range(count):
+                    echo.delay(1, 1).get(timeout=120)
+            else:
+                results = [echo.delay(1, 1) for _ in range(count)]
+                for result in results:
+                    result.get(timeout=120)
             print(count, flush=True)
     finally:
         worker.terminate()

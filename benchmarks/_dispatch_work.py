@@ -85,12 +85,17 @@ async def bare(conversations: int, count: int) -> int:
     return sum(played)
 
 
-async def requests(pf: Pagefile, count: int) -> int:
-    """Ask a worker process so many times, all at once, and wait for every answer."""
+async def requests(pf: Pagefile, count: int, *, one_by_one: bool) -> int:
+    """Ask a worker process: everything first and then the answers, or each after the other."""
     door = organism(pf)
-    await asyncio.gather(
-        *(door.ask(Ball(1, 1), "walker", caller=CALLER, timeout=120.0) for _ in range(count))
-    )
+    if one_by_one:
+        for _ in range(count):
+            await door.ask(Ball(1, 1), "walker", caller=CALLER, timeout=120.0)
+        return count
+    # One caller, as the peer's: it submits one after the other, and then collects.
+    asked = [await door.inject(Ball(1, 1), "walker", caller=CALLER) for _ in range(count)]
+    for delivery in asked:
+        await door.answer(delivery, 120.0)
     return count
 
 

@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import _dispatch_work as work
@@ -28,7 +29,8 @@ from pagefile.testing.redis_server import RedisServer, find_binary
 
 CONVERSATIONS = 64
 HOPS = 60
-TASKS = 200
+#: How a caller asks, how often, and whether each waits for the one before.
+FORMS = (("submit all, then collect", 200, False), ("one at a time", 40, True))
 CPU_TASKS = 32
 HERE = Path(__file__).parent
 PEERS = os.environ.get("PAGEFILE_PEERS", "")
@@ -145,7 +147,7 @@ def fan_out(place: Workplace) -> list[Row]:
 
 
 def across(place: Workplace) -> list[Row]:
-    """Requests to a worker process through one Redis, there and back."""
+    """Requests of one caller to a worker process through one Redis, there and back."""
     if find_binary() is None:
         return []
     server = place.closing(RedisServer())
@@ -158,27 +160,38 @@ def across(place: Workplace) -> list[Row]:
         assert worker.stdout is not None
         worker.stdout.readline()
         handle = place.open_handle(server.url)
-        subjects = [
-            Subject("organism", lambda: asyncio.run(work.requests(handle, TASKS))),
-        ]
         celery = _celery(server.url)
-        if celery is not None:
-            subjects.append(Subject("Celery", lambda: _asked(celery, TASKS)))
+        subjects: list[Subject] = []
+        for form, count, one_by_one in FORMS:
+            if celery is not None:
+                subjects.append(Subject(f"Celery, {form}", _asking(celery, count, one_by_one)))
+            subjects.append(Subject(f"organism, {form}", _requesting(handle, count, one_by_one)))
         rounds = place.rounds(6)
         place.announce("across processes", rounds)
         timings = measure(subjects, rounds, place.advance)
         if celery is not None:
-            celery.communicate("0\n")
+            celery.communicate("all 0\n")
         worker.kill()
     rows: list[Row] = []
-    ours: Timing = timings["organism"]
-    if celery is not None:
-        rows.append(Row("Redis, two processes", "Celery", timings["Celery"]))
-        ratio = rate_ratio(ours, timings["Celery"])
-        rows.append(Row("Redis, two processes", "organism", ours, "× the rate of Celery", ratio))
-    else:
-        rows.append(Row("Redis, two processes", "organism", ours, alone=True))
+    for form, _, _ in FORMS:
+        ours: Timing = timings[f"organism, {form}"]
+        if celery is None:
+            rows.append(Row("Redis, two processes", f"organism, {form}", ours, alone=True))
+            continue
+        theirs = timings[f"Celery, {form}"]
+        rows.append(Row("Redis, two processes", f"Celery, {form}", theirs))
+        ratio = rate_ratio(ours, theirs)
+        meaning = "× the rate of Celery"
+        rows.append(Row("Redis, two processes", f"organism, {form}", ours, meaning, ratio))
     return rows
+
+
+def _requesting(handle: Pagefile, count: int, one_by_one: bool) -> Callable[[], int]:
+    return lambda: asyncio.run(work.requests(handle, count, one_by_one=one_by_one))
+
+
+def _asking(peer: subprocess.Popen[str], count: int, one_by_one: bool) -> Callable[[], int]:
+    return lambda: _asked(peer, "one" if one_by_one else "all", count)
 
 
 def _celery(url: str) -> subprocess.Popen[str] | None:
@@ -197,10 +210,10 @@ def _celery(url: str) -> subprocess.Popen[str] | None:
     return peer
 
 
-def _asked(peer: subprocess.Popen[str], count: int) -> int:
+def _asked(peer: subprocess.Popen[str], form: str, count: int) -> int:
     assert peer.stdin is not None
     assert peer.stdout is not None
-    peer.stdin.write(f"{count}\n")
+    peer.stdin.write(f"{form} {count}\n")
     peer.stdin.flush()
     return int(peer.stdout.readline())
 

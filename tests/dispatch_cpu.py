@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 from dispatch_ground import Ask, Told
@@ -49,6 +50,16 @@ def deaf(payload: Ask, metadata: HandlerMetadata) -> None:
                 pass
         except TimeoutError:
             continue
+
+
+def linger(payload: Ask, metadata: HandlerMetadata, own: OwnThread) -> HandlerResponse:
+    """Goes on until a file is there, whatever the clock says, and leaves one when it is through."""
+    own.append(Told("late effect"))
+    go_on, through = Path(payload.text + ".go"), Path(payload.text + ".through")
+    while not go_on.exists():
+        time.sleep(0.01)
+    through.touch()
+    return HandlerResponse.respond(Told("too late"))
 
 
 def die_once(payload: Ask, metadata: HandlerMetadata, own: OwnThread) -> HandlerResponse:

@@ -130,6 +130,35 @@ def test_a_worker_killed_in_mid_task_leaves_the_effect_once(
     run(story())
 
 
+def test_a_handler_that_overruns_in_the_cluster_is_answered_for_and_its_effect_refused(
+    pf: Pagefile, cluster: str, tmp_path: Path
+) -> None:
+    place = str(tmp_path / "linger")
+
+    async def story() -> None:
+        pool = ProcessPool(workers=2, grace_seconds=0.2)
+        organism = Organism(pf, executor=cluster, process_pool=pool)
+        organism.listener("linger", payload=Ask, cpu_bound=True, timeout=2.0, retry=ONCE)(
+            dispatch_cpu.linger
+        )
+        organism.listener("echo", payload=Told)(echo)
+        async with organism:
+            told = await organism.ask(Ask(place), "linger", caller=ANN)
+            Path(place + ".go").touch()
+            while not Path(place + ".through").exists():
+                await asyncio.sleep(0.01)
+            after = await organism.ask(Told("still here"), "echo", caller=ANN)
+
+        assert told.payload.code == "timeout"
+        assert after.payload == Told("still here")
+        said = [said for _, _, said in said_in(pf, told.thread_id)]
+        assert Told("late effect") not in said
+        assert Told("too late") not in said
+        assert [letter.code for letter in organism.dead_letters()] == ["timeout"]
+
+    run(story())
+
+
 def test_a_file_names_the_cluster_and_a_store_beside_it(
     cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -139,6 +139,8 @@ def test_w08_the_organism_of_a_file_runs(folder: Path) -> None:
         ("listeners:", "process_pool: {}\nlisteners:", "line 3: process_pool: needs a store"),
         ("listeners:", "prompts: {a: {file: ../x}}\nlisteners:", "outside the folder"),
         ("organism:", "organism: [", "line 2"),
+        ("organism:", "url: memory: x\norganism:", "put quotes around text with a colon"),
+        ("listeners:", " listeners:", "begin in the same column"),
         ("memory:", "postgresql://u:secret@h/d", "line 2: backend.url: holds a password"),
     ],
 )

@@ -94,7 +94,7 @@ class Prune(msgspec.Struct, frozen=True):
 Operation = Append | Put | Delete | Fork | Drop | Prune
 
 
-class VersionIs(msgspec.Struct, frozen=True):
+class VersionIs(msgspec.Struct, frozen=True, gc=False):
     """The document is at this version; 0 means that it was never written."""
 
     document: str
@@ -107,7 +107,7 @@ class Absent(msgspec.Struct, frozen=True):
     document: str
 
 
-class LengthIs(msgspec.Struct, frozen=True):
+class LengthIs(msgspec.Struct, frozen=True, gc=False):
     """The log has exactly this many entries."""
 
     log: str

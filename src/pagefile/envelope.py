@@ -18,10 +18,13 @@ from pagefile.ordering import KeyValue
 #: How many envelopes are remembered; they repeat from commit to commit.
 _MOST_KEPT = 16_384
 _APPEND = Action.APPEND
+_NO_NAME = pack("")
+#: How the packed envelope of an append begins; the packed name of its log is next.
+HEAD = pack((_APPEND, *[""] * 9))[:2]
 
 
 class Envelope(msgspec.Struct, frozen=True, gc=False):
-    """What stands around a body, checked and packed for its digest."""
+    """What stands around a body, checked; the same for every log that it may go into."""
 
     user: str | None
     kind: str
@@ -30,7 +33,8 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     keys: tuple[IndexKey, ...]
     raw_keys: bytes
     notes: bytes
-    packed: bytes
+    #: What the digest covers after the name of the log, which has `HEAD` before it.
+    tail: bytes
 
 
 class Envelopes:
@@ -40,52 +44,34 @@ class Envelopes:
         self._limits = limits
         self.naming = naming
         self._known: dict[tuple[Any, ...], Envelope] = {}
-        #: The same without the log's name: logs come and go, what goes into them repeats.
-        self._alike: dict[tuple[Any, ...], Envelope] = {}
 
     def of(self, op: Append, type_name: str) -> Envelope:
         """What goes around the body; most are like one before, which was checked."""
-        words: tuple[Any, ...] | None = None
-        if not op.sources and not op.notes and type(op.keys) is dict and len(op.keys) < 2:
-            words = (op.log, op.user, op.kind, op.actor, type_name, *op.keys, *op.keys.values())
+        op_keys = op.keys
+        words = None if op.sources else _words_of(op, type_name)
+        if words is not None:
             try:
                 known = self._known.get(words)
             except TypeError:  # Something that is no text; the checks below say what.
                 words = known = None
             if known is not None:
                 return known
-            alike = None if words is None else self._alike.get(words[1:])
-            if alike is not None and words is not None:
-                made = self._for_log(op.log, alike, type_name)
-                self._keep(words, made)
-                return made
         sources = self.check(op.user, op.kind, op.actor, op.sources)
         keys: tuple[IndexKey, ...] = ()
         raw_keys = b""
-        if op.keys:
-            keys, raw_keys = self.index("log", op.keys, NO_KEYS), keys_to_bytes(op.keys)
+        if op_keys:
+            keys, raw_keys = self.index("log", op_keys, NO_KEYS), keys_to_bytes(op_keys)
         notes = self.notes(op.notes) if op.notes else b""
         packed = pack(
-            (_APPEND, op.log, op.user, op.kind, op.actor, sources, raw_keys, b"", notes, type_name)
+            (_APPEND, "", op.user, op.kind, op.actor, sources, raw_keys, b"", notes, type_name)
         )
-        made = Envelope(op.user, op.kind, op.actor, sources, keys, raw_keys, notes, packed)
-        if words is not None and all(map(_is_text, op.keys.values())):
-            if len(self._alike) >= _MOST_KEPT:
-                self._alike.clear()
-            self._alike[words[1:]] = made
-            self._keep(words, made)
+        tail = packed[len(HEAD) + len(_NO_NAME) :]
+        made = Envelope(op.user, op.kind, op.actor, sources, keys, raw_keys, notes, tail)
+        if words is not None and _may_be_kept(op):
+            if len(self._known) >= _MOST_KEPT:
+                self._known.clear()
+            self._known[words] = made
         return made
-
-    def _for_log(self, log: str, alike: Envelope, type_name: str) -> Envelope:
-        """What was checked for another log, packed for this one."""
-        user, kind, actor, raw_keys = alike.user, alike.kind, alike.actor, alike.raw_keys
-        packed = pack((_APPEND, log, user, kind, actor, (), raw_keys, b"", b"", type_name))
-        return Envelope(user, kind, actor, (), alike.keys, raw_keys, b"", packed)
-
-    def _keep(self, words: tuple[Any, ...], made: Envelope) -> None:
-        if len(self._known) >= _MOST_KEPT:
-            self._known.clear()
-        self._known[words] = made
 
     def notes(self, notes: object) -> bytes:
         """Notes as they are stored."""
@@ -159,6 +145,26 @@ class Envelopes:
         found = [self.index_key(scope, field, value) for field, value in keys.items()]
         found += [self.index_key("tenant", field, value) for field, value in tenant_keys.items()]
         return tuple(found)
+
+
+def _words_of(op: Append, type_name: str) -> tuple[Any, ...] | None:
+    """What tells an envelope from others; None for one that is too long to look for."""
+    keys, notes = op.keys, op.notes
+    if type(keys) is not dict or type(notes) is not dict or len(keys) > 1 or len(notes) > 1:
+        return None
+    words = (op.user, op.kind, op.actor, type_name, *keys, *keys.values())
+    if notes:
+        # With its type: 1, 1.0 and True would pass for one another.
+        for note, value in notes.items():
+            words = (*words, note, type(value), value)
+    return words
+
+
+def _may_be_kept(op: Append) -> bool:
+    """Whether nothing that is not the same looks up as the same."""
+    return all(map(_is_text, op.keys.values())) and all(
+        type(value) is bool or type(value) is str for value in op.notes.values()
+    )
 
 
 def _is_text(value: object) -> bool:

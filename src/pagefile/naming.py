@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
 from pagefile.errors import Invalid, shown
 
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 #: How many texts that passed are remembered; names repeat from commit to commit.
 _REMEMBERED = 32_768
+_pack = msgspec.msgpack.Encoder().encode
 
 
 def require_type(field: str, value: object, wanted: type) -> None:
@@ -36,8 +39,8 @@ class Naming:
 
     def __init__(self, name_bytes: int) -> None:
         self._name_bytes = name_bytes
-        #: A name in here needs no check; looking it up is much cheaper.
-        self.known_good: set[str] = set()
+        #: A name in here needs no check, and is packed; looking it up is much cheaper.
+        self.known_good: dict[str, bytes] = {}
 
     def check_text(self, field: str, text: object, *, may_be_empty: bool = False) -> None:
         """Refuse what would be unreadable, unbounded or ambiguous as a name."""
@@ -60,7 +63,15 @@ class Naming:
         if len(self.known_good) >= _REMEMBERED:
             self.known_good.clear()
         if text:  # The empty string is good in some places only.
-            self.known_good.add(text)
+            self.known_good[text] = _pack(text)
+
+    def packed(self, field: str, text: str) -> bytes:
+        """A name, checked, as it stands in an envelope."""
+        known = self.known_good.get(text) if type(text) is str else None
+        if known is not None:
+            return known
+        self.check_text(field, text)
+        return _pack(text)
 
     def check_user(self, user: object) -> None:
         """None is the bucket of no user; the empty string would look like it and is refused."""

@@ -27,7 +27,7 @@ from pagefile.engine import (
     Requirement,
     Write,
 )
-from pagefile.envelope import Envelopes
+from pagefile.envelope import HEAD, Envelopes
 from pagefile.errors import Invalid, LimitExceeded, shown
 from pagefile.idempotency import made_key, position_before, stored_key
 from pagefile.naming import Naming, require_type
@@ -122,8 +122,7 @@ class Preparer:
         if type(op) is not Append:
             require_type("operation", op, Append)
         log, limits, most = op.log, self._limits, op.limit
-        if type(log) is not str or log not in self.naming.known_good:
-            self.naming.check_text("log", log)
+        name = self.naming.packed("log", log)
         if most is None or most > limits.log_entries:
             most = (
                 limits.log_entries
@@ -148,7 +147,7 @@ class Preparer:
             body,
             salt,
         )
-        digest = sha256(salt + envelope.packed + body).digest()
+        digest = sha256(salt + HEAD + name + envelope.tail + body).digest()
         return Lone(log, content, digest, envelope.keys, most, limits)
 
     def fresh_key(self, reached: int) -> str:
@@ -158,28 +157,25 @@ class Preparer:
     def _append_run(self, operations: Sequence[Any], start: int, last: list[Any]) -> Write:
         """The appends from `start` on that go to the same log, prepared together."""
         first: Append = operations[start]
-        log, limit = first.log, first.limit
-        if type(log) is not str or log not in self.naming.known_good:
-            self.naming.check_text("log", log)
-        if limit is not None:
+        log, limit, limits = first.log, first.limit, self._limits
+        head = HEAD + self.naming.packed("log", log)
+        if limit is not None and not (type(limit) is int and 0 <= limit <= limits.log_entries):
             require_count(limit, "limit")
         contents: list[Content] = []
         digests: list[bytes] = []
         keys: list[Sequence[IndexKey]] = []
-        most_bytes, encode, salts = self._limits.entry_bytes, codec.encode, self._salts
-        envelope_of = self.envelopes.of
-        for at in range(start, len(operations)):
-            op = operations[at]
-            if type(op) is not Append or op.log != log or op.limit != limit:
-                break
-            if op.value is last[0]:
+        count, salts = len(operations), self._salts
+        at, op = start, first
+        while True:
+            value = op.value
+            if value is last[0]:
                 type_name, body = last[1], last[2]
             else:
-                type_name, body = encode(op.value)
-                last[:] = op.value, type_name, body
-            if len(body) > most_bytes:
-                raise self._entry_too_large(body)
-            envelope = envelope_of(op, type_name)
+                type_name, body = codec.encode(value)
+                if len(body) > limits.entry_bytes:
+                    raise self._entry_too_large(body)
+                last[:] = value, type_name, body
+            envelope = self.envelopes.of(op, type_name)
             if envelope.keys:
                 keys += [()] * (len(contents) - len(keys))
                 keys.append(envelope.keys)
@@ -202,7 +198,13 @@ class Preparer:
                     salt,
                 )
             )
-            digests.append(sha256(salt + envelope.packed + body).digest())
+            digests.append(sha256(salt + head + envelope.tail + body).digest())
+            at += 1
+            if at == count:
+                break
+            op = operations[at]
+            if type(op) is not Append or op.log != log or op.limit != limit:
+                break
         if keys:
             keys += [()] * (len(contents) - len(keys))
         return Write(_APPEND, LOG, log, contents, digests, keys, limit)

@@ -19,7 +19,7 @@ Durability = Literal["power", "process", "none"]
 StreamKind = Literal["log", "document"]
 
 
-class _Stored(msgspec.Struct, frozen=True):
+class _Stored(msgspec.Struct, frozen=True, gc=False):
     """What entries and document versions have in common: envelope, then body."""
 
     position: int
@@ -96,7 +96,7 @@ class _Stored(msgspec.Struct, frozen=True):
         return self.content
 
 
-class Entry(_Stored, frozen=True):
+class Entry(_Stored, frozen=True, gc=False):
     """One entry of a log."""
 
     log: str
@@ -109,7 +109,7 @@ class Entry(_Stored, frozen=True):
         return digest_of(self.origin, self._present)
 
 
-class Document(_Stored, frozen=True):
+class Document(_Stored, frozen=True, gc=False):
     """One version of a document."""
 
     name: str

@@ -12,6 +12,9 @@ from pagefile.errors import Invalid
 from pagefile.naming import Naming, require_flag
 from pagefile.ordering import KeyValue
 
+#: Numbers below this one need no closer look.
+_COMMON = 2**32
+
 
 class Requirements:
     """Makes requirements under one set of limits."""
@@ -22,6 +25,8 @@ class Requirements:
 
     def of(self, condition: object, at: int) -> Requirement:
         """What the condition at this place of `Batch.when` requires."""
+        if type(condition) is VersionIs:  # Most are.
+            return self._numbered("version", "document", condition.document, condition.version)
         match condition:
             case VersionIs(document, version):
                 return self._numbered("version", "document", document, version)
@@ -44,8 +49,11 @@ class Requirements:
         )
 
     def _numbered(self, what: Any, field: str, name: object, number: object) -> Requirement:
-        self._naming.check_text(field, name)
-        return Requirement(what, str(name), require_count(number, f"when.{what}"))
+        if type(name) is not str or name not in self._naming.known_good:
+            self._naming.check_text(field, name)
+        if type(number) is not int or not 0 <= number < _COMMON:
+            require_count(number, f"when.{what}")
+        return Requirement(what, name, number)  # type: ignore[arg-type]  # Checked above.
 
     def _keyed(
         self, what: Any, field: str, value: KeyValue, number: object, user: Any

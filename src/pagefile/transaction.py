@@ -9,7 +9,6 @@ itself with its place in the hash chain.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import msgspec
 
@@ -44,11 +43,13 @@ class _Draft(msgspec.Struct, gc=False):
     position: int
     time_us: int
     limits: Limits
-    additions: list[tuple[Stream, list[Row], Sequence[Sequence[IndexKey]]]] = []
+    additions: list[tuple[Stream, Sequence[Row], Sequence[Sequence[IndexKey]]]] = []
     manifest: list[ManifestEntry] = []
     indexes: list[int] = []
     versions: list[int] = []
     undo: list[Callable[[], None]] = []
+    #: Logs that were appended to, and how long they were.
+    lengths: list[tuple[Stream, int]] = []
     finish: list[Callable[[], None]] = []
     #: Logs that end, each with its place in the manifest.
     dropped: list[tuple[Stream, int]] = []
@@ -84,6 +85,8 @@ def apply(tx: Transaction, batch: Prepared, now_us: int) -> Sealed:
         for write in batch.writes:
             _PLANS[write.action](draft, write)
     except PagefileError:
+        for stream, length in reversed(draft.lengths):
+            stream.length = length
         for step in reversed(draft.undo):
             step()
         raise
@@ -102,8 +105,12 @@ def apply(tx: Transaction, batch: Prepared, now_us: int) -> Sealed:
 def _living(draft: _Draft, kind: StreamKind, name: str) -> Stream | None:
     stream = draft.tx.stream(kind, name)
     if stream is not None and stream.dropped:
-        raise Invalid("batch", f"{kind} {name!r} is dropped in the same batch", "use two batches")
+        raise _is_dropped(kind, name)
     return stream
+
+
+def _is_dropped(kind: StreamKind, name: str) -> Invalid:
+    return Invalid("batch", f"{kind} {name!r} is dropped in the same batch", "use two batches")
 
 
 def _create(
@@ -138,11 +145,16 @@ def _create(
 
 
 def _plan_append(draft: _Draft, write: Write) -> None:
-    stream = _living(draft, LOG, write.name) or _create(draft, write, draft.limits.logs)
-    first, end = stream.length, stream.length + len(write.contents)
+    stream = draft.tx.stream(LOG, write.name)
+    if stream is None:
+        stream = _create(draft, write, draft.limits.logs)
+    elif stream.dropped:
+        raise _is_dropped(LOG, write.name)
+    first, contents = stream.length, write.contents
+    end = first + len(contents)
     require_room(write, draft.limits, end)
     stream.length = end
-    draft.undo.append(partial(setattr, stream, "length", first))
+    draft.lengths.append((stream, first))
     # Each operation has its own place in the commit: its number in the manifest.
     ordinal = len(draft.manifest)
     rows, entries = numbered(write, stream.oid, first, ordinal, draft.position, draft.time_us)

@@ -6,7 +6,6 @@ from collections import deque
 
 import msgspec
 
-from pagefile.context.path import Path
 from pagefile.dispatch.letter import Letter
 
 
@@ -28,38 +27,26 @@ class Watcher(msgspec.Struct):
         return payload_type.rpartition(":")[2].rpartition(".")[2] == self.wait_for
 
 
-class Activation:
+class Activation(msgspec.Struct, eq=False, gc=False):
     """The state of one call; `caller` is the thread that waits for its answer, if any."""
 
-    __slots__ = (
-        "caller",
-        "calls",
-        "inbox",
-        "listener",
-        "path",
-        "queued",
-        "running",
-        "thread",
-        "watchers",
-    )
-
-    def __init__(self, thread: str, listener: str, caller: str | None, path: Path) -> None:
-        self.thread = thread
-        self.listener = listener
-        self.caller = caller
-        self.path = path
-        self.inbox: deque[Letter] = deque()
-        self.running: Letter | None = None
-        #: It stands in the schedule, or waits for its time.
-        self.queued = False
-        #: The threads it called and has no answer from.
-        self.calls: set[str] = set()
-        self.watchers: dict[str, Watcher] | None = None
+    thread: str
+    listener: str
+    caller: str | None
+    #: Who called whom, down to the listener itself.
+    names: tuple[str, ...]
+    inbox: deque[Letter] = msgspec.field(default_factory=deque)
+    running: Letter | None = None
+    #: It stands in the schedule, or waits for its time.
+    queued: bool = False
+    #: The threads it called and has no answer from.
+    calls: set[str] = set()
+    watchers: dict[str, Watcher] | None = None
 
     @property
     def depth(self) -> int:
         """How many calls stand above it, itself included."""
-        return len(self.path.names) - 2
+        return len(self.names) - 2
 
     @property
     def is_done(self) -> bool:

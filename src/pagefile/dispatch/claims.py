@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Sequence
 
 import msgspec
@@ -26,6 +27,7 @@ from pagefile.typed import convert
 _PAGE = 64
 _AT_ONCE = 16
 _ATTEMPTS = 20
+_DOUBT_SECONDS = 60.0
 NOBODY = ""
 
 
@@ -53,6 +55,10 @@ class Claims:
         self.more = False
         #: This process takes nothing any more.
         self.resting = False
+        #: Until when it is worth looking for what this process owns and does not know of.
+        self._doubts_until = 0.0
+        #: What it owns and does not work on, by document, with the version that was seen.
+        self._behind: dict[str, int] = {}
 
     @property
     def room(self) -> int:
@@ -93,13 +99,43 @@ class Claims:
                 await asyncio.to_thread(self._presence.bury, worker)
         return taken
 
+    def doubt(self) -> None:
+        """Something went wrong while this process took a conversation: it may own it all the same.
+
+        The commit that it does not know of may also be still on its way.
+        """
+        self._doubts_until = time.monotonic() + _DOUBT_SECONDS
+
+    async def claim_left_behind(self) -> int:
+        """Take anew what this process owns by its document and does not work on; how many.
+
+        Only what is found twice: what is on its way in right now is not there yet.
+        """
+        if self.resting or (time.monotonic() > self._doubts_until and not self._behind):
+            return 0
+        found = await asyncio.to_thread(self._all_open, self._presence.worker)
+        behind = [one for one in found if _thread(one) not in self._dispatcher.owned]
+        before, self._behind = self._behind, {one.name: one.version for one in behind}
+        again = [one for one in behind if before.get(one.name) == one.version]
+        return sum([await self._claim(document) for document in again])
+
     def _open(self, owner: str) -> list[Document]:
         page = self._store.find(Query(OPEN, (self._organism, owner), everyone=True), limit=_PAGE)
         return [one for one in page.items if isinstance(one, Document) and not one.erased]
 
+    def _all_open(self, owner: str) -> list[Document]:
+        query = Query(OPEN, (self._organism, owner), everyone=True)
+        found: list[Document] = []
+        while True:
+            page = self._store.find(query, limit=_PAGE)
+            found += [one for one in page.items if isinstance(one, Document) and not one.erased]
+            if page.cursor is None:
+                return found
+            query = msgspec.structs.replace(query, cursor=page.cursor)
+
     async def _claim(self, document: Document, *, dead: bool = False) -> bool:
         """Make a conversation this process's own, or anybody's if there is no room."""
-        thread = document.name.removeprefix(CONVERSATIONS)
+        thread = _thread(document)
         told = document_of(document)
         owner = self._presence.worker if self.room > 0 else NOBODY
         deaths, length = told.deaths, 0
@@ -118,6 +154,9 @@ class Claims:
             await self._store.commit_async(Batch(operations, when))
         except Conflict:
             return False
+        except Unavailable:
+            self.doubt()
+            raise
         if owner == NOBODY:
             return True
         conversation = Conversation(thread, told.organism, told.initiator, document.user)
@@ -130,9 +169,11 @@ class Claims:
     async def _recover(self, conversation: Conversation) -> None:
         try:
             ready = await self._dispatcher.read(conversation)
-        except (Unavailable, Corrupt):
-            # Left as it is: whoever looks next tries again, and `check` shows it.
+        except Unavailable:
+            self.doubt()
             return
+        except Corrupt:
+            return  # Nobody can go on with it; it stays as it is.
         self._metrics.claimed += 1
         if self._events.wanted:
             self._events.tell(ThreadEvent(conversation.thread, "recovered"))
@@ -170,7 +211,11 @@ class Claims:
             conversation = Conversation(thread, told.organism, told.initiator, document.user)
             conversation.version = document.version + 1
             conversation.begins = conversation.seen = told.begins
-            await self._dispatcher.read(conversation)
+            try:
+                await self._dispatcher.read(conversation)
+            except Unavailable:
+                self.doubt()
+                raise
             self._dispatcher.owned[thread] = conversation
             return conversation
         return None
@@ -216,9 +261,10 @@ def open_conversations(store: Store, organism: str, limit: int) -> list[OpenConv
     for document in page.items:
         if isinstance(document, Document) and not document.erased:
             told = document_of(document)
-            thread = document.name.removeprefix(CONVERSATIONS)
             found.append(
-                OpenConversation(thread, told.initiator, told.owner, told.deaths, document.user)
+                OpenConversation(
+                    _thread(document), told.initiator, told.owner, told.deaths, document.user
+                )
             )
     return found
 
@@ -244,6 +290,10 @@ def put_taken(name: str, thread: str, message_id: str, organism: str, user: str 
     value = {"thread": thread, "message": message_id, "organism": organism}
     keys = {ENDED: (organism, now_us())}
     return Put(name, value, user=user, kind="taken", tenant_keys=keys)
+
+
+def _thread(document: Document) -> str:
+    return document.name.removeprefix(CONVERSATIONS)
 
 
 def _journal(thread: str) -> str:

@@ -61,6 +61,10 @@ class Conversation:
         """Where the first activation of a request stands."""
         return Path((self.organism, self.initiator, listener), self.thread)
 
+    def path_of(self, act: Activation) -> Path:
+        """Where an activation stands."""
+        return Path(act.names, self.thread, act.caller)
+
     def start_next(self) -> Activation | None:
         """Let the next request begin, if there is one and nothing else is under way."""
         if not self.requests or self.thread in self.activations:
@@ -68,15 +72,15 @@ class Conversation:
         letter = self.requests[0]
         self.messages = 1
         self.spent = 0
-        act = Activation(self.thread, letter.to, None, self.path_of_first(letter.to))
+        names = (self.organism, self.initiator, letter.to)
+        act = Activation(self.thread, letter.to, None, names)
         act.inbox.append(letter)
         self.activations[self.thread] = act
         return act
 
     def open_call(self, caller: Activation, thread: str, listener: str) -> Activation:
         """A new activation for one call."""
-        path = caller.path.called(listener, caller=caller.thread, conversation=self.thread)
-        act = Activation(thread, listener, caller.thread, path)
+        act = Activation(thread, listener, caller.thread, (*caller.names, listener))
         caller.calls.add(thread)
         self.activations[thread] = act
         return act

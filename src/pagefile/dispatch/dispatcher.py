@@ -21,7 +21,7 @@ from pagefile.dispatch.outbox import Outbox
 from pagefile.dispatch.outcome import Failure, Outcome, Stop
 from pagefile.dispatch.schedule import Schedule, Turn
 from pagefile.dispatch.stepping import Stepper
-from pagefile.errors import Conflict, Corrupt, PagefileError, Unavailable
+from pagefile.errors import Conflict, PagefileError, Unavailable
 from pagefile.records import Entry
 from pagefile.store import Store
 
@@ -59,6 +59,8 @@ class Dispatcher:
         self.outbox = Outbox(store, self)
         self.owned: dict[str, Conversation] = {}
         self.wake: Callable[[], None] = lambda: None
+        #: This process may own a conversation that it does not work on.
+        self.left_behind: Callable[[], None] = lambda: None
         #: A conversation is over; called without knowing whether others wait for its place.
         self.over: Callable[[], None] = lambda: None
         self._stopping: list[asyncio.Event] = []
@@ -106,6 +108,7 @@ class Dispatcher:
         self.owned.clear()
         for conversation in left:
             conversation.lost = True
+        self._wake_who_stops()
         return left
 
     async def settle(self) -> None:
@@ -192,8 +195,7 @@ class Dispatcher:
             metrics.answered += 1
             value = entries[number].value if number >= 0 else payload
             self._answers.tell(message_id, conversation.thread, value)
-        while self._stopping:
-            self._stopping.pop().set()
+        self._wake_who_stops()
         if draft.ends:
             self._forget(conversation)
             return
@@ -220,7 +222,7 @@ class Dispatcher:
             except Unavailable:
                 await asyncio.sleep(pause)
                 pause = min(_MOST_PAUSE_SECONDS, pause * 2)
-            except Corrupt:
+            except PagefileError:
                 # Nobody can go on with it; `cancel` cannot either. It stays as it is.
                 self._answers.lose([message_id for message_id, _, _ in draft.answers])
                 self.lose(conversation)
@@ -240,6 +242,15 @@ class Dispatcher:
                 continue
             conversation.outcomes.appendleft(_as_failure(outcome, error))
 
+    def muddled(self, draft: Draft, error: Exception) -> None:
+        """The draft is recorded, and the state here is not what it says: to be read anew."""
+        import logging
+
+        logging.getLogger("pagefile.dispatch").error("after a commit: %r", error, exc_info=error)
+        self._answers.lose([message_id for message_id, _, _ in draft.answers])
+        self.lose(draft.conversation)
+        self.left_behind()
+
     def lose(self, conversation: Conversation) -> None:
         """Another process owns it now."""
         conversation.lost = True
@@ -248,23 +259,23 @@ class Dispatcher:
             del self.owned[conversation.thread]
         self._answers.lose([letter.id for letter in conversation.requests])
         self.changed.set()
-        while self._stopping:
-            self._stopping.pop().set()
+        self._wake_who_stops()
         if self._events.wanted:
             self._events.tell(ThreadEvent(conversation.thread, "lost"))
 
     # Inside
 
     async def _reload(self, conversation: Conversation, draft: Draft) -> None:
+        # Whoever writes from now on makes it stale again.
+        conversation.stale = False
+        read = conversation.afresh()
+        ready = await self.read(read)
+        # Asked for now: handlers may have begun, or ended, while it was read.
         made = (*draft.outcomes, *conversation.outcomes)
         running = [outcome.letter.id for outcome in made if isinstance(outcome, Outcome)]
         running += [
             act.running.id for act in conversation.activations.values() if act.running is not None
         ]
-        # Whoever writes from now on makes it stale again.
-        conversation.stale = False
-        read = conversation.afresh()
-        ready = await self.read(read)
         conversation.adopt(read, running)
         self._make_ready(conversation, [act for act in ready if act.running is None])
 
@@ -277,7 +288,7 @@ class Dispatcher:
             self._make_ready(conversation, await self.read(conversation))
         except Unavailable:
             conversation.stale = True  # The next step tries again.
-        except Corrupt:
+        except PagefileError:
             self.lose(conversation)
         finally:
             conversation.in_flight = False
@@ -330,6 +341,10 @@ class Dispatcher:
             del self.owned[conversation.thread]
         self.changed.set()
         self.over()
+
+    def _wake_who_stops(self) -> None:
+        while self._stopping:
+            self._stopping.pop().set()
 
     def _spawn(self, work: object) -> None:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from pagefile.batch import NO_NOTES, Append, Condition, Operation
 from pagefile.context.names import THREADS
 from pagefile.context.slot import LANE, payload_type_of
@@ -18,50 +20,31 @@ _MOST_TYPES = 4_096
 _SELF_CALL = {"is_self_call": True}
 
 
-class Draft:
+class Draft(msgspec.Struct, eq=False, gc=False):
     """Steps of one conversation on their way into one commit."""
 
-    __slots__ = (
-        "answers",
-        "appended",
-        "conversation",
-        "dead",
-        "delayed",
-        "ends",
-        "error",
-        "letters",
-        "operations",
-        "outcomes",
-        "ready",
-        "records",
-        "released",
-        "slots",
-        "when",
-    )
-
-    def __init__(self, conversation: Conversation) -> None:
-        self.conversation = conversation
-        self.operations: list[Operation] = []
-        self.when: list[Condition] = []
-        #: What the journal will say of these steps.
-        self.records: list[list[Any]] = []
-        #: How many slots each thread got so far, and how many appends there are in all.
-        self.slots: dict[str, int] = {}
-        self.appended = 0
-        #: Letters, each with the number of its append and its payload.
-        self.letters: list[tuple[Letter, int, Any]] = []
-        #: Requests that are answered, each with the number of the append, or -1, and its payload.
-        self.answers: list[tuple[str, int, Any]] = []
-        #: What the steps were made from, to be taken anew if the commit is refused.
-        self.outcomes: list[Outcome | Stop] = []
-        self.ready: list[Activation] = []
-        self.delayed: list[tuple[Activation, Letter]] = []
-        self.released: list[str] = []
-        self.dead: list[Letter] = []
-        #: Why the draft could not even be made.
-        self.error: Exception | None = None
-        #: The conversation is over, for now.
-        self.ends = False
+    conversation: Conversation
+    operations: list[Operation] = []
+    when: list[Condition] = []
+    #: What the journal will say of these steps.
+    records: list[list[Any]] = []
+    #: How many slots each thread got so far, and how many appends there are in all.
+    slots: dict[str, int] = {}
+    appended: int = 0
+    #: Letters, each with the number of its append and its payload.
+    letters: list[tuple[Letter, int, Any]] = []
+    #: Requests that are answered, each with the number of the append, or -1, and its payload.
+    answers: list[tuple[str, int, Any]] = []
+    #: What the steps were made from, to be taken anew if the commit is refused.
+    outcomes: list[Outcome | Stop] = []
+    ready: list[Activation] = []
+    delayed: list[tuple[Activation, Letter]] = []
+    released: list[str] = []
+    dead: list[Letter] = []
+    #: Why the draft could not even be made.
+    error: Exception | None = None
+    #: The conversation is over, for now.
+    ends: bool = False
 
     def append(self, operation: Append) -> int:
         """Add an append; its number."""
@@ -82,10 +65,11 @@ class Draft:
         keys = {LANE: (name, sender, to)}
         notes = _SELF_CALL if own else NO_NOTES
         user = self.conversation.user
-        number = self.append(
+        self.operations.append(
             Append(THREADS + thread, payload, user, "slot", sender, (), keys, limit, notes)
         )
-        ordinal = self.slots.get(thread, 0)
+        number, ordinal = self.appended, self.slots.get(thread, 0)
+        self.appended = number + 1
         self.slots[thread] = ordinal + 1
         return number, ordinal
 

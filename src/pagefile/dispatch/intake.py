@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -19,9 +20,9 @@ from pagefile.dispatch.limits import DispatchLimits
 from pagefile.dispatch.listener import Listeners
 from pagefile.dispatch.names import CONVERSATIONS, JOURNALS, OPEN, TAKEN
 from pagefile.dispatch.payloads import SYSTEM
-from pagefile.errors import Conflict, Forbidden, Invalid, LimitExceeded, NotFound
+from pagefile.errors import Conflict, Forbidden, Invalid, LimitExceeded, NotFound, Unavailable
 from pagefile.naming import require_type
-from pagefile.records import Document
+from pagefile.records import Document, Entry
 from pagefile.store import Store
 
 _ATTEMPTS = 20
@@ -127,17 +128,22 @@ class Intake:
             self._open(batch, conversation, to, mine=mine)
         elif thread not in self._dispatcher.owned:
             batch.operations = [*batch.operations, ring(thread)]
-        if self._store.is_instant:
-            entries = self._store.commit_entries(batch)
-        else:
-            entries = await self._store.commit_entries_async(batch)
+        entries = await self._committed(batch, mine=mine)
         place = entries[1].index
         if mine:
             conversation.version = version + 1
             if thread_id is not None and not version:
                 # One of this name may have been there before; versions count on.
                 opened = await self._document(thread)
-                conversation.version = 0 if opened is None else opened.version
+                if opened is None or opened.position != entries[0].position:
+                    return Delivery(id, thread, place)  # Another took it since.
+                conversation.version = opened.version
+            if not self.works:
+                # Shut down since: nobody here would work on it, nor tell who waits.
+                with contextlib.suppress(Unavailable):
+                    await self._claims.give_back([conversation])
+                self.rung(thread)
+                return Delivery(id, thread, place)
             conversation.seen = place + 1
             letter = Letter(id, "request", thread, to, caller.name)
             letter.keep(entries[0], payload)
@@ -147,6 +153,22 @@ class Intake:
             if not self._dispatcher.look(thread):
                 self.rung(thread)
         return Delivery(id, thread, place)
+
+    async def _committed(self, batch: Batch, *, mine: bool) -> list[Entry]:
+        if self._store.is_instant:
+            return self._store.commit_entries(batch)
+        known = False
+        try:
+            entries = await self._store.commit_entries_async(batch)
+            known = True
+        except Conflict:
+            known = True
+            raise
+        finally:
+            if mine and not known:
+                # The caller gave up, or the store did not answer: it may be committed.
+                self._claims.doubt()
+        return entries
 
     def _told(self, document: Document | None, caller: Identity) -> ConversationDocument | None:
         """What the document says, if this caller may go on with the conversation."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import msgspec
+
 from pagefile import codec
 from pagefile.records import Entry
 
@@ -13,26 +15,23 @@ _MOST_TYPES = 4_096
 LetterKind = Literal["request", "call", "self", "reply", "error"]
 
 
-class Letter:
+class Letter(msgspec.Struct, eq=False, gc=False):
     """One message in the inbox of one activation.
 
     `entry` is the slot it was recorded as, in the thread that receives it.
     """
 
-    __slots__ = ("attempts", "due_us", "entry", "id", "kind", "sender", "thread", "to", "value")
-
-    def __init__(self, id: str, kind: LetterKind, thread: str, to: str, sender: str) -> None:
-        self.id = id
-        self.kind = kind
-        self.thread = thread
-        self.to = to
-        self.sender = sender
-        self.attempts = 0
-        #: Not before this moment of the machine's clock; 0 is at once.
-        self.due_us = 0
-        self.entry: Entry | None = None
-        #: The payload itself, when nobody can change it.
-        self.value: Any = None
+    id: str
+    kind: LetterKind
+    thread: str
+    to: str
+    sender: str
+    attempts: int = 0
+    #: Not before this moment of the machine's clock; 0 is at once.
+    due_us: int = 0
+    entry: Entry | None = None
+    #: The payload itself, when nobody can change it.
+    value: Any = None
 
     def keep(self, entry: Entry, payload: Any) -> None:
         """It is recorded: as this entry, made from this payload."""

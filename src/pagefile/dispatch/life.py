@@ -43,6 +43,7 @@ class Life:
         self._parts = parts
         self._pool = pool
         self._runner: Runner | None = None
+        self._starting = False
         self.tasks: list[asyncio.Task[None]] = []
         self._looking = asyncio.Event()
         parts.look = self._looking.set
@@ -54,8 +55,15 @@ class Life:
 
     async def start(self) -> None:
         """Begin to work: on what is injected here, and on what nobody else works on."""
-        if self._runner is not None:
+        if self._runner is not None or self._starting:
             raise Forbidden("the organism runs already", "shutdown() it first")
+        self._starting = True
+        try:
+            await self._begin()
+        finally:
+            self._starting = False
+
+    async def _begin(self) -> None:
         parts = self._parts
         everyone = parts.listeners.all()
         usage = {one.name: usage_of(one, parts.listeners) for one in everyone if one.agent}
@@ -78,7 +86,8 @@ class Life:
         parts.bell.start()
         self._looking.set()
         loop = asyncio.get_running_loop()
-        self.tasks = [loop.create_task(self._beat()), loop.create_task(self._look())]
+        works = (self._beat(), self._tend(), self._look())
+        self.tasks = [loop.create_task(work) for work in works]
 
     async def shutdown(self, timeout: float) -> Remaining:
         """Take nothing in, finish what is under way, at most for `timeout` seconds."""
@@ -127,18 +136,27 @@ class Life:
         self._parts.presence.renew({"stats": self._parts.stats()})
 
     async def _beat(self) -> None:
-        """Renew the lease, and look after those who did not."""
+        """Renew the lease; nothing else, so that nothing else can make it late."""
+        pause = self._parts.limits.lease_seconds / 3
+        while True:
+            await asyncio.sleep(pause)
+            try:
+                await asyncio.to_thread(self._renew)
+            except Exception as error:  # noqa: BLE001  Whatever it was: the next one may succeed.
+                _log("the lease could not be renewed", error)
+
+    async def _tend(self) -> None:
+        """Look after those who did not renew theirs, and what is kept too long."""
         pause = self._parts.limits.lease_seconds / 3
         while True:
             try:
                 await self._parts.claims.claim_dead()
+                await self._parts.claims.claim_left_behind()
                 self._looking.set()
                 await asyncio.sleep(pause)
-                await asyncio.to_thread(self._renew)
                 await asyncio.to_thread(self._let_go)
-            except PagefileError as error:
-                # One document that nobody can read must not cost this process its lease.
-                _log(error)
+            except Exception as error:  # noqa: BLE001  One document that nobody can read, say.
+                _log("looking after others failed", error)
                 await asyncio.sleep(pause)
 
     def _let_go(self) -> None:
@@ -154,14 +172,14 @@ class Life:
             self._looking.clear()
             try:
                 await self._parts.claims.claim_open()
-            except PagefileError as error:
-                _log(error)
+            except Exception as error:  # noqa: BLE001  See above.
+                _log("looking for work failed", error)
                 await asyncio.sleep(self._parts.limits.lease_seconds / 3)
                 self._looking.set()
 
 
-def _log(error: PagefileError) -> None:
+def _log(what: str, error: Exception) -> None:
     # Imported here: it takes longer to load than all of this room's own modules.
     import logging
 
-    logging.getLogger("pagefile.dispatch").warning("looking for work failed: %s", error)
+    logging.getLogger("pagefile.dispatch").warning("%s: %s", what, error)

@@ -32,6 +32,7 @@ class Drafting(Protocol):
 
     def draft(self, conversation: Conversation) -> Draft | None: ...
     def committed(self, draft: Draft, entries: list[Entry]) -> None: ...
+    def muddled(self, draft: Draft, error: Exception) -> None: ...
     async def refused(self, draft: Draft, error: PagefileError) -> None: ...
 
 
@@ -109,15 +110,16 @@ class Outbox:
         """For a store whose commits take microseconds: no task, no waiting."""
         while self._touched:
             drafts = self._taken()
-            sound = [draft for draft in drafts if draft.error is None]
+            if not drafts:
+                continue
             try:
-                if len(sound) < len(drafts):
+                if any(draft.error is not None for draft in drafts):
                     raise _UNSOUND
-                if sound:
-                    self._settle(sound, self._store.commit_entries(_batch_of(sound)))
+                entries = self._store.commit_entries(_batch_of(drafts))
             except Exception as error:  # noqa: BLE001  A payload's own code may raise anything.
                 self._task = asyncio.get_running_loop().create_task(self._apart(drafts, error))
                 return
+            self._settle(drafts, entries)
         self._rested()
 
     async def _apart(self, drafts: list[Draft], error: Exception) -> None:
@@ -163,10 +165,12 @@ class Outbox:
                 own = error
             if own is None:
                 try:
-                    self._settle([draft], await self._committed(_batch_of([draft])))
-                    continue
+                    entries = await self._committed(_batch_of([draft]))
                 except Exception as raised:  # noqa: BLE001  See above.
                     own = raised
+                else:
+                    self._settle([draft], entries)
+                    continue
             await self._drafting.refused(draft, _as_refusal(own))
             self._let_go(draft)
 
@@ -175,7 +179,10 @@ class Outbox:
         at = 0
         for draft in drafts:
             end = at + draft.appended
-            self._drafting.committed(draft, entries[at:end])
+            try:
+                self._drafting.committed(draft, entries[at:end])
+            except Exception as error:  # noqa: BLE001  It is committed: never to be tried again.
+                self._drafting.muddled(draft, error)
             at = end
             self._let_go(draft)
 

@@ -30,26 +30,17 @@ class Stop(msgspec.Struct, frozen=True):
     alone: bool = True
 
 
-class Outcome:
+class Outcome(msgspec.Struct, eq=False, gc=False):
     """One run of a handler, ready to be committed."""
 
-    __slots__ = ("alone", "effects", "failure", "letter", "responses", "unrecorded")
-
-    def __init__(
-        self,
-        letter: Letter,
-        responses: Sequence[HandlerResponse] = (),
-        effects: Effects | None = None,
-        failure: Failure | None = None,
-    ) -> None:
-        self.letter = letter
-        self.responses = responses
-        self.effects = effects
-        self.failure = failure
-        #: Not even the failure can be recorded: end the request without a slot.
-        self.unrecorded = False
-        #: It is committed apart from others of its conversation.
-        self.alone = False
+    letter: Letter
+    responses: Sequence[HandlerResponse] = ()
+    effects: Effects | None = None
+    failure: Failure | None = None
+    #: Not even the failure can be recorded: end the request without a slot.
+    unrecorded: bool = False
+    #: It is committed apart from others of its conversation.
+    alone: bool = False
 
 
 def responses_of(returned: Any) -> Sequence[HandlerResponse]:

@@ -76,6 +76,7 @@ class Parts:
         #: Called when there may be something to take.
         self.look: Callable[[], None] = lambda: None
         self.dispatcher.over = self._over
+        self.dispatcher.left_behind = self.claims.doubt
 
     def new_message(self) -> str:
         """A message id: this process's own number, then one of its own."""

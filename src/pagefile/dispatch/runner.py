@@ -28,17 +28,23 @@ from pagefile.errors import Forbidden, Invalid, LimitExceeded, Unsupported
 _FINAL = (Refused, Invalid, Forbidden, LimitExceeded, Unsupported)
 #: A worker lets others have the loop after so many handlers that never waited.
 _MOST_IN_A_ROW = 256
+#: How long a handler that was told to end may go on before it is given up.
+_STUBBORN_SECONDS = 1.0
 
 
 class _Worker:
     """One task that runs handlers, one after the other."""
 
-    __slots__ = ("deadline", "task", "timed_out")
+    __slots__ = ("deadline", "given_up", "task", "timed_out", "turn")
 
     def __init__(self) -> None:
         #: When the handler that it runs must be through; 0 between handlers.
         self.deadline = 0.0
+        #: Its handler was told that its time is over.
         self.timed_out = False
+        #: Its handler did not listen, and nobody waits for it any more.
+        self.given_up = False
+        self.turn: Turn | None = None
         self.task: asyncio.Task[None] | None = None
 
 
@@ -69,6 +75,8 @@ class Runner:
         self._idle: list[asyncio.Future[None]] = []
         self._watch: asyncio.TimerHandle | None = None
         self._tick = 1.0
+        #: Handlers that nobody waits for any more.
+        self._stubborn: set[asyncio.Task[None]] = set()
         #: A worker was woken and has not looked yet.
         self._waking = False
         self.paused = False
@@ -80,7 +88,7 @@ class Runner:
 
     def wake(self) -> None:
         """Something is ready: let one more worker look, who wakes the next if there is more."""
-        if self._waking:
+        if self._waking or self.paused:
             return
         while self._idle:
             waiter = self._idle.pop()
@@ -100,11 +108,17 @@ class Runner:
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
-        tasks = [worker.task for worker in self._workers if worker.task is not None]
-        self._workers = []
-        for task in tasks:
+        workers, self._workers = self._workers, []
+        tasks = [worker.task for worker in workers if worker.task is not None]
+        for task in (*tasks, *self._stubborn):
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            # One that does not listen must not keep everybody here.
+            await asyncio.wait(tasks, timeout=_STUBBORN_SECONDS)
+        for worker in workers:
+            if worker.turn is not None:
+                worker.given_up = True
+                self._schedule.done(worker.turn)
         self._idle = []
         self._threads.close()
 
@@ -124,11 +138,15 @@ class Runner:
                 continue
             if schedule.waiting:
                 self.wake()
+            worker.turn = turn
             try:
                 outcome = await self._run(turn, worker)
             finally:
-                schedule.done(turn)
-                worker.deadline = 0.0
+                worker.deadline, worker.turn = 0.0, None
+                if not worker.given_up:
+                    schedule.done(turn)
+            if worker.given_up:
+                return
             if worker.timed_out:
                 # The handler was told that its time is over, and went on to its end.
                 worker.timed_out = False
@@ -169,9 +187,13 @@ class Runner:
                 worker.deadline = started + listener.timeout
                 if self._watch is None:
                     self._watch_clock()
-            returned, effects = await self._called(listener, letter, metadata, own)
-            responses = responses_of(returned)
-            outcome = Outcome(letter, responses, effects)
+            if listener.mode == "async":
+                arguments = (letter.payload, metadata, own)[: listener.takes]
+                returned = await listener.handler(*arguments)
+                effects = None if own is None else own.close()
+            else:
+                returned, effects = await self._elsewhere(listener, letter, metadata, own)
+            outcome = Outcome(letter, responses_of(returned), effects)
         except asyncio.CancelledError:
             assert worker.task is not None
             if worker.timed_out:
@@ -204,23 +226,21 @@ class Runner:
             self._events.tell(state)
         return outcome
 
-    async def _called(
+    async def _elsewhere(
         self,
         listener: Listener,
         letter: Letter,
         metadata: HandlerMetadata,
         own: OwnThread | None,
     ) -> tuple[Any, Effects | None]:
+        """Run a handler in a thread, or in another process."""
         if listener.mode == "pool":
             assert own is not None
             if self._pool is None:
                 raise Refused("there is no process pool for CPU-bound handlers")
             return await self._pool.run(listener, letter, metadata, own)
         arguments = (letter.payload, metadata, own)[: listener.takes]
-        if listener.mode == "async":
-            returned = await listener.handler(*arguments)
-        else:
-            returned = await self._threads.run(lambda: listener.handler(*arguments))
+        returned = await self._threads.run(lambda: listener.handler(*arguments))
         return returned, None if own is None else own.close()
 
     def _own(self, turn: Turn, letter: Letter) -> OwnThread:
@@ -273,11 +293,31 @@ class Runner:
             if worker.deadline:
                 running = True
                 if now > worker.deadline and worker.task is not None:
-                    worker.deadline = 0.0
+                    if worker.timed_out:
+                        self._give_up(worker)
+                        continue
+                    worker.deadline = now + _STUBBORN_SECONDS
                     worker.timed_out = True
                     worker.task.cancel()
         if running:
             self._watch_clock()
+
+    def _give_up(self, worker: _Worker) -> None:
+        """A handler neither ended nor was ended: its caller is told, and it runs on unheard."""
+        turn = worker.turn
+        assert turn is not None
+        assert worker.task is not None
+        worker.given_up = True
+        worker.deadline = 0.0
+        self._workers = [one for one in self._workers if one is not worker]
+        self._stubborn.add(worker.task)
+        worker.task.add_done_callback(self._stubborn.discard)
+        self._schedule.done(turn)
+        letter = turn.act.running
+        if letter is not None:
+            text = TIMEOUT_ERROR.message
+            self._finished(turn, self._failed(turn.listener, letter, "timeout", text, final=False))
+        self.wake()
 
 
 def _told(error: BaseException) -> str:

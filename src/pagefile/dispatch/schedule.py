@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
+import msgspec
+
 from pagefile.dispatch.activation import Activation
 from pagefile.dispatch.conversation import Conversation
 from pagefile.dispatch.limits import DispatchLimits
@@ -25,15 +27,12 @@ class _Queue:
         self.lanes: dict[Conversation, deque[Activation]] = {}
 
 
-class Turn:
+class Turn(msgspec.Struct, eq=False, gc=False):
     """One activation whose turn it is."""
 
-    __slots__ = ("act", "conversation", "queue")
-
-    def __init__(self, queue: _Queue, conversation: Conversation, act: Activation) -> None:
-        self.queue = queue
-        self.conversation = conversation
-        self.act = act
+    queue: _Queue
+    conversation: Conversation
+    act: Activation
 
     @property
     def listener(self) -> Listener:

@@ -13,6 +13,7 @@ from typing import Any
 from pagefile.batch import Delete, Put
 from pagefile.context import mapping
 from pagefile.context.names import PATHS
+from pagefile.context.path import MOST_NAMES, ROOT_NAMES
 from pagefile.dispatch.activation import Activation
 from pagefile.dispatch.conversation import Conversation
 from pagefile.dispatch.dead_letter import put_dead_letter
@@ -63,6 +64,7 @@ class Stepper:
     ) -> None:
         self._listeners = listeners
         self._limits = limits
+        self._max_depth = min(limits.max_depth, MOST_NAMES - ROOT_NAMES)
         self._new_thread = new_thread
         self._new_message = new_message
         self._registers_calls = registers_calls
@@ -162,10 +164,10 @@ class Stepper:
         if not targets:
             self._tell_self(hop, ROUTING_ERROR)
             return
-        if act.depth >= self._limits.max_depth:
+        if act.depth >= self._max_depth:
             error = system_error(
                 "depth",
-                f"calls may nest {self._limits.max_depth} deep",
+                f"calls may nest {self._max_depth} deep",
                 act.listener,
                 retry_allowed=False,
             )
@@ -179,18 +181,18 @@ class Stepper:
         me = self._listeners.get(act.listener)
         if me is None:
             return []
-        if to is None:
-            found = self._listeners.taking(payload)
-        else:
+        if to is not None:
             named = self._listeners.get(to) if isinstance(to, str) else None
-            found = [named] if named is not None and named.accepts(payload) else []
-        return [one.name for one in found if me.may_call(one.name)]
+            if named is None or not named.accepts(payload) or not me.may_call(named.name):
+                return []
+            return [named.name]
+        return [one.name for one in self._listeners.taking(payload) if me.may_call(one.name)]
 
     def _call(self, conversation: Conversation, hop: Hop, name: str, payload: Any) -> None:
         act, draft, limit = hop.act, hop.draft, self._limits.max_slots_per_thread
         callee = conversation.open_call(act, self._new_thread(), name)
         if self._registers_calls:
-            path = mapping.put_path(callee.thread, callee.path, conversation.user)
+            path = mapping.put_path(callee.thread, conversation.path_of(callee), conversation.user)
             draft.operations.append(path)
         draft.slot(act.thread, payload, act.listener, name, limit=limit)
         number, ordinal = draft.slot(callee.thread, payload, act.listener, name, limit=limit)
@@ -315,7 +317,9 @@ class Stepper:
         self._release(conversation, hop)
         following = conversation.start_next()
         if following is not None:
-            path = mapping.put_path(following.thread, following.path, conversation.user)
+            path = mapping.put_path(
+                following.thread, conversation.path_of(following), conversation.user
+            )
             draft.operations.append(path)
             following.queued = True
             draft.ready.append(following)

@@ -21,7 +21,7 @@ class Problem(msgspec.Struct, frozen=True):
     what: str
 
     def __str__(self) -> str:
-        return f"line {self.line}: {self.key}: {self.what}" if self.key else self.what
+        return ": ".join(part for part in (f"line {self.line}", self.key, self.what) if part)
 
 
 class Node:
@@ -100,11 +100,22 @@ def read_yaml(text: str | bytes, reader: Reader) -> Node | None:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = 1 if mark is None else mark.line + 1
-        what = getattr(error, "problem", None) or "is no YAML"
-        reader.problems.append(Problem(line, "", f"line {line}: {what}"))
+        reader.problems.append(Problem(line, "", _syntax(error)))
         return None
     finally:
         loader.dispose()
+
+
+def _syntax(error: Exception) -> str:
+    """What the parser says, and what most often is behind it."""
+    what = str(getattr(error, "problem", None) or "is no YAML")
+    if "mapping values are not allowed" in what:
+        return f'{what}: put quotes around text with a colon, such as url: "memory:"'
+    if "block end" in what:
+        return f"{what}: keys of one mapping begin in the same column"
+    if "cannot start any token" in what:
+        return f"{what}: indent with spaces, and put quotes around text that begins so"
+    return what
 
 
 def _node(key: str, raw: Any, loader: Any, reader: Reader, depth: int) -> Node:

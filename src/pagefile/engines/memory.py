@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
-from sortedcontainers import SortedDict
+from sortedcontainers import SortedList
 
 from pagefile.engine import (
     DOCUMENT,
@@ -38,16 +38,43 @@ from pagefile.transaction import apply
 _SWEEP_EVERY = 256
 
 
+class _Living(dict[str, Stream]):
+    """Streams by name. Names are put in order when somebody asks for a listing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sorted: SortedList[str] = SortedList()
+        self._unsorted: list[str] = []
+
+    def add(self, stream: Stream) -> None:
+        self[stream.name] = stream
+        self._unsorted.append(stream.name)
+
+    def take_out(self, stream: Stream) -> None:
+        if self._unsorted and self._unsorted[-1] == stream.name:
+            self._unsorted.pop()
+        else:
+            self._sort()
+            self._sorted.remove(stream.name)
+        del self[stream.name]
+
+    def names_from(self, first: str) -> Iterator[str]:
+        self._sort()
+        yield from self._sorted.irange(first)
+
+    def _sort(self) -> None:
+        if self._unsorted:
+            self._sorted.update(self._unsorted)
+            self._unsorted.clear()
+
+
 class _Tenant:
     """One tenant's state, and the transaction over it."""
 
     def __init__(self, name: str, key_lifetime_us: int) -> None:
         self.head = TenantHead(name)
         self.streams: list[Stream] = []
-        self.living: dict[StreamKind, SortedDict[str, Stream]] = {
-            LOG: SortedDict(),
-            DOCUMENT: SortedDict(),
-        }
+        self.living: dict[StreamKind, _Living] = {LOG: _Living(), DOCUMENT: _Living()}
         self.named: dict[tuple[StreamKind, str], list[Stream]] = {}
         self.held: dict[str | None, dict[int, Stream]] = {}
         self.children: dict[int, list[Stream]] = {}
@@ -69,22 +96,21 @@ class _Tenant:
         return None if position is None else self.log[position - 1]
 
     def stream(self, kind: StreamKind, name: str) -> Stream | None:
-        found: Stream | None = self.living[kind].get(name)
-        return found
+        return self.living[kind].get(name)
 
     def stream_number(self, oid: int) -> Stream:
         return self.streams[oid - 1]
 
     def create(self, stream: Stream) -> None:
         self.streams.append(stream)
-        self.living[stream.kind][stream.name] = stream
+        self.living[stream.kind].add(stream)
         self.named.setdefault((stream.kind, stream.name), []).append(stream)
         if stream.base:
             self.children.setdefault(stream.base, []).append(stream)
 
     def discard(self, stream: Stream) -> None:
         self.streams.pop()
-        del self.living[stream.kind][stream.name]
+        self.living[stream.kind].take_out(stream)
         self._forget_incarnation(stream)
         if stream.base:
             self.children[stream.base].remove(stream)
@@ -115,7 +141,7 @@ class _Tenant:
 
     def drop(self, stream: Stream, *, forget_name: bool = False) -> None:
         if self.living[stream.kind].get(stream.name) is stream:
-            del self.living[stream.kind][stream.name]
+            self.living[stream.kind].take_out(stream)
         if forget_name:
             self._forget_incarnation(stream)
             stream.name = ""
@@ -317,7 +343,7 @@ class MemoryEngine:
         with self._changed:
             found: list[str] = []
             living = self._tenant(tenant).living[kind]
-            for name in living.irange(max(prefix, after), inclusive=(True, True)):
+            for name in living.names_from(max(prefix, after)):
                 if not name.startswith(prefix) or len(found) == limit:
                     break
                 if name != after and not living[name].deleted:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
+import msgspec
 from sortedcontainers import SortedDict
 
 from pagefile.engine import Hit, IndexKey, KeyRange, Row, Scope, Stream, index_keys
@@ -16,13 +16,18 @@ Owner = str | int | None
 _MANY = 32
 
 
-class Place(NamedTuple):
-    """Where a key's record is; sorts by (position, ordinal), the order of commits."""
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """Where a key's record is."""
 
     position: int
     ordinal: int
     stream: Stream
     number: int
+
+
+def _order(place: Place) -> tuple[int, int]:
+    """The order of commits."""
+    return place.position, place.ordinal
 
 
 class Bucket:
@@ -32,21 +37,36 @@ class Bucket:
 
     def __init__(self) -> None:
         self.live: list[Place] = []
-        self.past: dict[tuple[int, int], tuple[Place, int]] = {}
+        #: None as long as nothing left; most keys keep what comes under them.
+        self.past: dict[tuple[int, int], tuple[Place, int]] | None = None
         self.last_change = 0
 
     def take_out(self, place: tuple[int, int]) -> Place | None:
-        at = bisect_left(self.live, place)
-        if at < len(self.live) and self.live[at][:2] == place:
+        at = bisect_left(self.live, place, key=_order)
+        if at < len(self.live) and _order(self.live[at]) == place:
             return self.live.pop(at)
         return None
+
+    def keep_past(self, place: Place, until: int) -> None:
+        """The key led to it, for reads before `until`."""
+        if self.past is None:
+            self.past = {}
+        self.past[_order(place)] = place, until
+
+    def forget(self, place: tuple[int, int]) -> bool:
+        """It leads there no more, now or in the past; whether it leads nowhere at all."""
+        self.take_out(place)
+        if self.past is not None:
+            self.past.pop(place, None)
+        return not self.live and not self.past
 
     def seen_at(self, at: int | None) -> list[Place]:
         if at is None:
             return self.live
-        then = [place for place, until in self.past.values() if place.position <= at < until]
-        then += self.live[: bisect_right(self.live, (at, 1 << 62))]
-        then.sort(key=lambda place: place[:2])
+        kept = () if self.past is None else self.past.values()
+        then = [place for place, until in kept if place.position <= at < until]
+        then += self.live[: bisect_right(self.live, (at, 1 << 62), key=_order)]
+        then.sort(key=_order)
         return then
 
 
@@ -97,7 +117,7 @@ class KeyIndex:
             bucket = self._bucket(key, stream, content.user)
             place = bucket.take_out((row.position, row.ordinal))
             if place is not None:
-                bucket.past[place[:2]] = (place, until)
+                bucket.keep_past(place, until)
             bucket.last_change = until
 
     def remove(self, stream: Stream, row: Row) -> None:
@@ -107,9 +127,7 @@ class KeyIndex:
         place = (row.position, row.ordinal)
         for key in index_keys(stream.kind, row.content):
             bucket = self._bucket(key, stream, row.content.user)
-            bucket.take_out(place)
-            bucket.past.pop(place, None)
-            if not bucket.live and not bucket.past:
+            if bucket.forget(place):
                 place_of_values = (key.scope, _owner(key, stream, row.content.user), key.field)
                 values = self._values[place_of_values]
                 del values[key.value]

@@ -271,6 +271,7 @@ class SqliteTransaction:
         self._users.release(stream.id, users - written)
 
     def wipe(self, stream: Stream, rows: Sequence[Row]) -> None:
+        self._write_out()
         self._index.remove(stream, rows)
         self._writer.executemany(
             self._sql["wipe_record"], ((stream.id, row.number) for row in rows)
@@ -323,7 +324,8 @@ class SqliteTransaction:
 
     def flush(self) -> None:
         """Insert everything collected, and counters that changed."""
-        if len(self._records) == 1 and not self._keys and not self._used:
+        alone = len(self._records) == 1 and not self._users.new_holdings
+        if alone and not self._keys and not self._used:
             # The commonest commit by far, without the detours.
             self._cursor.execute(self._add_record, self._records.pop())
         else:
@@ -340,6 +342,8 @@ class SqliteTransaction:
             self._insert("add_used_key", self._used)
         if self._keys:
             self._insert("add_key", self._keys)
+        if self._users.new_holdings:
+            self._insert("add_holding", self._users.new_holdings)
 
     def _insert(self, query: str, rows: list[Any]) -> None:
         if len(rows) == 1:
@@ -352,24 +356,27 @@ class SqliteTransaction:
         """Give the streams of this batch, now certain to commit, their rows and ids."""
         if not self._drafts:
             return
-        newest = self._all("last_stream_id")[0][0] or 0
+        newest, number = self._all("last_stream_id")[0][0] or 0, self._own_number()
+        rows: list[tuple[Any, ...]] = []
         for stream in self._drafts:
             newest += 1
             stream.id = newest
-            self._all(
-                "add_stream",
-                stream.id,
-                self._own_number(),
-                stream.oid,
-                stream.kind,
-                stream.name,
-                stream.base,
-                stream.base_at,
-                stream.created,
-                stream.dropped,
-                stream.pruned,
-                stream.salt or None,
+            rows.append(
+                (
+                    stream.id,
+                    number,
+                    stream.oid,
+                    stream.kind,
+                    stream.name,
+                    stream.base,
+                    stream.base_at,
+                    stream.created,
+                    stream.dropped,
+                    stream.pruned,
+                    stream.salt or None,
+                )
             )
+        self._insert("add_stream", rows)
         self._drafts.clear()
 
 

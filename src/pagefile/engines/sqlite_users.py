@@ -20,8 +20,9 @@ class Users:
         self.tenant = 0
         #: Partition numbers looked up so far.
         self.known: dict[str | None, int] = {}
-        #: (partition, stream id) of which the file already knows.
+        #: (partition, stream id) of which the file knows, or will with `new_holdings`.
         self.held: set[tuple[int, int]] = set()
+        self.new_holdings: list[tuple[int, int]] = []
         self._names: dict[int, str | None] = {}
 
     def __len__(self) -> int:
@@ -58,11 +59,15 @@ class Users:
 
     def hold(self, partition: int, stream_id: int) -> None:
         """Note that the user has a record in the stream."""
-        self._all("add_holding", partition, stream_id)
+        self.new_holdings.append((partition, stream_id))
         self.held.add((partition, stream_id))
 
     def release(self, stream_id: int, users: Iterable[str | None]) -> None:
-        """Forget those of the users who have no record left in the stream, or anywhere."""
+        """Forget those of the users who have no record left in the stream, or anywhere.
+
+        The file must know of all holdings.
+        """
+        assert not self.new_holdings
         for user in users:
             partition = self.number(user)
             if not self._all("still_holds", stream_id, partition)[0][0]:

@@ -1,0 +1,133 @@
+"""Handlers that do not listen, callers that give up, drains that come in between."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import pagefile
+from dispatch_ground import ANN, ONCE, Ask, News, Other, Told, echo, respond, run
+from pagefile import Pagefile
+from pagefile.context.slot import HandlerMetadata
+from pagefile.dispatch import DispatchLimits, HandlerResponse, Organism
+
+
+def stubborn_organism(pf: Pagefile, release: asyncio.Event) -> Organism:
+    """One handler at a time; one of them swallows whatever tells it to end."""
+    organism = Organism(pf, limits=DispatchLimits(max_concurrent_handlers=1))
+
+    @organism.listener("stubborn", payload=News, timeout=0.02, retry=ONCE)
+    async def stubborn(payload: News, metadata: HandlerMetadata) -> HandlerResponse:
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+        return respond("far too late")
+
+    organism.listener("echo", payload=Other)(echo)
+    return organism
+
+
+def test_a_handler_that_never_ends_is_given_up_and_its_caller_told() -> None:
+    async def story() -> None:
+        release = asyncio.Event()
+        with pagefile.open("memory:") as pf:
+            async with stubborn_organism(pf, release) as organism:
+                told = await organism.ask(News("x"), "stubborn", caller=ANN)
+                after = await organism.ask(Other("z"), "echo", caller=ANN)
+                release.set()
+
+        assert told.payload.code == "timeout"
+        assert after.payload == Told("z")
+        assert organism.stats()["running"] == 0
+
+    run(story())
+
+
+def test_shutdown_returns_although_a_handler_swallows_its_end() -> None:
+    async def story() -> None:
+        release = asyncio.Event()
+        with pagefile.open("memory:") as pf:
+            organism = stubborn_organism(pf, release)
+            await organism.start()
+            await organism.inject(News("x"), "stubborn", caller=ANN)
+            while not organism.stats()["running"]:
+                await asyncio.sleep(0)
+            left = await organism.shutdown(timeout=0.0)
+            release.set()
+
+        assert (left.running, left.conversations) == (("stubborn",), 1)
+        assert organism.stats()["running"] == 0
+
+    run(story())
+
+
+def test_a_request_whose_caller_gave_up_while_it_was_recorded_is_worked_on(tmp_path: Path) -> None:
+    async def story() -> None:
+        with pagefile.open(str(tmp_path / "store.db")) as pf:
+            organism = Organism(pf, limits=DispatchLimits(lease_seconds=0.3))
+            organism.listener("echo", payload=Ask)(echo)
+            async with organism:
+                asking = organism.inject(Ask("hello"), "echo", caller=ANN, message_id="m1")
+                given_up = asyncio.ensure_future(asking)
+                await asyncio.sleep(0)  # It has begun, and waits for the commit.
+                given_up.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await given_up
+                again = await organism.inject(Ask("hello"), "echo", caller=ANN, message_id="m1")
+                answer = await organism.answer(again)
+                count = organism.metrics.claimed
+
+        assert answer.payload == Told("hello")
+        assert count == 1
+
+    run(story())
+
+
+def test_a_cancellation_that_meets_a_shutdown_ends(tmp_path: Path) -> None:
+    async def story() -> None:
+        with pagefile.open(str(tmp_path / "store.db")) as pf:
+            organism = Organism(pf)
+
+            @organism.listener("slow", payload=Ask)
+            async def slow(payload: Ask, metadata: HandlerMetadata) -> None:
+                await asyncio.Event().wait()
+
+            await organism.start()
+            asked = await organism.inject(Ask("x"), "slow", caller=ANN)
+            while not organism.stats()["running"]:
+                await asyncio.sleep(0)
+            cancelled, _ = await asyncio.gather(
+                organism.cancel(asked.thread_id), organism.shutdown(timeout=0.0)
+            )
+
+        assert cancelled is True
+
+    run(story())
+
+
+def test_a_request_recorded_while_its_organism_shuts_down_is_answered_by_another(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        url = str(tmp_path / "store.db")
+        with pagefile.open(url) as a, pagefile.open(url) as b:
+            first, second = Organism(a), Organism(b)
+            for organism in (first, second):
+                organism.listener("echo", payload=Ask)(echo)
+            await first.start()
+            asking = asyncio.ensure_future(first.inject(Ask("hello"), "echo", caller=ANN))
+            await asyncio.sleep(0)  # It has begun, as that of an organism that runs.
+            first._parts.intake.works = False
+            first._parts.claims.resting = True
+            asked = await asking
+            await first.shutdown(timeout=0.0)
+            async with second:
+                answer = await first.answer(asked)
+
+        assert answer.payload == Told("hello")
+
+    run(story())
