@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import socket
 import sys
@@ -27,6 +28,8 @@ _NEEDED = "pip install 'pagefile[server]'"
 _GRACE_SECONDS = 10
 _HEADER_MILLISECONDS = 10_000
 _MOST_HEADER_BYTES = 65_536
+#: Objects, where Python's own choice of 700 makes a search for every tenth request.
+_COLLECT_AFTER = 20_000
 
 
 def serve(config: ServerConfig, *, out: TextIO | None = None) -> None:
@@ -75,7 +78,16 @@ def load(config: ServerConfig) -> ASGIApp:
 
     # Over HTTP, `user_id` left out is said in every request anew: there is nobody to warn.
     warnings.filterwarnings("ignore", category=IsolationWarning)
-    return make_app(config, [_mounted(name, config) for name in config.mounts])
+    app = make_app(config, [_mounted(name, config) for name in config.mounts])
+    _collect_seldom()
+    return app
+
+
+def _collect_seldom() -> None:
+    """Leave what is loaded by now out of the search for cycles; of requests few have any."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_COLLECT_AFTER, *gc.get_threshold()[1:])
 
 
 def _mounted(name: str, config: ServerConfig) -> Mounted:

@@ -168,7 +168,7 @@ async def append_slots(request: Request, thread_id: str) -> Response:
         stored = await caller.pf.context.append_many(
             thread_id,
             made,
-            key=store_key(caller, key_in(request.scope)),
+            key=store_key(caller.identity, key_in(request.scope)),
             expected_len=etag.expected(request, given.expected_len),
         )
     except Conflict as error:
