@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import httpx2
 import pytest
@@ -60,6 +61,14 @@ def client_of(settings: ServerConfig) -> TestClient:
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     with client_of(config(tmp_path_factory.mktemp("http"))) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """A server that lets nobody in without a key."""
+    folder = tmp_path_factory.mktemp("keyed")
+    with client_of(ServerConfig(url=f"{folder}/k.db", log_level="error")) as client:
         yield client
 
 
@@ -595,10 +604,43 @@ def test_browsers_elsewhere_are_answered_only_where_their_origin_is_named(
     assert allowed.headers["access-control-allow-origin"] == "https://app.example"
 
 
-def test_the_documentation_pages_are_served(client: TestClient) -> None:
-    for path in ("/docs", "/redoc"):
-        assert client.get(path).headers["content-type"].startswith("text/html")
+def test_the_first_page_leads_to_the_documentation(client: TestClient) -> None:
     assert client.get("/", follow_redirects=False).headers["location"] == "/docs"
+
+
+@pytest.mark.parametrize("path", ["/docs", "/redoc"])
+def test_a_documentation_page_needs_nothing_from_elsewhere(path: str, keyed: TestClient) -> None:
+    page = keyed.get(path)
+    named = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+    files = [keyed.get(urljoin(path, each)) for each in named if each != "data:,"]
+
+    assert page.headers["content-type"].startswith("text/html")
+    assert len(files) >= 2
+    assert [each.status_code for each in files] == [200] * len(files)
+    assert {each.headers["content-type"].partition(";")[0] for each in files} <= {
+        "text/javascript",
+        "text/css",
+    }
+    assert "://" not in page.text
+    assert "script-src 'self';" in page.headers["content-security-policy"]
+
+
+def test_only_the_files_of_the_pages_are_given_without_a_key(keyed: TestClient) -> None:
+    assert keyed.get("/docs/assets/swagger-ui.css").headers["cache-control"] != "no-store"
+    assert keyed.get("/docs/assets/../../pyproject.toml").status_code == 401
+    assert keyed.get("/docs/assets/other.js").status_code == 401
+
+
+def test_every_operation_stands_in_a_chapter_that_says_what_it_is_about(
+    client: TestClient,
+) -> None:
+    document = client.get("/openapi.json").json()
+    chapters = [tag["name"] for tag in document["tags"]]
+    used = [op["tags"] for methods in document["paths"].values() for op in methods.values()]
+
+    assert all(tag["description"] for tag in document["tags"])
+    assert [tags for tags in used if len(tags) != 1] == []
+    assert {tags[0] for tags in used} == set(chapters)
 
 
 def test_every_route_is_in_the_reference(client: TestClient) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable
 
 from pagefile.access.identity import RIGHTS, Identity, Right
 from pagefile.access.keys import KeyStore
 from pagefile.access.tokens import TokenVerifier
+from pagefile.surfaces.http import pages
 from pagefile.surfaces.http.config import ServerConfig, is_loopback
 from pagefile.surfaces.http.limits import Rates
 from pagefile.surfaces.http.problems import Refused
@@ -15,7 +17,7 @@ from pagefile.surfaces.http.problems import Refused
 Headers = Iterable[tuple[bytes, bytes]]
 
 #: What answers without a key: it says nothing about anybody's data.
-PUBLIC = frozenset({"/health", "/ready", "/docs", "/redoc", "/openapi.json", "/"})
+PUBLIC = pages.PUBLIC | {"/health", "/ready", "/docs", "/redoc", "/openapi.json", "/"}
 #: Sent with POST because a question can be long; they change nothing.
 READS = frozenset(
     {
@@ -28,6 +30,7 @@ READS = frozenset(
         "/v1/store/check",
     }
 )
+_VERIFIES = re.compile(r"/v1/context/receipts/[^/]+/verify")
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _CHALLENGE = {"www-authenticate": 'Bearer realm="pagefile"'}
 _MOST_CREDENTIAL = 16_384
@@ -35,7 +38,9 @@ _MOST_CREDENTIAL = 16_384
 
 def right_for(method: str, path: str) -> Right:
     """The least right that a request needs; a route may ask for more."""
-    return "read" if method in _READING or path in READS else "write"
+    if method in _READING or path in READS or _VERIFIES.fullmatch(path):
+        return "read"
+    return "write"
 
 
 class Gate:
