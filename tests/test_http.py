@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import io
 import json
 import re
@@ -25,6 +26,7 @@ from pagefile.surfaces.http.limits import Rates
 from pagefile.surfaces.http.logs import Log
 from pagefile.surfaces.http.problems import Refused
 from pagefile.surfaces.http.reading import GroupReads
+from pagefile.surfaces.http.spool import Spool
 from pagefile.surfaces.http.tenants import Tenants
 
 ROOT = Path(__file__).parent.parent
@@ -235,6 +237,45 @@ def test_a_repeated_request_is_answered_as_the_first_was(client: TestClient) -> 
     assert first.content == second.content
     assert second.headers["idempotent-replayed"] == "true"
     assert second.headers["location"] == first.headers["location"]
+
+
+def test_an_upload_under_a_key_is_taken_in_once(client: TestClient) -> None:
+    made = client.post(f"/v1/runs/{boot(client)}/packs").json()
+    pack = client.get(made["download"]).content
+    key = {"Idempotency-Key": "upload-1", "content-type": "application/zip"}
+    first = client.post("/v1/packs?new_run_id=u-once", content=pack, headers=key)
+    second = client.post("/v1/packs?new_run_id=u-once", content=pack, headers=key)
+    unlike = client.post("/v1/packs?new_run_id=u-once", content=pack + b"x", headers=key)
+
+    assert (first.status_code, second.status_code, unlike.status_code) == (201, 201, 422)
+    assert second.content == first.content
+    assert second.headers["idempotent-replayed"] == "true"
+
+
+def test_a_body_in_pieces_leaves_a_spool_as_it_came() -> None:
+    pieces = [bytes([n]) * 700_000 for n in range(4)]
+
+    async def sent_and_given() -> tuple[bytes, int]:
+        waiting = iter(pieces)
+
+        async def receive() -> dict[str, Any]:
+            piece = next(waiting)
+            return {"type": "http.request", "body": piece, "more_body": piece is not pieces[-1]}
+
+        spool, given, count = Spool(), b"", 0
+        await spool.fill(receive, digest)
+        while (message := await spool.receive())["type"] == "http.request":
+            given += message["body"]
+            count += 1
+        spool.close()
+        return given, count
+
+    digest = hashlib.sha256()
+    given, count = asyncio.run(sent_and_given())
+
+    assert given == b"".join(pieces)
+    assert count > 1
+    assert digest.digest() == hashlib.sha256(given).digest()
 
 
 def test_a_refused_request_is_refused_again_under_its_key(client: TestClient) -> None:

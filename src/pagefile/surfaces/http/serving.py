@@ -17,6 +17,7 @@ from pagefile.access.keys import KeyStore
 from pagefile.errors import Invalid, Unavailable, Unsupported, shown
 from pagefile.handle import Admin, Options
 from pagefile.surfaces.http.config import ServerConfig
+from pagefile.surfaces.http.worker_log import logging_config
 from pagefile.typed import convert
 
 if TYPE_CHECKING:
@@ -65,8 +66,9 @@ def serve(config: ServerConfig, *, out: TextIO | None = None) -> None:
         backpressure=2_048,
         workers_kill_timeout=_GRACE_SECONDS,
         respawn_failed_workers=config.workers > 1,
-        # Its own lines about starting and stopping would stand between ours, which are JSON.
-        log_level=granian.log.LogLevels.error,
+        # Its own lines would stand between ours, which are JSON.
+        log_level=granian.log.LogLevels.info,
+        log_dictconfig=logging_config(),
     )
     server.serve(target_loader=functools.partial(load, config), wrap_loader=False)
 
