@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from pagefile.handle import Admin
 from pagefile.surfaces.http.app import Server, make_app
 from pagefile.surfaces.http.config import ServerConfig
 from pagefile.surfaces.http.deadlines import Deadlines
+from pagefile.surfaces.http.idempotency import _Once, _repeated
 from pagefile.surfaces.http.limits import Rates
 from pagefile.surfaces.http.logs import Log
 from pagefile.surfaces.http.problems import Refused
@@ -250,6 +252,18 @@ def test_an_upload_under_a_key_is_taken_in_once(client: TestClient) -> None:
     assert (first.status_code, second.status_code, unlike.status_code) == (201, 201, 422)
     assert second.content == first.content
     assert second.headers["idempotent-replayed"] == "true"
+
+
+def test_a_key_in_use_is_told_from_one_whose_answer_was_too_long_by_its_code() -> None:
+    running = _Once("print", time.time_ns() // 1_000)
+    done = _Once("print", time.time_ns() // 1_000, 200, body=None)
+    codes = []
+    for once in (running, done):
+        with pytest.raises(Refused) as refusal:
+            _repeated(once, "print", 60.0)
+        codes.append((refusal.value.status_code, refusal.value.code))
+
+    assert codes == [(409, "under_way"), (409, "already_done")]
 
 
 def test_a_body_in_pieces_leaves_a_spool_as_it_came() -> None:

@@ -28,6 +28,8 @@ from pagefile.surfaces.http.problems import Refused
 from pagefile.surfaces.http.spool import Spool
 from pagefile.typed import convert
 
+#: What refusals are called, so that nobody has to know their words.
+UNDER_WAY, ALREADY_DONE = "under_way", "already_done"
 _NAME = "http/once/"
 _BY_TIME = "http.once"
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
@@ -153,7 +155,7 @@ async def _claim(
     try:
         await pf.store.commit(Batch([_put(document, _Once(fingerprint, _now_us()), None)], when))
     except Conflict:
-        raise Refused(409, "a request with this Idempotency-Key is under way") from None
+        raise _under_way() from None
 
 
 def _seconds_for(path: str, call: Call) -> float:
@@ -169,12 +171,16 @@ def _repeated(once: _Once, fingerprint: str, seconds: float) -> Response | None:
         raise Invalid("Idempotency-Key", "was used for another request", rule)
     if once.status == 0:
         if _now_us() - once.claimed_us < seconds * 1_000_000:
-            raise Refused(409, "a request with this Idempotency-Key is under way")
+            raise _under_way()
         return None  # Whoever had it is gone.
     if once.body is None:
-        raise Refused(409, "it was done; the answer was too long to be kept")
+        raise Refused(409, "it was done; the answer was too long to be kept", code=ALREADY_DONE)
     headers = dict(once.headers) | {"idempotent-replayed": "true"}
     return Response(once.body.encode(), once.status, headers)
+
+
+def _under_way() -> Refused:
+    return Refused(409, "a request with this Idempotency-Key is under way", code=UNDER_WAY)
 
 
 class _Keeping:
