@@ -29,7 +29,7 @@ _NEEDED = "pip install 'pagefile[server]'"
 _GRACE_SECONDS = 10
 _HEADER_MILLISECONDS = 10_000
 _MOST_HEADER_BYTES = 65_536
-#: Objects, where Python's own choice of 700 makes a search for every tenth request.
+#: Objects between two searches; Python's own choice of 700 is a matter of a few requests.
 _COLLECT_AFTER = 20_000
 
 
