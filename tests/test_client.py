@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import logging
 import re
 import subprocess
@@ -18,6 +19,8 @@ import pytest
 
 from pagefile.access.keys import KeyStore
 from pagefile.client import AsyncClient, Client
+from pagefile.client.asking import asked
+from pagefile.client.course import Lost, Reply, Step, Wait, course
 from pagefile.errors import (
     Conflict,
     Corrupt,
@@ -181,6 +184,23 @@ def test_a_conflict_tells_both_versions(client: Client) -> None:
     assert refusal.value.target
     assert refusal.value.status == 409  # type: ignore[attr-defined]
     assert client.threads.get("t-conflict").length == 1
+
+
+def test_a_key_in_use_is_waited_for_by_its_code_and_not_by_its_words() -> None:
+    def refused(code: str, detail: str) -> Reply:
+        body = {"status": 409, "code": code, "detail": detail}
+        return Reply(409, {}, json.dumps(body).encode())
+
+    def after_a_loss(reply: Reply) -> Step:
+        steps = course(asked("POST", "/v1/runs", body={}), 3)
+        next(steps)
+        steps.send(Lost(TimeoutError(), was_sent=True))
+        next(steps)
+        return steps.send(reply)
+
+    assert isinstance(after_a_loss(refused("under_way", "in other words")), Wait)
+    with pytest.raises(Conflict):
+        after_a_loss(refused("conflict", "a run that is under way has this id"))
 
 
 def test_refusals_are_the_librarys_own_classes(client: Client, running: Running) -> None:

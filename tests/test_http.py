@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import io
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import httpx2
 import pytest
@@ -20,10 +23,12 @@ from pagefile.handle import Admin
 from pagefile.surfaces.http.app import Server, make_app
 from pagefile.surfaces.http.config import ServerConfig
 from pagefile.surfaces.http.deadlines import Deadlines
+from pagefile.surfaces.http.idempotency import _Once, _repeated
 from pagefile.surfaces.http.limits import Rates
 from pagefile.surfaces.http.logs import Log
 from pagefile.surfaces.http.problems import Refused
 from pagefile.surfaces.http.reading import GroupReads
+from pagefile.surfaces.http.spool import Spool
 from pagefile.surfaces.http.tenants import Tenants
 
 ROOT = Path(__file__).parent.parent
@@ -60,6 +65,14 @@ def client_of(settings: ServerConfig) -> TestClient:
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     with client_of(config(tmp_path_factory.mktemp("http"))) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """A server that lets nobody in without a key."""
+    folder = tmp_path_factory.mktemp("keyed")
+    with client_of(ServerConfig(url=f"{folder}/k.db", log_level="error")) as client:
         yield client
 
 
@@ -226,6 +239,57 @@ def test_a_repeated_request_is_answered_as_the_first_was(client: TestClient) -> 
     assert first.content == second.content
     assert second.headers["idempotent-replayed"] == "true"
     assert second.headers["location"] == first.headers["location"]
+
+
+def test_an_upload_under_a_key_is_taken_in_once(client: TestClient) -> None:
+    made = client.post(f"/v1/runs/{boot(client)}/packs").json()
+    pack = client.get(made["download"]).content
+    key = {"Idempotency-Key": "upload-1", "content-type": "application/zip"}
+    first = client.post("/v1/packs?new_run_id=u-once", content=pack, headers=key)
+    second = client.post("/v1/packs?new_run_id=u-once", content=pack, headers=key)
+    unlike = client.post("/v1/packs?new_run_id=u-once", content=pack + b"x", headers=key)
+
+    assert (first.status_code, second.status_code, unlike.status_code) == (201, 201, 422)
+    assert second.content == first.content
+    assert second.headers["idempotent-replayed"] == "true"
+
+
+def test_a_key_in_use_is_told_from_one_whose_answer_was_too_long_by_its_code() -> None:
+    running = _Once("print", time.time_ns() // 1_000)
+    done = _Once("print", time.time_ns() // 1_000, 200, body=None)
+    codes = []
+    for once in (running, done):
+        with pytest.raises(Refused) as refusal:
+            _repeated(once, "print", 60.0)
+        codes.append((refusal.value.status_code, refusal.value.code))
+
+    assert codes == [(409, "under_way"), (409, "already_done")]
+
+
+def test_a_body_in_pieces_leaves_a_spool_as_it_came() -> None:
+    pieces = [bytes([n]) * 700_000 for n in range(4)]
+
+    async def sent_and_given() -> tuple[bytes, int]:
+        waiting = iter(pieces)
+
+        async def receive() -> dict[str, Any]:
+            piece = next(waiting)
+            return {"type": "http.request", "body": piece, "more_body": piece is not pieces[-1]}
+
+        spool, given, count = Spool(), b"", 0
+        await spool.fill(receive, digest)
+        while (message := await spool.receive())["type"] == "http.request":
+            given += message["body"]
+            count += 1
+        spool.close()
+        return given, count
+
+    digest = hashlib.sha256()
+    given, count = asyncio.run(sent_and_given())
+
+    assert given == b"".join(pieces)
+    assert count > 1
+    assert digest.digest() == hashlib.sha256(given).digest()
 
 
 def test_a_refused_request_is_refused_again_under_its_key(client: TestClient) -> None:
@@ -595,10 +659,43 @@ def test_browsers_elsewhere_are_answered_only_where_their_origin_is_named(
     assert allowed.headers["access-control-allow-origin"] == "https://app.example"
 
 
-def test_the_documentation_pages_are_served(client: TestClient) -> None:
-    for path in ("/docs", "/redoc"):
-        assert client.get(path).headers["content-type"].startswith("text/html")
+def test_the_first_page_leads_to_the_documentation(client: TestClient) -> None:
     assert client.get("/", follow_redirects=False).headers["location"] == "/docs"
+
+
+@pytest.mark.parametrize("path", ["/docs", "/redoc"])
+def test_a_documentation_page_needs_nothing_from_elsewhere(path: str, keyed: TestClient) -> None:
+    page = keyed.get(path)
+    named = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+    files = [keyed.get(urljoin(path, each)) for each in named if each != "data:,"]
+
+    assert page.headers["content-type"].startswith("text/html")
+    assert len(files) >= 2
+    assert [each.status_code for each in files] == [200] * len(files)
+    assert {each.headers["content-type"].partition(";")[0] for each in files} <= {
+        "text/javascript",
+        "text/css",
+    }
+    assert "://" not in page.text
+    assert "script-src 'self';" in page.headers["content-security-policy"]
+
+
+def test_only_the_files_of_the_pages_are_given_without_a_key(keyed: TestClient) -> None:
+    assert keyed.get("/docs/assets/swagger-ui.css").headers["cache-control"] != "no-store"
+    assert keyed.get("/docs/assets/../../pyproject.toml").status_code == 401
+    assert keyed.get("/docs/assets/other.js").status_code == 401
+
+
+def test_every_operation_stands_in_a_chapter_that_says_what_it_is_about(
+    client: TestClient,
+) -> None:
+    document = client.get("/openapi.json").json()
+    chapters = [tag["name"] for tag in document["tags"]]
+    used = [op["tags"] for methods in document["paths"].values() for op in methods.values()]
+
+    assert all(tag["description"] for tag in document["tags"])
+    assert [tags for tags in used if len(tags) != 1] == []
+    assert {tags[0] for tags in used} == set(chapters)
 
 
 def test_every_route_is_in_the_reference(client: TestClient) -> None:

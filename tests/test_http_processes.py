@@ -8,8 +8,10 @@ import json
 import os
 import resource
 import shutil
+import signal
 import socket
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,6 +81,22 @@ def test_the_commands_of_the_guide_lead_to_a_first_recall(server: HttpServer) ->
     remembered, recalled, run, patched = said
     assert recalled["items"][0]["episode"]["id"] == remembered["id"]
     assert (run["run_id"], patched["ws"]["next_action"]) == ("trip", "ask for dates")
+
+
+def test_a_worker_that_dies_is_replaced_and_the_log_says_both(tmp_path: Path) -> None:
+    with HttpServer(f"{tmp_path}/two.db", {"workers": 2, "durability": "process"}) as server:
+        children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+        os.kill(int(children[0]), signal.SIGKILL)
+        until = time.monotonic() + 60
+        while "worker replaced" not in server.errors and time.monotonic() < until:
+            with contextlib.suppress(httpx.TransportError):
+                httpx.get(f"{server.base}/health")
+        told = [json.loads(line) for line in server.errors.splitlines()]
+    died, replaced = told
+
+    assert (died["event"], died["level"], died["pid"]) == ("worker died", "error", int(children[0]))
+    assert (replaced["event"], replaced["worker"]) == ("worker replaced", died["worker"])
+    assert str(replaced["pid"]) not in children
 
 
 def test_a_slow_body_is_given_up_and_others_are_served_meanwhile(server: HttpServer) -> None:

@@ -39,6 +39,7 @@ def asked(
     *,
     query: Mapping[str, Any] | None = None,
     body: Mapping[str, Any] | None = None,
+    media: str = "",
     key: str | None = None,
     if_match: int | None = None,
     is_safe: bool = False,
@@ -46,8 +47,8 @@ def asked(
 ) -> Ask:
     """A request; one that changes something gets a key, so that a repeat is stored once."""
     headers: dict[str, str] = {}
-    if body is not None:
-        headers["content-type"] = JSON
+    if body is not None or media:
+        headers["content-type"] = media or JSON
     if not is_safe:
         headers["idempotency-key"] = chance.token_hex(16) if key is None else _key(key)
     if if_match is not None:

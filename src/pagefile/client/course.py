@@ -18,7 +18,7 @@ from pagefile.errors import Unavailable
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 _BUSY = frozenset({408, 429, 502, 503, 504})
-_UNDER_WAY = "is under way"
+_UNDER_WAY = "under_way"
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -97,7 +97,7 @@ def _repeats(ask: Ask, lost: Lost) -> bool:
 def _is_busy(ask: Ask, problem: Problem, was_lost: bool) -> bool:
     if problem.status == 409:
         # The first attempt still runs; its answer is what this one is about to get.
-        return was_lost and problem.target is None and _UNDER_WAY in problem.detail
+        return was_lost and problem.code == _UNDER_WAY
     if problem.status not in _BUSY:
         return False
     if problem.status == 429 or ask.is_safe or ask.is_exact:

@@ -41,7 +41,9 @@ _BY_CODE: Mapping[str, type[PagefileError]] = {
     "method_not_allowed": Unsupported,
     "not_acceptable": Unsupported,
     "too_slow": Unavailable,
+    "already_done": Conflict,
     "precondition_failed": Conflict,
+    "under_way": Conflict,
     "unsupported_media_type": Invalid,
     "too_many_requests": Unavailable,
 }

@@ -121,7 +121,7 @@ def _method(call: Described, shapes: Shapes, *, is_async: bool) -> list[str]:
         required.append("to: Target")
     if call.is_guarded:
         optional.append("expected_version: int | None = None")
-    has_key = not call.is_safe and call.kind == "send"
+    has_key = not call.is_safe and call.kind in ("send", "upload")
     if has_key:
         optional.append("idempotency_key: str | None = None")
     taken = ", ".join(["self", *required, *(["*"] if optional else []), *optional])
@@ -152,16 +152,13 @@ def _ask(call: Described, *, has_key: bool) -> str:
     named = [p for p in call.parameters if p.where == "path"]
     filled = "".join(f", {p.wire}={p.name}" for p in named)
     path = f"place({call.path!r}{filled})" if named else repr(call.path)
-    if call.kind == "upload":
-        query = _values(call, "query")
-        headers = f"headers={{'content-type': {call.media!r}}}"
-        safe = ", is_safe=True" if call.is_safe else ""
-        return f"Ask(method={call.method!r}, path={path}, query={query}, {headers}{safe})"
     parts = [repr(call.method), path]
     if any(p.where == "query" for p in call.parameters):
         parts.append(f"query={_values(call, 'query')}")
     if call.has_body:
         parts.append(f"body={_values(call, 'body')}")
+    if call.kind == "upload":
+        parts.append(f"media={call.media!r}")
     if has_key:
         parts.append("key=idempotency_key")
     if call.is_guarded:

@@ -10,8 +10,9 @@ from typing import Annotated, Any, get_args, get_origin
 import msgspec
 from fastapi.routing import APIRoute
 
+from pagefile.assembly.receipt import AssemblyReceipt
 from pagefile.surfaces.http import documents, hot
-from pagefile.surfaces.http.gate import READS
+from pagefile.surfaces.http.gate import right_for
 from pagefile.surfaces.http.pagination import Page
 from pagefile.surfaces.http.routes import ROUTERS
 from pagefile.surfaces.http.slots import Slot
@@ -68,10 +69,14 @@ NAMES: dict[str, str] = {
     "facts.list_proposals": "proposals",
     "privacy.list_users": "users",
     "context.get_receipt": "receipt",
+    "context.list_receipts": "receipts",
+    "threads.pin_thread": "pin",
+    "threads.unpin_thread": "unpin",
 }
 #: What pages of a listing hold.
 PAGES: dict[str, Any] = {
     "threads.list_slots": Slot,
+    "context.list_receipts": AssemblyReceipt,
     "ledger.read_ledger": dict[str, Any],
     "ledger.episode_events": dict[str, Any],
     "store.document_history": dict[str, Any],
@@ -123,7 +128,7 @@ class Described(msgspec.Struct, frozen=True):
 
     @property
     def is_safe(self) -> bool:
-        return self.method == "GET" or self.path in READS
+        return right_for(self.method, self.path) == "read"
 
 
 def described(shapes: Shapes) -> Iterator[Described]:

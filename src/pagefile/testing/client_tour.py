@@ -83,6 +83,8 @@ def _threads(client: Any, name: str) -> None:
     client.threads.append_many(name, [{"payload": n, "from_id": "a", "to_id": "b"} for n in (1, 2)])
     assert client.threads.slot(name, 0) == slot
     assert client.threads.get(name).length == 3
+    assert client.threads.pin(name).pinned
+    assert not client.threads.unpin(name).pinned
     assert [each.index for each in client.every(client.threads.slots, name, limit=2)] == [0, 1, 2]
     followed = list(client.threads.follow(name, after=0, seconds=0))
     assert [each.payload for each in followed] == [1, 2]
@@ -180,7 +182,11 @@ def _memory(client: Any, user: str, folder: Path) -> None:
     assert len(client.blocks.history("persona", user_id=user).items) == 2
     assert client.blocks.list(user_id=user).items
     made = client.context.assemble(query="Where do I live?", user_id=user, budget=500)
-    assert client.context.receipt(made.receipt.receipt_id, user_id=user).tokens == made.tokens
+    receipt_id = made.receipt.receipt_id
+    assert client.context.receipt(receipt_id, user_id=user).tokens == made.tokens
+    assert client.context.receipts(user_id=user).items[0].receipt_id == receipt_id
+    assert client.context.verify_receipt(receipt_id, query="Where do I live?", user_id=user).ok
+    assert client.context.verify_receipt(receipt_id, query="else", user_id=user).differs
     assert client.blocks.delete("persona", user_id=user, expected_version=2).ok
     path = folder / f"{user}.jsonl"
     assert client.privacy.export(path, user_id=user) > 0
@@ -219,3 +225,5 @@ def _store(client: Any) -> None:
     assert store.document(document).name == document
     assert store.document_history(document).items
     assert store.reindex() is not None
+    assert store.vectors().waiting >= 0
+    assert store.sync_vectors().ok

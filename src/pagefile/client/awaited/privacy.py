@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pagefile.client import shapes
 from pagefile.client.answers import Target, Upload
-from pagefile.client.asking import Ask, asked, given
+from pagefile.client.asking import asked, given
 from pagefile.client.awaited_link import AsyncLink
 from pagefile.client.page import Page
 
@@ -36,14 +36,11 @@ class AsyncPrivacy:
         )
         return await self._link.download(ask, to)
 
-    async def import_(self, content: Upload) -> shapes.privacy.ImportReceipt:
+    async def import_(
+        self, content: Upload, *, idempotency_key: str | None = None
+    ) -> shapes.privacy.ImportReceipt:
         """Take an export in; what is there is left, what was forgotten stays forgotten."""
-        ask = Ask(
-            method="POST",
-            path="/v1/import",
-            query={},
-            headers={"content-type": "application/x-ndjson"},
-        )
+        ask = asked("POST", "/v1/import", media="application/x-ndjson", key=idempotency_key)
         return await self._link.upload(ask, content, shapes.privacy.ImportReceipt)
 
     async def forget(

@@ -102,6 +102,18 @@ class AsyncStore:
         )
         return await self._link.send(ask, Page[dict[str, Any]])
 
+    async def vectors(self, *, user_id: str | None = None) -> shapes.store.VectorsShown:
+        """Where a user's vectors are, and how far the vector arm lags behind."""
+        ask = asked(
+            "GET", "/v1/store/vectors", query=given(user_id=self._link.user(user_id)), is_safe=True
+        )
+        return await self._link.send(ask, shapes.store.VectorsShown)
+
+    async def sync_vectors(self, *, idempotency_key: str | None = None) -> shapes.store.Synced:
+        """Bring the vector arm of the tenant up to date."""
+        ask = asked("POST", "/v1/store/vectors/sync", key=idempotency_key)
+        return await self._link.send(ask, shapes.store.Synced)
+
     async def reindex(self, *, idempotency_key: str | None = None) -> dict[str, int]:
         """Make the search index anew, with the embedder of this server."""
         ask = asked("POST", "/v1/store/reindex", key=idempotency_key)

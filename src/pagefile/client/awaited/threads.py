@@ -107,6 +107,24 @@ class AsyncThreads:
         )
         return self._link.follow(ask, after, shapes.threads.Slot)
 
+    async def pin(
+        self, thread_id: str, *, idempotency_key: str | None = None
+    ) -> shapes.threads.Pinned:
+        """Never let a thread leave for others; in the process that answers, until that ends."""
+        ask = asked(
+            "PUT", place("/v1/threads/{thread_id}/pin", thread_id=thread_id), key=idempotency_key
+        )
+        return await self._link.send(ask, shapes.threads.Pinned)
+
+    async def unpin(
+        self, thread_id: str, *, idempotency_key: str | None = None
+    ) -> shapes.threads.Pinned:
+        """The thread may leave again, when its turn comes."""
+        ask = asked(
+            "DELETE", place("/v1/threads/{thread_id}/pin", thread_id=thread_id), key=idempotency_key
+        )
+        return await self._link.send(ask, shapes.threads.Pinned)
+
     async def delete(
         self, thread_id: str, *, erase: bool = False, idempotency_key: str | None = None
     ) -> shapes.threads.Deleted:

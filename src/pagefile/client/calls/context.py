@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pagefile.client import shapes
 from pagefile.client.asking import asked, given, place
 from pagefile.client.link import Link
+from pagefile.client.page import Page
 
 
 class Context:
@@ -55,6 +56,35 @@ class Context:
             is_safe=True,
         )
         return self._link.send(ask, shapes.context.ContextAnswer)
+
+    def receipts(
+        self, *, limit: int = 100, cursor: str | None = None, user_id: str | None = None
+    ) -> Page[shapes.context.AssemblyReceipt]:
+        """The receipts of a user's prompts, newest first."""
+        ask = asked(
+            "GET",
+            "/v1/context/receipts",
+            query=given(limit=limit, cursor=cursor, user_id=self._link.user(user_id)),
+            is_safe=True,
+        )
+        return self._link.send(ask, Page[shapes.context.AssemblyReceipt])
+
+    def verify_receipt(
+        self,
+        receipt_id: str,
+        *,
+        query: str | None = None,
+        system: str = "",
+        user_id: str | None = None,
+    ) -> shapes.context.ReceiptVerified:
+        """Make a prompt again, at its position, and compare; `query` and `system` as they were."""
+        ask = asked(
+            "POST",
+            place("/v1/context/receipts/{receipt_id}/verify", receipt_id=receipt_id),
+            body=given(query=query, system=system, user_id=self._link.user(user_id)),
+            is_safe=True,
+        )
+        return self._link.send(ask, shapes.context.ReceiptVerified)
 
     def receipt(
         self, receipt_id: str, *, user_id: str | None = None

@@ -7,7 +7,7 @@ from typing import Any
 
 from pagefile.client import shapes
 from pagefile.client.answers import Target, Upload
-from pagefile.client.asking import Ask, asked, given, place
+from pagefile.client.asking import asked, given, place
 from pagefile.client.link import Link
 
 
@@ -43,36 +43,34 @@ class Packs:
         ask = asked("DELETE", place("/v1/packs/{pack_id}", pack_id=pack_id), key=idempotency_key)
         return self._link.send(ask, shapes.packs.Removed)
 
-    def upload(self, content: Upload, *, new_run_id: str | None = None) -> shapes.packs.Restored:
+    def upload(
+        self, content: Upload, *, new_run_id: str | None = None, idempotency_key: str | None = None
+    ) -> shapes.packs.Restored:
         """Make a run of an uploaded pack; everything is checked before anything is stored."""
-        ask = Ask(
-            method="POST",
-            path="/v1/packs",
+        ask = asked(
+            "POST",
+            "/v1/packs",
             query=given(new_run_id=new_run_id),
-            headers={"content-type": "application/zip"},
+            media="application/zip",
+            key=idempotency_key,
         )
         return self._link.upload(ask, content, shapes.packs.Restored)
 
     def verify(self, content: Upload) -> shapes.packs.PackReport:
         """Read all of an uploaded pack and check it; stores nothing."""
-        ask = Ask(
-            method="POST",
-            path="/v1/packs/verify",
-            query={},
-            headers={"content-type": "application/zip"},
-            is_safe=True,
-        )
+        ask = asked("POST", "/v1/packs/verify", media="application/zip", is_safe=True)
         return self._link.upload(ask, content, shapes.packs.PackReport)
 
     def import_ledger(
-        self, content: Upload, *, new_run_id: str | None = None
+        self, content: Upload, *, new_run_id: str | None = None, idempotency_key: str | None = None
     ) -> shapes.packs.Restored:
         """Make a run of an exported ledger."""
-        ask = Ask(
-            method="POST",
-            path="/v1/runs/import",
+        ask = asked(
+            "POST",
+            "/v1/runs/import",
             query=given(new_run_id=new_run_id),
-            headers={"content-type": "application/x-ndjson"},
+            media="application/x-ndjson",
+            key=idempotency_key,
         )
         return self._link.upload(ask, content, shapes.packs.Restored)
 

@@ -80,3 +80,12 @@ class ContextAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     text: str | None
     tokens: int
     receipt: AssemblyReceipt
+
+
+class ReceiptVerified(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether the same bytes came out; `differs` names the fields that did not."""
+
+    ok: bool
+    receipt_id: str
+    differs: list[str]
+    reason: str

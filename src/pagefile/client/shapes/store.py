@@ -47,3 +47,18 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     erased: bool
     deleted: bool
     value: Any
+
+
+class VectorsShown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a user's vectors are; `waiting` entries have not reached the arm yet."""
+
+    arm: str
+    indexed: int
+    waiting: int
+
+
+class Synced(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How many vectors the arm was given."""
+
+    ok: bool
+    given: int

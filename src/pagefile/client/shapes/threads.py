@@ -55,6 +55,13 @@ class SlotList(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     items: list[Slot]
 
 
+class Pinned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether a thread is kept from leaving."""
+
+    ok: bool
+    pinned: bool
+
+
 class Deleted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What became of it; `receipt` when its content was erased."""
 

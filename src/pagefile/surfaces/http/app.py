@@ -116,6 +116,8 @@ def make_app(config: ServerConfig, mounted: Sequence[Mounted] = ()) -> ASGIApp:
         version=pagefile.__version__,
         lifespan=lifespan,
         redirect_slashes=False,
+        docs_url=None,
+        redoc_url=None,
         exception_handlers={
             PagefileError: problems.handle,
             problems.AsRefused: problems.handle,

@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from pagefile.access.identity import Identity, Right
 from pagefile.aio import AsyncPagefile
+from pagefile.context.buffer import ContextBuffer
 from pagefile.surfaces.http.config import ServerConfig
 from pagefile.surfaces.http.reading import GroupReads
 
@@ -24,6 +25,7 @@ class Call:
         "client",
         "config",
         "error_kind",
+        "heads",
         "identity",
         "partition",
         "pf",
@@ -32,10 +34,15 @@ class Call:
         "request_id",
         "route",
         "status",
+        "threads",
     )
 
-    def __init__(self, request_id: str, client: str, config: ServerConfig) -> None:
+    def __init__(
+        self, request_id: str, client: str, config: ServerConfig, heads: dict[bytes, bytes]
+    ) -> None:
         self.request_id = request_id
+        #: The headers by name; of one that came twice the last.
+        self.heads = heads
         self.client = client
         self.config = config
         self.route = ""
@@ -49,6 +56,7 @@ class Call:
         self.partition: str | None = None
         self.pf: AsyncPagefile | None = None
         self.reads: GroupReads | None = None
+        self.threads: ContextBuffer | None = None
 
 
 #: Handles whose memory is loaded.

@@ -40,7 +40,7 @@ class Deadline:
 
     def __enter__(self) -> Deadline:
         self._task = asyncio.current_task()
-        self._deadlines.add(self)
+        self._deadlines.running.add(self)
         return self
 
     def __exit__(
@@ -49,7 +49,7 @@ class Deadline:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._deadlines.discard(self)
+        self._deadlines.running.discard(self)
         if self.is_over and self._task is not None:
             others = self._task.uncancel()
             if kind is asyncio.CancelledError and not others:
@@ -60,28 +60,22 @@ class Deadlines:
     """All deadlines of one event loop."""
 
     def __init__(self) -> None:
-        self._running: set[Deadline] = set()
+        self.running: set[Deadline] = set()
         self._is_looking = False
 
     def after(self, seconds: float) -> Deadline:
         """A deadline so long from now."""
-        return Deadline(self, seconds)
-
-    def add(self, deadline: Deadline) -> None:
-        self._running.add(deadline)
         if not self._is_looking:
             self._is_looking = True
             asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
-
-    def discard(self, deadline: Deadline) -> None:
-        self._running.discard(deadline)
+        return Deadline(self, seconds)
 
     def _look(self) -> None:
-        self._is_looking = bool(self._running)
+        self._is_looking = bool(self.running)
         if not self._is_looking:
             return
         now = time.monotonic()
-        for deadline in [each for each in self._running if each.at is not None]:
+        for deadline in [each for each in self.running if each.at is not None]:
             if deadline.at is not None and deadline.at <= now and not deadline.is_over:
                 deadline.end()
         asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)

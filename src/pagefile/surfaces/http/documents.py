@@ -29,6 +29,26 @@ _REFUSALS = {
     "501": "Not supported by this engine, index or installation.",
     "503": "The store did not answer; `outcome` says whether it may have been done.",
 }
+#: The chapters of the document, in the order in which somebody new would read them.
+TAGS = {
+    "episodes": "What happened: exchanges of a session, findable from the moment they are stored.",
+    "recall": "Questions to what is remembered, each answer with its score and reasons.",
+    "facts": "What is known, since when, and what was believed before.",
+    "graph": "Facts as edges between entities.",
+    "blocks": "Short texts that belong into every prompt.",
+    "context": "Prompts under a token budget, and receipts of what went into them.",
+    "threads": "Messages between agents: append, read, fork, follow.",
+    "registry": "Conversations by the path of their calls.",
+    "runs": "Working sets that survive a crash, changed by patches.",
+    "ledger": "Every event of a run, in order.",
+    "batches": "Changes to long-term items: proposed, reviewed, committed.",
+    "items": "Long-term items as they are, and as they were.",
+    "packs": "A run as one file, to be moved or kept.",
+    "privacy": "What is kept of a user: shown, exported, brought back, forgotten.",
+    "store": "The store below: documents, history, checks.",
+    "operations": "For those who run the server.",
+    "earlier system": "The paths and fields of the earlier system, for clients that know them.",
+}
 #: Every shape that a route names, and the mark that stands for it until all are known:
 #: two of them may have one name, and only then get longer ones.
 _shapes: dict[str, Any] = {}
@@ -91,7 +111,11 @@ def document_maker(app: FastAPI, version: str, hot: Iterable[dict[str, Any]]) ->
 
 def _made(app: FastAPI, version: str, hot: Iterable[dict[str, Any]]) -> dict[str, Any]:
     document = get_openapi(
-        title=app.title, version=version, description=app.description, routes=app.routes
+        title=app.title,
+        version=version,
+        description=app.description,
+        routes=app.routes,
+        tags=[{"name": name, "description": says} for name, says in TAGS.items()],
     )
     paths: dict[str, Any] = document["paths"]
     for operation in hot:
@@ -101,6 +125,7 @@ def _made(app: FastAPI, version: str, hot: Iterable[dict[str, Any]]) -> dict[str
         for method, operation in methods.items():
             operation["responses"] |= refusals
             operation["operationId"] = _operation_id(method, path)
+            operation["summary"] = operation["summary"].capitalize()
             if path in ("/health", "/ready"):
                 operation["security"] = []
     components = document.setdefault("components", {})

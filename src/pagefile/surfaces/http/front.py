@@ -59,6 +59,7 @@ class Front:
         self._prefix = secrets.token_hex(6)
         self._count = 0
         self._deadlines = Deadlines()
+        self._below = tuple(f"{at}/" for at in parts.mounted)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
@@ -73,17 +74,20 @@ class Front:
         started = time.perf_counter()
         parts = self._parts
         client = scope.get("client")
-        call = Call(self._request_id(scope), client[0] if client else "", parts.config)
+        heads: dict[bytes, bytes] = dict(scope["headers"])
+        call = Call(self._request_id(heads), client[0] if client else "", parts.config, heads)
         scope["pagefile"] = call
         out = _Sending(send, call)
         lease: Lease | None = None
         parts.metrics.in_flight += 1
         try:
             lease = await self._admit(scope, call)
-            if call.pf is not None and (route := hot.read_route(scope)) is not None:
-                await route(scope, call, out)
-            elif call.pf is not None and hot.is_append(scope):
+            if lease is None:
+                await self._bounded(scope, receive, out)
+            elif hot.is_append(scope):
                 await self._append(scope, receive, out)
+            elif (route := hot.read_route(scope)) is not None:
+                await out.whole(*await route(scope, call))
             else:
                 await self._bounded(scope, receive, out)
         except asyncio.CancelledError:
@@ -102,10 +106,10 @@ class Front:
         if call.status in _AUDITED:
             await self._audit(scope, call)
 
-    def _request_id(self, scope: Scope) -> str:
-        for name, value in scope["headers"]:
-            if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
-                return str(value.decode())
+    def _request_id(self, heads: dict[bytes, bytes]) -> str:
+        given = heads.get(b"x-request-id")
+        if given is not None and _REQUEST_ID.fullmatch(given):
+            return given.decode()
         self._count += 1
         return f"{self._prefix}{self._count:012x}"
 
@@ -113,20 +117,20 @@ class Front:
         parts, path, method = self._parts, scope["path"], scope["method"]
         identity = None
         if path not in PUBLIC or (parts.config.local and path not in ("/health", "/ready")):
-            identity = parts.gate.known(scope["headers"])
+            identity = parts.gate.known(call.heads, len(scope["headers"]))
             if identity is None:
                 identity = await parts.gate.identify(scope["headers"], call.client)
         if identity is None or path in PUBLIC:
             return None
         call.identity = identity
         parts.rates.take(identity.name)
-        own = any(path == at or path.startswith(f"{at}/") for at in parts.mounted)
+        own = path in parts.mounted or path.startswith(self._below)
         identity.require("read" if own else right_for(method, path))
         lease = parts.tenants.at_hand(identity.tenant)
         if lease is None:
             lease = await parts.tenants.lease(identity.tenant)
         call.pf = lease.pf
-        call.reads = lease.reads
+        call.reads, call.threads = lease.reads, lease.threads
         return lease
 
     async def _bounded(self, scope: Scope, receive: Receive, out: _Sending) -> None:
@@ -142,7 +146,7 @@ class Front:
                 config.body_seconds,
                 config.request_seconds,
             )
-        _require_length(scope, most)
+        _require_length(scope["pagefile"], most)
         bounded = BoundedBody(receive, most, body_seconds)
         deadline = self._deadlines.after(seconds)
         try:
@@ -158,21 +162,22 @@ class Front:
 
     async def _append(self, scope: Scope, receive: Receive, out: _Sending) -> None:
         """The same bounds for the route that is asked most, with one timer."""
-        config = self._parts.config
-        _require_length(scope, config.max_body_bytes)
+        config, call = self._parts.config, scope["pagefile"]
+        _require_length(call, config.max_body_bytes)
         body: bytes | None = None
         deadline = self._deadlines.after(config.body_seconds)
         try:
             with deadline:
                 body = await whole_body(receive, config.max_body_bytes)
                 deadline.set(config.request_seconds)
-                await hot.append_slot(scope, scope["pagefile"], body, out)
+                answer = await hot.append_slot(scope, call, body)
         except TimeoutError:
             if not deadline.is_over:
                 raise
             if body is None:
                 raise problems.Refused(408, "the body took too long") from None
             raise _too_long(config.request_seconds) from None
+        await out.whole(*answer)
 
     async def _refuse(
         self, scope: Scope, receive: Receive, out: _Sending, error: Exception
@@ -216,6 +221,17 @@ class _Sending:
         self.has_started = False
         self.deadline: Deadline | None = None
 
+    async def whole(
+        self, status: int, body: bytes, headers: tuple[tuple[bytes, bytes], ...]
+    ) -> None:
+        """An answer that is known as a whole, with what every answer has."""
+        self.has_started = True
+        call = self._call
+        call.status = status
+        told = [*headers, (b"x-request-id", call.request_id.encode()), *_SAFE_HEADERS]
+        await self._send({"type": "http.response.start", "status": status, "headers": told})
+        await self._send({"type": "http.response.body", "body": body})
+
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.has_started = True
@@ -245,15 +261,15 @@ def _too_long(seconds: float) -> Unavailable:
     )
 
 
-def _require_length(scope: Scope, most: int) -> None:
+def _require_length(call: Call, most: int) -> None:
     """Refuse by what the request says of itself, before anything of it is read."""
-    for name, value in scope["headers"]:
-        if name == b"content-length":
-            text = value.decode("latin-1")
-            if not text.isdecimal() or not text.isascii():
-                raise problems.Refused(400, "the content-length is no number")
-            if len(text) > 18 or int(text) > most:
-                raise problems.Refused(413, f"the body has more than {most} bytes")
+    said = call.heads.get(b"content-length")
+    if said is None:
+        return
+    if not said.isdigit():
+        raise problems.Refused(400, "the content-length is no number")
+    if len(said) > 18 or int(said) > most:
+        raise problems.Refused(413, f"the body has more than {most} bytes")
 
 
 def _route_of(scope: Scope) -> str:

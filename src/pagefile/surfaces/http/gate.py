@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable
 
 from pagefile.access.identity import RIGHTS, Identity, Right
 from pagefile.access.keys import KeyStore
 from pagefile.access.tokens import TokenVerifier
+from pagefile.surfaces.http import pages
 from pagefile.surfaces.http.config import ServerConfig, is_loopback
 from pagefile.surfaces.http.limits import Rates
 from pagefile.surfaces.http.problems import Refused
@@ -15,7 +17,7 @@ from pagefile.surfaces.http.problems import Refused
 Headers = Iterable[tuple[bytes, bytes]]
 
 #: What answers without a key: it says nothing about anybody's data.
-PUBLIC = frozenset({"/health", "/ready", "/docs", "/redoc", "/openapi.json", "/"})
+PUBLIC = pages.PUBLIC | {"/health", "/ready", "/docs", "/redoc", "/openapi.json", "/"}
 #: Sent with POST because a question can be long; they change nothing.
 READS = frozenset(
     {
@@ -28,6 +30,7 @@ READS = frozenset(
         "/v1/store/check",
     }
 )
+_VERIFIES = re.compile(r"/v1/context/receipts/[^/]+/verify")
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _CHALLENGE = {"www-authenticate": 'Bearer realm="pagefile"'}
 _MOST_CREDENTIAL = 16_384
@@ -35,7 +38,9 @@ _MOST_CREDENTIAL = 16_384
 
 def right_for(method: str, path: str) -> Right:
     """The least right that a request needs; a route may ask for more."""
-    return "read" if method in _READING or path in READS else "write"
+    if method in _READING or path in READS or _VERIFIES.fullmatch(path):
+        return "read"
+    return "write"
 
 
 class Gate:
@@ -49,12 +54,21 @@ class Gate:
         if config.local:
             self._local = Identity("local", config.tenant, frozenset(RIGHTS))
 
-    def known(self, headers: Headers) -> Identity | None:
-        """Whose request it is, if the same key was looked up moments ago."""
-        if self._local is not None:
+    def known(self, heads: dict[bytes, bytes], count: int) -> Identity | None:
+        """Whose request it is, if the same key was looked up moments ago.
+
+        `count` is how many headers there were: where one came twice, `identify` looks closer.
+        """
+        given = heads.get(b"authorization")
+        if (
+            given is None
+            or given[:7] != b"Bearer "
+            or b"x-api-key" in heads
+            or len(heads) != count
+            or self._local is not None
+        ):
             return None
-        given = _credentials(headers)
-        return self._keys.remembered(given[0]) if len(given) == 1 else None
+        return self._keys.remembered(given[7:].decode("latin-1"))
 
     async def identify(self, headers: Headers, client: str) -> Identity:
         """Whose request it is.

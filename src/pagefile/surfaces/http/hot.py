@@ -12,20 +12,23 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.requests import Request
-from starlette.types import Scope, Send
+from starlette.types import Scope
 
+from pagefile.access.identity import Identity
 from pagefile.errors import Conflict, NotFound
 from pagefile.records import Document
 from pagefile.runs.names import RUNS, WORKING_SET, require_id
 from pagefile.surfaces.http import etag, slots
 from pagefile.surfaces.http.bodies import decoded, encoded, require_json
-from pagefile.surfaces.http.call import Call, Caller, caller_of
+from pagefile.surfaces.http.call import Call, caller_of
 from pagefile.surfaces.http.documents import named
 from pagefile.surfaces.http.idempotency import key_in
 from pagefile.surfaces.http.owning import require_own_thread
 from pagefile.surfaces.http.problems import AsRefused
 
-Route = Callable[[Scope, Call, Send], Awaitable[None]]
+#: Status, body and headers of an answer.
+Answer = tuple[int, bytes, tuple[tuple[bytes, bytes], ...]]
+Route = Callable[[Scope, Call], Awaitable[Answer]]
 
 
 def read_route(scope: Scope) -> Route | None:
@@ -53,42 +56,45 @@ def is_append(scope: Scope) -> bool:
     )
 
 
-async def _v1_run(scope: Scope, call: Call, send: Send) -> None:
+async def _v1_run(scope: Scope, call: Call) -> Answer:
     call.route = "/v1/runs/{run_id}"
-    await _working_set(scope, call, send, scope["path"][9:])
+    return await _working_set(call, scope["path"][9:])
 
 
-async def _legacy_run(scope: Scope, call: Call, send: Send) -> None:
+async def _legacy_run(scope: Scope, call: Call) -> Answer:
     call.route = "/runs/{run_id}"
     run_id = scope["path"][6:]
     try:
-        await _working_set(scope, call, send, run_id)
+        return await _working_set(call, run_id)
     except NotFound as error:
         raise AsRefused(error, 404, f"Run {run_id} not found") from error
 
 
-async def _legacy_ws(scope: Scope, call: Call, send: Send) -> None:
+async def _legacy_ws(scope: Scope, call: Call) -> Answer:
     call.route = "/runs/{run_id}/ws"
     try:
-        await _working_set(scope, call, send, scope["path"][6:-3])
+        return await _working_set(call, scope["path"][6:-3])
     except NotFound as error:
         raise AsRefused(error, 404, "run not found") from error
 
 
-async def _working_set(scope: Scope, call: Call, send: Send, run_id: str) -> None:
+async def _working_set(call: Call, run_id: str) -> Answer:
     assert call.reads is not None
     document = await call.reads.get(RUNS + require_id("run_id", run_id))
     seen = require_working_set(call, run_id, document)
     tag = b'"%d"' % (seen.version - 1)
-    status, body = 200, seen.body
-    for name, value in scope["headers"]:
-        if name == b"if-none-match" and tag in value:
-            status, body = 304, b""
-    headers = [(b"etag", tag)]
-    if body:
-        headers += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    if tag in call.heads.get(b"if-none-match", b""):
+        return 304, b"", ((b"etag", tag),)
+    body = seen.body
+    return (
+        200,
+        body,
+        (
+            (b"etag", tag),
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+        ),
+    )
 
 
 def require_working_set(call: Call, run_id: str, document: Document | None) -> Document:
@@ -108,24 +114,28 @@ def require_working_set(call: Call, run_id: str, document: Document | None) -> D
     return document
 
 
-async def append_slot(scope: Scope, call: Call, body: bytes, send: Send) -> None:
-    """Append one slot; it is durable when this answers."""
+async def append_slot(scope: Scope, call: Call, body: bytes) -> Answer:
+    """Append one slot; it is durable when this returns."""
     call.route = "/v1/threads/{thread_id}/slots"
-    request = Request(scope)
-    caller = caller_of(request)
+    identity, threads, heads = call.identity, call.threads, call.heads
+    assert identity is not None
+    assert threads is not None
     thread_id: str = scope["path"][12:-6]
-    headers = dict(scope["headers"])
-    require_json(headers.get(b"content-type", b"").decode("latin-1"))
+    if (media := heads.get(b"content-type", b"")) != b"application/json":
+        require_json(media.decode("latin-1"))
     given = decoded(body, slots.NewSlot)
-    user_id = caller.user(given.user_id)
-    if caller.identity.user_id is not None:
+    user_id = call.partition = given.user_id
+    if identity.user_id is not None:
+        caller = caller_of(Request(scope))
+        user_id = caller.user(user_id)
         await require_own_thread(caller, thread_id)
-    key = store_key(caller, key_in(scope)) if b"idempotency-key" in headers else ""
+    key = store_key(identity, key_in(scope)) if b"idempotency-key" in heads else ""
     expected = given.expected_len
-    if b"if-match" in headers or b"if-none-match" in headers:
-        expected = etag.expected(request, expected)
+    if b"if-match" in heads or b"if-none-match" in heads:
+        expected = etag.expected(Request(scope), expected)
     try:
-        slot = await caller.pf.context.append(
+        # The derived face would await the same method, one call further away.
+        slot = await threads.append_async(
             thread_id,
             given.payload,
             given.from_id,
@@ -139,20 +149,22 @@ async def append_slot(scope: Scope, call: Call, body: bytes, send: Send) -> None
             expected_len=expected,
         )
     except Conflict as error:
-        raise etag.refusal(request, error) from error
+        raise etag.refusal(Request(scope), error) from error
     answer = encoded(slots.shown_as_given(slot, given, user_id))
-    told = [
-        (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(answer)),
-        (b"etag", b'"%d"' % (slot.index + 1)),
-    ]
-    await send({"type": "http.response.start", "status": 201, "headers": told})
-    await send({"type": "http.response.body", "body": answer})
+    return (
+        201,
+        answer,
+        (
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(answer)),
+            (b"etag", b'"%d"' % (slot.index + 1)),
+        ),
+    )
 
 
-def store_key(caller: Caller, key: str | None) -> str:
+def store_key(identity: Identity, key: str | None) -> str:
     """A caller's key as the store's: two callers who choose the same never meet."""
-    return "" if key is None else f"http:{caller.identity.name}:{key}"
+    return "" if key is None else f"http:{identity.name}:{key}"
 
 
 def _named(name: str) -> dict[str, Any]:

@@ -25,12 +25,16 @@ from pagefile.records import Document
 from pagefile.surfaces.http.call import Call
 from pagefile.surfaces.http.limits import UPLOADS, whole_body
 from pagefile.surfaces.http.problems import Refused
+from pagefile.surfaces.http.spool import Spool
 from pagefile.typed import convert
 
+#: What refusals are called, so that nobody has to know their words.
+UNDER_WAY, ALREADY_DONE = "under_way", "already_done"
 _NAME = "http/once/"
 _BY_TIME = "http.once"
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 _SLOTS = re.compile(r"/v1/threads/[^/]+/slots(/batch)?")
+_STORING_NOTHING = frozenset({"/v1/packs/verify"})
 _CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _KEPT_HEADERS = frozenset({b"content-type", b"etag", b"location"})
 _MOST_BODY = 65_536
@@ -79,19 +83,36 @@ class Idempotent:
             await self._app(scope, receive, send)
             return
         assert call.identity is not None
-        body = await whole_body(receive, call.config.max_body_bytes)
         document = _NAME + _digest(call.identity.name, key)
-        fingerprint = _fingerprint(scope, body)
+        print_ = _fingerprint(scope)
+        if scope["path"] in UPLOADS:
+            spool = Spool()
+            try:
+                await spool.fill(receive, print_)
+                await self._once(scope, spool.receive, send, document, print_.hexdigest())
+            finally:
+                spool.close()
+            return
+        body = await whole_body(receive, call.config.max_body_bytes)
+        print_.update(body)
+        await self._once(scope, _replayed(body), send, document, print_.hexdigest())
+
+    async def _once(
+        self, scope: Scope, receive: Receive, send: Send, document: str, fingerprint: str
+    ) -> None:
+        """Answer as before, or run it, and keep the answer."""
+        call: Call = scope["pagefile"]
+        assert call.pf is not None
         found = await call.pf.store.get(document)
         version = 0 if found is None else found.version
         if found is not None and not found.erased:
-            response = _repeated(_of(found), fingerprint, call)
+            response = _repeated(_of(found), fingerprint, _seconds_for(scope["path"], call))
             if response is not None:
                 await response(scope, receive, send)
                 return
         await _claim(call.pf, document, fingerprint, version, found is None)
         kept = _Keeping(send)
-        await self._app(scope, _replayed(body), kept)
+        await self._app(scope, receive, kept)
         await self._keep(call, document, fingerprint, kept)
 
     async def _keep(self, call: Call, document: str, fingerprint: str, kept: _Keeping) -> None:
@@ -134,22 +155,32 @@ async def _claim(
     try:
         await pf.store.commit(Batch([_put(document, _Once(fingerprint, _now_us()), None)], when))
     except Conflict:
-        raise Refused(409, "a request with this Idempotency-Key is under way") from None
+        raise _under_way() from None
 
 
-def _repeated(once: _Once, fingerprint: str, call: Call) -> Response | None:
+def _seconds_for(path: str, call: Call) -> float:
+    """How long a request may be under way; afterwards whoever had its key is gone."""
+    config = call.config
+    body = config.upload_seconds if path in UPLOADS else config.body_seconds
+    return config.request_seconds + body
+
+
+def _repeated(once: _Once, fingerprint: str, seconds: float) -> Response | None:
     if once.fingerprint != fingerprint:
         rule = "use a new key for another request"
         raise Invalid("Idempotency-Key", "was used for another request", rule)
     if once.status == 0:
-        seconds = call.config.request_seconds + call.config.body_seconds
         if _now_us() - once.claimed_us < seconds * 1_000_000:
-            raise Refused(409, "a request with this Idempotency-Key is under way")
+            raise _under_way()
         return None  # Whoever had it is gone.
     if once.body is None:
-        raise Refused(409, "it was done; the answer was too long to be kept")
+        raise Refused(409, "it was done; the answer was too long to be kept", code=ALREADY_DONE)
     headers = dict(once.headers) | {"idempotent-replayed": "true"}
     return Response(once.body.encode(), once.status, headers)
+
+
+def _under_way() -> Refused:
+    return Refused(409, "a request with this Idempotency-Key is under way", code=UNDER_WAY)
 
 
 class _Keeping:
@@ -178,7 +209,7 @@ class _Keeping:
 
 
 def _passes(path: str) -> bool:
-    return path in UPLOADS or _SLOTS.fullmatch(path) is not None or path.startswith("/mcp")
+    return path in _STORING_NOTHING or _SLOTS.fullmatch(path) is not None or path.startswith("/mcp")
 
 
 def _replayed(body: bytes) -> Receive:
@@ -194,9 +225,10 @@ def _replayed(body: bytes) -> Receive:
     return receive
 
 
-def _fingerprint(scope: Scope, body: bytes) -> str:
+def _fingerprint(scope: Scope) -> hashlib._Hash:
+    """What a request is told from others by; its body is to be added."""
     what = (scope["method"], scope["path"], scope.get("query_string", b"").decode("latin-1"))
-    return hashlib.sha256(repr(what).encode() + body).hexdigest()
+    return hashlib.sha256(repr(what).encode())
 
 
 def _digest(*parts: str) -> str:

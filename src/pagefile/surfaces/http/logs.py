@@ -20,7 +20,24 @@ Level = Literal["debug", "info", "warning", "error"]
 _RANKS: dict[str, int] = {"debug": 0, "info": 1, "warning": 2, "error": 3}
 _COLLECT_SECONDS = 0.1
 _MOST_LINES = 500
-_encode = msgspec.json.Encoder().encode
+_encode_lines = msgspec.json.Encoder().encode_lines
+
+
+class _Line(msgspec.Struct, omit_defaults=True):
+    """What is told of a request; kept as it is until many are made JSON at once."""
+
+    time: str
+    level: Level
+    event: str
+    request_id: str
+    method: str
+    route: str
+    status: int
+    duration_ms: float
+    who: str = ""
+    tenant: str = ""
+    code: str = ""
+    error: str = ""
 
 
 class Log:
@@ -29,7 +46,7 @@ class Log:
     def __init__(self, level: Level = "info", stream: TextIO | None = None) -> None:
         self._least = _RANKS[level]
         self._stream = stream
-        self._lines: list[bytes] = []
+        self._lines: list[_Line | dict[str, object]] = []
         self._is_due = False
 
     def request(self, method: str, call: Call, seconds: float) -> None:
@@ -37,28 +54,33 @@ class Log:
         level: Level = "info" if call.status < 500 and not call.error_kind else "error"
         if _RANKS[level] < self._least:
             return
-        told: dict[str, object] = {
-            "request_id": call.request_id,
-            "method": method[:16],
-            "route": call.route,
-            "status": call.status,
-            "duration_ms": round(seconds * 1_000, 3),
-        }
-        if call.identity is not None:
-            told["who"] = call.identity.name
-            told["tenant"] = call.identity.tenant
-        if call.reason:
-            told["code"] = call.reason
-        if call.error_kind:
-            told["error"] = call.error_kind
-        self.tell(level, "request", told)
+        who = call.identity
+        self._add(
+            _Line(
+                milliseconds_of(time.time_ns() // 1_000),
+                level,
+                "request",
+                call.request_id,
+                method[:16],
+                call.route,
+                call.status,
+                round(seconds * 1_000, 3),
+                "" if who is None else who.name,
+                "" if who is None else who.tenant,
+                call.reason,
+                call.error_kind,
+            )
+        )
 
     def tell(self, level: Level, event: str, told: dict[str, object]) -> None:
         """One line, soon."""
         if _RANKS[level] < self._least:
             return
         now = milliseconds_of(time.time_ns() // 1_000)
-        self._lines.append(_encode({"time": now, "level": level, "event": event, **told}))
+        self._add({"time": now, "level": level, "event": event, **told})
+
+    def _add(self, line: _Line | dict[str, object]) -> None:
+        self._lines.append(line)
         if len(self._lines) >= _MOST_LINES:
             self.flush()
         elif not self._is_due:
@@ -70,7 +92,7 @@ class Log:
         lines, self._lines = self._lines, []
         if lines:
             stream = sys.stderr if self._stream is None else self._stream
-            stream.write(b"\n".join(lines).decode() + "\n")
+            stream.write(_encode_lines(lines).decode())
             stream.flush()
 
     def _flush_due(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import socket
 import sys
@@ -16,6 +17,7 @@ from pagefile.access.keys import KeyStore
 from pagefile.errors import Invalid, Unavailable, Unsupported, shown
 from pagefile.handle import Admin, Options
 from pagefile.surfaces.http.config import ServerConfig
+from pagefile.surfaces.http.worker_log import logging_config
 from pagefile.typed import convert
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ _NEEDED = "pip install 'pagefile[server]'"
 _GRACE_SECONDS = 10
 _HEADER_MILLISECONDS = 10_000
 _MOST_HEADER_BYTES = 65_536
+#: Objects between two searches; Python's own choice of 700 is a matter of a few requests.
+_COLLECT_AFTER = 20_000
 
 
 def serve(config: ServerConfig, *, out: TextIO | None = None) -> None:
@@ -62,8 +66,9 @@ def serve(config: ServerConfig, *, out: TextIO | None = None) -> None:
         backpressure=2_048,
         workers_kill_timeout=_GRACE_SECONDS,
         respawn_failed_workers=config.workers > 1,
-        # Its own lines about starting and stopping would stand between ours, which are JSON.
-        log_level=granian.log.LogLevels.error,
+        # Its own lines would stand between ours, which are JSON.
+        log_level=granian.log.LogLevels.info,
+        log_dictconfig=logging_config(),
     )
     server.serve(target_loader=functools.partial(load, config), wrap_loader=False)
 
@@ -75,7 +80,16 @@ def load(config: ServerConfig) -> ASGIApp:
 
     # Over HTTP, `user_id` left out is said in every request anew: there is nobody to warn.
     warnings.filterwarnings("ignore", category=IsolationWarning)
-    return make_app(config, [_mounted(name, config) for name in config.mounts])
+    app = make_app(config, [_mounted(name, config) for name in config.mounts])
+    _collect_seldom()
+    return app
+
+
+def _collect_seldom() -> None:
+    """Leave what is loaded by now out of the search for cycles; of requests few have any."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_COLLECT_AFTER, *gc.get_threshold()[1:])
 
 
 def _mounted(name: str, config: ServerConfig) -> Mounted:

@@ -15,12 +15,13 @@ from pagefile.surfaces.http.reading import GroupReads
 class Lease:
     """A handle in use; it is not closed while anybody has it."""
 
-    __slots__ = ("_held", "pf", "reads")
+    __slots__ = ("_held", "pf", "reads", "threads")
 
     def __init__(self, held: _Held) -> None:
         self._held = held
         self.pf = held.pf
         self.reads = held.reads
+        self.threads = held.threads
         held.users += 1
 
     def __enter__(self) -> AsyncPagefile:
@@ -39,11 +40,12 @@ class Lease:
 
 
 class _Held:
-    __slots__ = ("pf", "reads", "users")
+    __slots__ = ("pf", "reads", "threads", "users")
 
     def __init__(self, pf: AsyncPagefile) -> None:
         self.pf = pf
         self.reads = GroupReads(pf.sync.store)
+        self.threads = pf.sync.context
         self.users = 0
 
 

@@ -2,6 +2,7 @@
 
 from fastapi import APIRouter
 
+from pagefile.surfaces.http import pages
 from pagefile.surfaces.http.routes import (
     batches,
     blocks,
@@ -23,6 +24,7 @@ from pagefile.surfaces.http.routes import (
 )
 
 ROUTERS: tuple[APIRouter, ...] = (
+    pages.router,
     operations.router,
     threads.router,
     registry.router,

@@ -16,6 +16,7 @@ from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import Caller, caller_of
 from pagefile.surfaces.http.documents import told
 from pagefile.surfaces.http.owning import own_run, require_own_thread
+from pagefile.surfaces.http.pagination import Cursor, Limit, Page
 from pagefile.surfaces.http.problems import Refused
 
 router = APIRouter(prefix="/v1/context", tags=["context"])
@@ -57,6 +58,23 @@ class ContextAnswer(msgspec.Struct, kw_only=True):
     receipt: AssemblyReceipt
 
 
+class VerifyReceipt(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a receipt does not hold: the question and the instructions of its prompt."""
+
+    query: str | None = None
+    system: str = ""
+    user_id: str | None = None
+
+
+class ReceiptVerified(msgspec.Struct, kw_only=True):
+    """Whether the same bytes came out; `differs` names the fields that did not."""
+
+    ok: bool
+    receipt_id: str
+    differs: list[str]
+    reason: str
+
+
 @router.post("", **told(takes=ContextRequest, gives=ContextAnswer, optional=True))
 async def assemble(request: Request) -> Response:
     """A prompt from a thread or run, pinned blocks and memory, never over its budget."""
@@ -91,6 +109,47 @@ async def assemble(request: Request) -> Response:
         options=given.options,
     )
     return reply(_shown(prompt, given.format))
+
+
+@router.get("/receipts", **told(gives=Page))
+async def list_receipts(
+    request: Request,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    user_id: Annotated[str | None, Query(max_length=512)] = None,
+) -> Response:
+    """The receipts of a user's prompts, newest first."""
+    caller = caller_of(request)
+    await caller.memory()
+    whose = caller.user(user_id)
+    page = await caller.pf.assembly.receipts(user_id=whose, limit=limit, cursor=cursor)
+    return reply(Page(items=list(page.receipts), cursor=page.cursor))
+
+
+@router.post(
+    "/receipts/{receipt_id}/verify",
+    **told(takes=VerifyReceipt, gives=ReceiptVerified, optional=True),
+)
+async def verify_receipt(
+    request: Request, receipt_id: Annotated[str, Path(max_length=512)]
+) -> Response:
+    """Make a prompt again, at its position, and compare; `query` and `system` as they were."""
+    caller = caller_of(request)
+    given = await body_of(request, VerifyReceipt, may_be_empty=True)
+    await caller.memory()
+    made = await caller.pf.assembly.verify_receipt(
+        receipt_id,
+        user_id=caller.user(given.user_id),
+        query=given.query,
+        system=given.system,
+    )
+    told = ReceiptVerified(
+        ok=bool(made),
+        receipt_id=made.receipt_id,
+        differs=list(made.differs),
+        reason=made.reason,
+    )
+    return reply(told)
 
 
 @router.get("/receipts/{receipt_id}", **told(gives=AssemblyReceipt))

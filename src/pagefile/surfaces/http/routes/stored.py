@@ -68,6 +68,21 @@ class Stored(msgspec.Struct, kw_only=True):
     value: Any
 
 
+class VectorsShown(msgspec.Struct, kw_only=True):
+    """Where a user's vectors are; `waiting` entries have not reached the arm yet."""
+
+    arm: str
+    indexed: int
+    waiting: int
+
+
+class Synced(msgspec.Struct, kw_only=True):
+    """How many vectors the arm was given."""
+
+    ok: bool
+    given: int
+
+
 class Changes(msgspec.Struct, kw_only=True):
     """Commits after a position, oldest first."""
 
@@ -166,6 +181,25 @@ async def log(
     after = cursor_of(found[-1].index + 1) if len(found) == limit else None
     items = [_stored(each, each.log, each.index, False) for each in found]
     return reply(Page(items=items, cursor=after))
+
+
+@router.get("/vectors", **told(gives=VectorsShown))
+async def vectors(
+    request: Request, user_id: Annotated[str | None, Query(max_length=512)] = None
+) -> Response:
+    """Where a user's vectors are, and how far the vector arm lags behind."""
+    caller = caller_of(request)
+    memory = await caller.memory()
+    found = await memory.vector_status(user_id=caller.user(user_id))
+    return reply(VectorsShown(arm=found.arm, indexed=found.indexed, waiting=found.waiting))
+
+
+@router.post("/vectors/sync", **told(gives=Synced))
+async def sync_vectors(request: Request) -> Response:
+    """Bring the vector arm of the tenant up to date."""
+    caller = _operator(request)
+    memory = await caller.memory()
+    return reply(Synced(ok=True, given=await memory.sync_vectors()))
 
 
 @router.post("/reindex", **told(gives=dict[str, int]))

@@ -63,6 +63,13 @@ class ForkRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     new_id: str | None = None
 
 
+class Pinned(msgspec.Struct, kw_only=True):
+    """Whether a thread is kept from leaving."""
+
+    ok: bool
+    pinned: bool
+
+
 class Deleted(msgspec.Struct, kw_only=True):
     """What became of it; `receipt` when its content was erased."""
 
@@ -168,7 +175,7 @@ async def append_slots(request: Request, thread_id: str) -> Response:
         stored = await caller.pf.context.append_many(
             thread_id,
             made,
-            key=store_key(caller, key_in(request.scope)),
+            key=store_key(caller.identity, key_in(request.scope)),
             expected_len=etag.expected(request, given.expected_len),
         )
     except Conflict as error:
@@ -214,6 +221,24 @@ async def follow_thread(
         return (slot.index, encoded(slots.shown(slot))) if may_see(caller, slot) else None
 
     return event_stream(followed, event, "slot", request.app.state.server.streams)
+
+
+@router.put("/{thread_id}/pin", **told(gives=Pinned, says="It stays."))
+async def pin_thread(request: Request, thread_id: str) -> Response:
+    """Never let a thread leave for others; in the process that answers, until that ends."""
+    caller = caller_of(request)
+    await _length(caller, thread_id)
+    await caller.pf.context.pin(thread_id)
+    return reply(Pinned(ok=True, pinned=True))
+
+
+@router.delete("/{thread_id}/pin", **told(gives=Pinned, says="It may leave."))
+async def unpin_thread(request: Request, thread_id: str) -> Response:
+    """The thread may leave again, when its turn comes."""
+    caller = caller_of(request)
+    await _length(caller, thread_id)
+    await caller.pf.context.unpin(thread_id)
+    return reply(Pinned(ok=True, pinned=False))
 
 
 @router.delete("/{thread_id}", **told(gives=Deleted, says="It is gone."))
