@@ -715,3 +715,14 @@ def test_every_setting_of_a_server_is_in_the_reference() -> None:
     rows = re.findall(r"^\| `(\w+)` \| ", page, re.MULTILINE)
 
     assert [name for name in ServerConfig.__struct_fields__ if name not in rows] == []
+
+
+def test_one_episode_is_forgotten_and_the_others_stay(client: TestClient) -> None:
+    for said in ("first", "second"):
+        body = {"session_id": "s", "user_id": "ida", "input": said, "id": said}
+        assert client.post("/v1/episodes", json=body).status_code == 201
+    gone = client.post("/v1/forget", json={"user_id": "ida", "episode_id": "first"}).json()
+    left = client.post("/v1/recall", json={"user_id": "ida", "query": "first second"}).json()
+
+    assert gone["counts"]["episodes"] == 1
+    assert [match["episode"]["id"] for match in left["items"]] == ["second"]

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-import pagefile
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
@@ -56,17 +52,3 @@ def test_a_wheel_asks_for_what_the_pages_of_the_server_are_made_of(
     assert any(
         line.startswith("Requires-Dist: fastapi-offline") and "server" in line for line in asked
     )
-
-
-def test_what_mcp_registries_are_told_is_this_version_and_this_command() -> None:
-    told: dict[str, Any] = json.loads((ROOT / "server.json").read_text(encoding="utf-8"))
-    [package] = told["packages"]
-    command, *options = package["packageArguments"]
-    code = "import sys; from pagefile.surfaces.cli import main; sys.exit(main(sys.argv[1:]))"
-    asked = [sys.executable, "-c", code, command["value"], "--help"]
-    said = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True).stdout
-
-    assert {told["version"], package["version"]} == {pagefile.__version__}
-    assert package["runtimeArguments"][0]["value"].endswith(f"=={pagefile.__version__}")
-    assert len(told["description"]) <= 100
-    assert [option["name"] for option in options if f"{option['name']} " not in said] == []

@@ -48,6 +48,7 @@ class AsyncPrivacy:
         *,
         user_id: str | None = None,
         session_id: str | None = None,
+        episode_id: str | None = None,
         before: datetime | None = None,
         dry_run: bool = False,
         idempotency_key: str | None = None,
@@ -59,6 +60,7 @@ class AsyncPrivacy:
             body=given(
                 user_id=self._link.user(user_id),
                 session_id=session_id,
+                episode_id=episode_id,
                 before=before,
                 dry_run=dry_run,
             ),

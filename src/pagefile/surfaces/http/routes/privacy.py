@@ -29,10 +29,14 @@ _MEDIA = frozenset({NDJSON, "application/jsonl", "application/octet-stream"})
 
 
 class Forgetting(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Whose memories go; a session's, or what was before a moment. `dry_run` touches nothing."""
+    """Whose memories go; a session's, one episode, or what was before a moment.
+
+    `dry_run` touches nothing.
+    """
 
     user_id: str | None = None
     session_id: str | None = None
+    episode_id: str | None = None
     before: datetime | None = None
     dry_run: bool = False
 
@@ -113,6 +117,7 @@ async def forget(request: Request) -> Response:
     receipt = await memory.forget(
         user_id=caller.user(given.user_id),
         session_id=given.session_id,
+        episode_id=given.episode_id,
         before=given.before,
         dry_run=given.dry_run,
     )
