@@ -177,6 +177,7 @@ MEMORY: dict[str, str] = {
     "update_block": "PUT /v1/blocks/{name}",
     "users": "GET /v1/users",
     "vector_status": "GET /v1/store/vectors",
+    "vectors_followed": PROCESS,
     "why": "GET /v1/memories/{memory_id}/why",
     "working": "GET /v1/blocks",
 }
