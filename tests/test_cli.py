@@ -1016,7 +1016,7 @@ def test_completion_knows_commands_and_options_and_is_installed(folder: Path) ->
 def in_a_terminal(folder: Path, typed: bytes, *words: str, **more: str) -> tuple[int, str]:
     """Run it with a terminal on all sides: the status, and what was on the screen."""
     ours, theirs = pty.openpty()
-    env = environment(folder, TERM="xterm-256color", COLUMNS="100", **more)
+    env = environment(folder, **{"TERM": "xterm-256color", "COLUMNS": "100"} | more)
     process = subprocess.Popen(
         [*COMMAND, *words], cwd=folder, env=env, stdin=theirs, stdout=theirs, stderr=theirs
     )

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Progress = Callable[[int, int], None]
+#: What a table has beside its first and its last column.
+_EDGES = 2
 #: What is over sooner needs no bar.
 _PATIENCE_SECONDS = 0.5
 
@@ -70,9 +72,17 @@ class Screen:
         self._console().print(grid)
 
     def table(
-        self, headings: Sequence[str], rows: Iterable[Sequence[Any]], *, none: str = "nothing"
+        self,
+        headings: Sequence[str],
+        rows: Iterable[Sequence[Any]],
+        *,
+        none: str = "nothing",
+        stack: bool = False,
     ) -> None:
-        """Rows under headings; tabs between the cells where no person looks."""
+        """Rows under headings; tabs between the cells where no person looks.
+
+        On a terminal that is too narrow, or with `stack`, each row is a few lines.
+        """
         given = [list(row) for row in rows]
         said = [[_said(cell) for cell in row] for row in given]
         if not said:
@@ -89,7 +99,7 @@ class Screen:
         from pagefile.surfaces.cli.stacked import TEXTS, needed, stacked
 
         console = self._console()
-        if needed(headings, said) > console.width:
+        if stack or needed(headings, said) + _EDGES > console.width:
             for part in stacked(headings, said, console.width):
                 # A long id is left to the terminal, which breaks it and copies it whole.
                 console.print(part, soft_wrap=isinstance(part, Text))

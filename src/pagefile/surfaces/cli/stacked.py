@@ -16,7 +16,18 @@ TEXTS = frozenset(
 _PLAIN = frozenset(
     {
         *("id", "run", "batch", "thread", "user", "tenant", "session", "setting", "command"),
-        *("when", "kind", "status", "type", "name", "listener", "process", "dead letter", "code"),
+        *(
+            "score",
+            "when",
+            "kind",
+            "status",
+            "type",
+            "name",
+            "listener",
+            "process",
+            "dead letter",
+            "code",
+        ),
     }
 )
 #: A text in a table has at least so much room.
@@ -55,7 +66,7 @@ def stacked(
         facts = [_fact(*pair) for pair in cells if pair[0] not in TEXTS]
         texts = [cell for heading, cell in cells if heading in TEXTS]
         parts += [Text(line, "dim" if texts else "", no_wrap=True) for line in packed(facts, width)]
-        parts += [Padding(Text(cell, "bold"), (0, 0, 0, 2)) for cell in texts]
+        parts += [Padding(Text(cell, "bold"), (0, 0, 0, 2), expand=False) for cell in texts]
     return parts
 
 

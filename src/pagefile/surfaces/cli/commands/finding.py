@@ -67,14 +67,9 @@ def search(
     told = [_match(match, explain) for match in found]
 
     def show(screen: Screen) -> None:
-        if screen.is_terminal and found:
-            for match in found:
-                head = f"{match.score:.3f}  {match.kind:<7}  {day(match.at)}  {match.id}"
-                screen.line(head, "dim")
-                screen.line(f"  {short(match.text)}", "bold")
-        else:
-            rows = [(m.score, m.kind, day(m.at), short(m.text), m.id) for m in found]
-            screen.table(("score", "kind", "when", "text", "id"), rows, none="nothing was found")
+        rows = [(m.score, m.kind, day(m.at), short(m.text), m.id) for m in found]
+        headings = ("score", "kind", "when", "text", "id")
+        screen.table(headings, rows, none="nothing was found", stack=True)
         if explain:
             for match in found:
                 _explain(screen, match)

@@ -194,7 +194,12 @@ def import_(
     told = plain(receipt)
     words = f"{count(receipt.records, 'record')} taken in"
     if receipt.present:
-        words += f"; {receipt.present:,} whole documents or logs were here already"
+        words += f"; {_streams(receipt.present, 'was', 'were')} here already"
     if receipt.forgotten:
-        words += f"; {receipt.forgotten:,} whole documents or logs stay forgotten"
+        words += f"; {_streams(receipt.forgotten, 'stays', 'stay')} forgotten"
     return Answer(told, lambda screen: screen.done(words), count=receipt.records)
+
+
+def _streams(number: int, one: str, many: str) -> str:
+    """What is not counted in records: a document with all its versions, a log with its entries."""
+    return f"1 document or log {one}" if number == 1 else f"{number:,} documents and logs {many}"

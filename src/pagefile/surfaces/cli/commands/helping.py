@@ -57,8 +57,8 @@ def _show_one(screen: Screen, command: dict[str, Any]) -> None:
     takes = _usage(command)
     screen.line(f"pagefile {command['name']}{f' {takes}' if takes else ''}", "bold")
     screen.line(f"  {command['about']}")
-    screen.fields([(f"  {_flags(each)}", _about(each)) for each in command["arguments"]])
-    screen.fields([(f"  {_flags(each)}", _about(each)) for each in command["options"]])
+    parameters = [*command["arguments"], *command["options"]]
+    screen.fields([(f"  {_flags(each)}", _about(each)) for each in parameters])
 
 
 def _flags(parameter: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -103,7 +104,9 @@ def _add_episodes(
 
     episodes = [Episode(input=each, output=output, **common) for each in said]
     facts = 0
-    with call.open(create=True) as pf, call.screen.progress("storing") as progress:
+    # One is stored before a bar could say anything.
+    bar = call.screen.progress("storing") if len(episodes) > 1 else nullcontext()
+    with call.open(create=True) as pf, bar as progress:
         ids: list[str] = []
         for start in range(0, len(episodes), _AT_ONCE):
             ids += pf.memory.remember_many(episodes[start : start + _AT_ONCE])
