@@ -390,3 +390,10 @@ def test_a_tool_that_is_given_another_word_names_those_it_takes() -> None:
 
     with pytest.raises(pagefile.Invalid, match="allowed: add, "):
         propose.arguments({"changes": [change]})
+
+
+def test_a_server_for_clients_says_so_to_a_person_who_starts_it(folder: Path) -> None:
+    pytest.importorskip("mcp")
+    status, seen = in_a_terminal(folder, b"\x04", "mcp")  # Ctrl-D: nobody says anything.
+
+    assert (status, "serving MCP on standard input" in seen) == (0, True)
