@@ -131,11 +131,12 @@ class Call:
         """Refuse a name under which nothing was ever stored; the only one may be yet to begin."""
         from pagefile.handle import Admin
 
-        others: list[str] = []
-        if self.url not in _FLEETING:
-            with Admin(self.url) as admin:
-                others = people_of(admin)
-        if others or "tenant" in self.given or self.url.startswith(_REDIS):
+        if self.url in _FLEETING:
+            return
+        with Admin(self.url) as admin:
+            others = people_of(admin)
+        # Redis has no other sign of a store that was made but its tenants.
+        if others or self.url.startswith(_REDIS):
             raise NotFound(
                 f"there is no tenant {shown(self.tenant)} in {shown(masked(self.url))}",
                 "see 'pagefile list tenants'; the first 'pagefile add' makes one",
