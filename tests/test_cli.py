@@ -329,7 +329,9 @@ def test_every_command_answers_in_one_envelope_and_in_lines_for_people(cli: Cli)
         assert (command, ran.status, ran.err) == (command, 0, "")
         assert set(ran.told) == ENVELOPE
         assert ran.told["status"] == "ok"
-        assert ran.told["scope"] == {"url": "pagefile.db", "tenant": "default", "user": "ann"}
+        beside = {"target": "copied.db"} if command[0] == "copy" else {}
+        scope = {"url": "pagefile.db", "tenant": "default", "user": "ann"}
+        assert ran.told["scope"] == scope | beside
         assert ran.told["count"] >= 0
         assert " ".join(command).startswith(ran.told["command"])
     for command in one_of_each():
@@ -360,7 +362,7 @@ def test_an_error_is_told_with_its_code_its_fact_and_the_next_step(cli: Cli) -> 
         3,
         "",
         "not_found: there is no memory 'ep_none' to be seen here."
-        " give the user_id or project_id it belongs to\n",
+        " check the id, and whose it is: --user NAME\n",
     )
     assert told.status == 3
     assert set(told.told) == ENVELOPE | {"error"}
@@ -1014,7 +1016,7 @@ def test_completion_knows_commands_and_options_and_is_installed(folder: Path) ->
 def in_a_terminal(folder: Path, typed: bytes, *words: str, **more: str) -> tuple[int, str]:
     """Run it with a terminal on all sides: the status, and what was on the screen."""
     ours, theirs = pty.openpty()
-    env = environment(folder, TERM="xterm-256color", COLUMNS="100", **more)
+    env = environment(folder, **{"TERM": "xterm-256color", "COLUMNS": "100"} | more)
     process = subprocess.Popen(
         [*COMMAND, *words], cwd=folder, env=env, stdin=theirs, stdout=theirs, stderr=theirs
     )

@@ -148,6 +148,7 @@ def test_forgetting_a_session_leaves_the_others(connect: Connect) -> None:
 def test_tenants_see_nothing_of_each_other(connect: Connect) -> None:
     ours, theirs = connect("ours"), connect("theirs")
     identity = ours.add("I live in Lisbon.", user="ann")
+    theirs.add("I live in Oslo.", user="bob")  # A tenant of no such name is an error of its own.
 
     assert theirs.search("Lisbon", user="ann") == []
     assert code_of(lambda: theirs.get(identity, user="ann")) == "not_found"

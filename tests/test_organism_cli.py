@@ -276,7 +276,7 @@ def test_a_frame_fits_eighty_columns() -> None:
     frame = Frames().frame(Overview("desk", views, (), (letter,)), 2_000_000)
     console = Console(width=80, record=True, file=open(os.devnull, "w"), color_system=None)  # noqa: SIM115
     with console.file:
-        console.print(drawn([frame], "12:00:00"))
+        console.print(drawn([frame], "12:00:00", 80))
         lines = console.export_text().splitlines()
 
     assert max(len(line.rstrip()) for line in lines) <= 80

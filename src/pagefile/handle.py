@@ -313,7 +313,7 @@ def open_engine(url: str, options: Options) -> Engine:
     if mark and scheme == "sqlite" and not rest.startswith("/"):
         raise Invalid("url", f"{shown(url)} has two slashes", "write sqlite:///path with three")
     if mark and scheme != "sqlite":
-        raise Unsupported(f"there is no engine for {shown(scheme)}", "use a path or memory:")
+        raise Unsupported(f"there is no engine for {shown(scheme)}", _URLS)
     if options.durability == "none":
         raise Unsupported("a file is never less durable than process", "use memory: instead")
     return _open_file(rest.removeprefix("/") if mark else url, options, lifetime_us)

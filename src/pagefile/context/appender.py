@@ -274,7 +274,7 @@ def _full(thread_id: str, error: LimitExceeded) -> LimitExceeded:
 
 def _other_length(thread_id: str, error: Conflict) -> Conflict:
     return Conflict(
-        f"thread {thread_id!r} has {error.current} slots, not {error.expected}",
+        f"thread {thread_id!r} has {_slots(error.current)}, not {error.expected}",
         "read what was added, then append again",
         target=thread_id,
         expected=error.expected,
@@ -288,7 +288,7 @@ def refused_fork(thread_id: str, child: str, at: int | None, error: PagefileErro
         return NotFound(f"there is no thread {thread_id!r} to fork", "append to it first")
     if isinstance(error, Conflict) and error.target == THREADS + child:
         return Conflict(
-            f"thread {child!r} exists with {error.current} slots",
+            f"thread {child!r} exists with {_slots(error.current)}",
             "choose another id for the fork",
             target=child,
             expected=error.expected,
@@ -298,3 +298,7 @@ def refused_fork(thread_id: str, child: str, at: int | None, error: PagefileErro
         fact = f"{at} is beyond the end of thread {thread_id!r}"
         return Invalid("at", fact, "fork within its length, or leave it out for all")
     return error
+
+
+def _slots(number: int) -> str:
+    return "1 slot" if number == 1 else f"{number} slots"

@@ -130,7 +130,8 @@ class ThreadContext:
         if 0 <= found < length:
             for slot in self._reader.slots(found, found + 1):
                 return slot
-        raise IndexError(f"thread {self.thread_id!r} has {length} slots and none at {shown(index)}")
+        slots = "1 slot" if length == 1 else f"{length} slots"
+        raise IndexError(f"thread {self.thread_id!r} has {slots} and none at {shown(index)}")
 
     def __iter__(self) -> Iterator[BufferSlot]:
         """The slots there are now, fetched as they are asked for; later ones are not seen."""

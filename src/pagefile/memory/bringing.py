@@ -201,9 +201,13 @@ def _file(path: str | os.PathLike[str]) -> BinaryIO:
     try:
         return open(path, "rb")
     except FileNotFoundError as error:
-        raise NotFound(f"there is no file {shown(path)}", "give the path of an export") from error
+        raise NotFound(
+            f"there is no file {shown(os.fspath(path))}", "give the path of an export"
+        ) from error
     except (OSError, ValueError) as error:
-        raise Invalid("source", f"{shown(path)} cannot be read ({error})", "check it") from error
+        raise Invalid(
+            "source", f"{shown(os.fspath(path))} cannot be read ({error})", "check it"
+        ) from error
 
 
 def _require_own(record: ExportLine, user_id: str | None, number: int) -> None:

@@ -225,6 +225,11 @@ class FactReader:
         require_name_or_none("user_id", user_id)
         return sum(1 for _ in self._names(f"{FACTS}{owner_key(user_id)}/"))
 
+    def count_holding(self, *, user_id: str | None = None) -> int:
+        """How many facts of this user hold now, each once; reads all of the user's."""
+        view = self.viewpoint(None, None, user_id)
+        return len(active(groups_of(self._ledger(view.names, user_id, None, None, None), view)))
+
     # For those who build on facts
 
     def viewpoint(

@@ -19,6 +19,7 @@ _MOST_SHOWN = 10
 class MemoryProfile(msgspec.Struct, frozen=True, kw_only=True):
     """How much is kept of a user, and the newest of it.
 
+    `fact_count` is of facts that hold now, each once however often it was asserted.
     `recent_sessions` are those with the newest episodes, newest first;
     `sample_facts` hold now and were recorded last. Both at most ten.
     """
@@ -33,7 +34,7 @@ class MemoryProfile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Profiles:
-    """Counts from the index, without reading what it counts."""
+    """Counts of episodes from the index, of facts from what holds."""
 
     def __init__(self, store: Store, index: SearchIndex, facts: FactStore) -> None:
         self._index = index
@@ -47,7 +48,7 @@ class Profiles:
         return MemoryProfile(
             user_id=user_id,
             episode_count=counts.get("episode", 0),
-            fact_count=counts.get("fact", 0),
+            fact_count=self._facts.count_holding(user_id=user_id),
             block_count=block_count,
             last_seen=newest[0].occurred_at if newest else None,
             recent_sessions=tuple(

@@ -12,6 +12,8 @@ from pagefile.settings import Settings
 from pagefile.store import Store
 
 _WORDS = "use 'auto', 'bundled', 'openai', None for none, or an embedder of your own"
+#: What PAGEFILE_EMBEDDER, or a file of settings, may say.
+_SETTINGS = ("auto", "bundled", "openai", "none")
 
 
 def chosen_embedder(store: Store, wanted: Embedder | str | None) -> Embedder | None:
@@ -35,9 +37,12 @@ def chosen_embedder(store: Store, wanted: Embedder | str | None) -> Embedder | N
 def _recorded(store: Store) -> Embedder | None:
     from pagefile.recall.bundled import BundledEmbedder
 
+    word = Settings.from_environment().embedder or "auto"
+    if word not in _SETTINGS:  # Also where the index has its own: a typing error is no wish.
+        raise Invalid("embedder", shown(word), f"set it to {', '.join(_SETTINGS)}")
     held = read_catalogue(store)
     if held is None:
-        if word := Settings.from_environment().embedder:
+        if word != "auto":
             return _called(word)
         return _shared(os.getpid()) if BundledEmbedder.available() else None
     name = held.model.name

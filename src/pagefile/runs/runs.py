@@ -116,9 +116,12 @@ class Runs:
             ]
             self._store.commit(Batch(operations, is_new))
         except Conflict as error:
+            is_there = self._store.get(RUNS + identity.run_id) is not None
             raise Conflict(
-                f"run {identity.run_id!r} exists",
-                "open it, or choose another id",
+                f"run {identity.run_id!r} {'exists' if is_there else 'was deleted'}",
+                "open it, or choose another id"
+                if is_there
+                else "choose another id: it stays taken",
                 target=identity.run_id,
                 expected=0,
                 current=error.current,

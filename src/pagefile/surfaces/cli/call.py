@@ -13,6 +13,11 @@ from pagefile.settings import Settings
 from pagefile.surfaces.cli.envelope import masked
 from pagefile.surfaces.cli.screen import Screen
 
+_POSTGRES = ("postgresql://", "postgres://")
+_REDIS = ("redis://", "rediss://", "valkey://", "valkeys://")
+#: Stores that end with their handle, and so have no other tenants.
+_FLEETING = ("memory:", "manager:")
+
 if TYPE_CHECKING:
     import typer
 
@@ -30,6 +35,8 @@ class Call:
         self._began = time.perf_counter()
         #: The options that were given, of those that name something.
         self.given: dict[str, str] = {}
+        #: What a command is about that names its stores itself; for an envelope.
+        self.about: dict[str, str] = {}
 
     @staticmethod
     def of(context: typer.Context) -> Call:
@@ -81,17 +88,20 @@ class Call:
     def scope(self) -> dict[str, Any]:
         """What the call was about, as far as it is known; for an envelope."""
         try:
-            return {"url": masked(self.url), "tenant": self.tenant, "user": self.user}
+            url = self.about.get("url") or masked(self.url)
+            return {"url": url, "tenant": self.tenant, "user": self.user, **self.about}
         except Invalid:  # Settings that make no sense are what the error itself tells of.
             return {"url": None, "tenant": None, "user": None}
 
     @contextmanager
     def open(self, *, create: bool = False) -> Iterator[Pagefile]:
-        """The tenant's handle. A file that is not there is made only by who writes to it."""
+        """The tenant's handle. A store and a tenant are made only by who writes to them."""
         from pagefile.handle import open as open_pagefile
 
         self._require_store(create)
         with open_pagefile(self.url, tenant=self.tenant) as handle:
+            if not create and not handle.store.head().position:
+                self._require_tenant()
             yield handle
 
     @contextmanager
@@ -104,12 +114,49 @@ class Call:
             yield admin
 
     def _require_store(self, create: bool) -> None:
+        if create:
+            return
         file = file_of(self.url)
-        if file is not None and not create and not file.exists():
+        if file is not None:
+            is_there, place = file.exists(), str(file)
+        else:
+            is_there, place = _has_tables(self.url), masked(self.url)
+        if not is_there:
             raise NotFound(
-                f"there is no store at {shown(str(file))}",
+                f"there is no store at {shown(place)}",
                 "make one with 'pagefile init', or name another with --url",
             )
+
+    def _require_tenant(self) -> None:
+        """Refuse a name under which nothing was ever stored; the only one may be yet to begin."""
+        from pagefile.handle import Admin
+
+        if self.url in _FLEETING:
+            return
+        with Admin(self.url) as admin:
+            others = people_of(admin)
+        # Redis has no other sign of a store that was made but its tenants.
+        if others or self.url.startswith(_REDIS):
+            raise NotFound(
+                f"there is no tenant {shown(self.tenant)} in {shown(masked(self.url))}",
+                "see 'pagefile list tenants'; the first 'pagefile add' makes one",
+            )
+
+
+def people_of(admin: Admin) -> list[str]:
+    """The tenants that people named, without the one that holds the server's keys."""
+    from pagefile.access.identity import ACCESS_TENANT
+
+    return [name for name in admin.tenants() if name != ACCESS_TENANT]
+
+
+def _has_tables(url: str) -> bool:
+    """Whether a server has what opening a store there would make."""
+    if not url.startswith(_POSTGRES):
+        return True  # Opening it makes nothing there.
+    from pagefile.migration import migrate
+
+    return migrate(url, check=True).before is not None
 
 
 def file_of(url: str) -> Path | None:

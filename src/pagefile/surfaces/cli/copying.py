@@ -7,10 +7,11 @@ from collections.abc import Callable
 import msgspec
 
 from pagefile.copying import CopyReport
-from pagefile.errors import Conflict, Invalid, NotFound
+from pagefile.errors import Conflict, Invalid, NotFound, shown
 from pagefile.handle import Admin
 from pagefile.migration import migrate
 from pagefile.records import Head
+from pagefile.surfaces.cli.envelope import masked
 
 Progress = Callable[[CopyReport], object]
 
@@ -54,12 +55,13 @@ def copy(
         raise Invalid("target", "is the source itself", "name another store")
     found = migrate(source, check=True)
     if found.before is None and found.known is not None:
-        raise NotFound("there is no store at the source", "check the URL")
+        raise NotFound(f"there is no store at {shown(masked(source))}", "check SRC")
     with Admin(source) as from_, Admin(target) as to:
         there = from_.tenants()
         wanted = there if all_tenants else [tenant]
         if missing := [name for name in wanted if name not in there]:
-            raise NotFound(f"the source has no tenant {missing[0]!r}", "choose another --tenant")
+            place = shown(masked(source))
+            raise NotFound(f"{place} has no tenant {missing[0]!r}", "choose another --tenant")
         return [
             _copied(from_, to, name, follow_seconds, verify=verify, progress=progress)
             for name in wanted

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 import typer.main
 
-from pagefile.errors import Forbidden, NotFound, PagefileError, Unavailable
+from pagefile.errors import Forbidden, NotFound, PagefileError, Unavailable, shown
 from pagefile.surfaces.cli import exits
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
@@ -170,10 +170,31 @@ def _refused_by_system(call: Call, given: list[str], error: OSError) -> int:
 def _misused(error: typer.TyperException) -> dict[str, Any]:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "pagefile"
-    fact = " ".join(error.format_message().split())
+    fact = " ".join(_plainly(error).split())
     if type(error).__name__ == "NoArgsIsHelpError":  # Its message is the whole help.
         fact = "a command is missing"
     return {"code": "usage", "fact": fact, "next_step": f"see '{path} --help'"}
+
+
+def _plainly(error: typer.TyperException) -> str:
+    """What is wrong in people's words, where those of the validator behind it would show."""
+    fact = error.format_message()
+    told = getattr(error.__cause__, "errors", None)
+    if not callable(told) or not (found := told()):
+        return fact
+    first = found[0]
+    bounds = first.get("ctx", {})
+    given = shown(first.get("input"))
+    words = {
+        "int_parsing": f"{given} is no whole number",
+        "int_parsing_size": f"{given} is too large",
+        "int_from_float": f"{given} is no whole number",
+        "float_parsing": f"{given} is no number",
+        "bool_parsing": f"{given} is neither yes nor no",
+        "greater_than_equal": f"{given} is less than {bounds.get('ge')}",
+        "less_than_equal": f"{given} is more than {bounds.get('le')}",
+    }.get(first["type"], first["msg"].removeprefix("Value error, "))
+    return fact.replace(first["msg"], words)
 
 
 def _command(call: Call, given: list[str]) -> str:

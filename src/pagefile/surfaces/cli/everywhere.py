@@ -65,12 +65,36 @@ def _parameters() -> list[Any]:
     return list(typer.main.get_command(app).params)
 
 
+def _no_type(ctx: Any) -> None:
+    """Nothing to say of a type."""
+
+
+def _is_choice(parameter: Any) -> bool:
+    return bool(getattr(getattr(parameter, "type_descriptor", None), "is_choice", False))
+
+
+def _without_type(command: Any) -> None:
+    """`--help` is a switch too, made when it is asked for."""
+    make = command.get_help_option
+
+    def made(ctx: Any) -> Any:
+        option = make(ctx)
+        if option is not None:
+            option.metavar = ""
+        return option
+
+    command.get_help_option = made
+
+
 def with_options(command: Any, *, markup: Any) -> Any:
     """The command, and those below it, with these options too."""
     command.params.extend(_parameters())
     for parameter in command.params:
         if getattr(parameter, "is_flag", False):
             parameter.metavar = ""  # A switch takes no value, whatever its type is called.
+        elif parameter.param_type_name == "argument" and not _is_choice(parameter):
+            parameter.display_type_rich = _no_type  # Its name says what it is.
+    _without_type(command)
     command.rich_markup_mode = markup
     for below in getattr(command, "commands", {}).values():
         with_options(below, markup=markup)

@@ -14,6 +14,7 @@ from pagefile.surfaces.cli.organism_frame import (
 )
 from pagefile.surfaces.cli.screen import Screen, visible
 from pagefile.surfaces.cli.shown import count, short
+from pagefile.surfaces.cli.stacked import needed, stacked
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -29,6 +30,8 @@ _PROCESSES = (
 _LETTERS = ("dead letter", "listener", "code", "tries", "error")
 #: Columns that are words; all others are numbers.
 _WORDS = {"listener", "process", "dead letter", "code", "error"}
+#: What stands between two columns here.
+_BETWEEN = 2
 _BAD = {"errors", "timeouts", "dead"}
 
 
@@ -44,7 +47,7 @@ def lines(screen: Screen, frames: Sequence[OrganismFrame]) -> None:
         screen.note("no organism runs here")
 
 
-def drawn(frames: Sequence[OrganismFrame], at: str) -> RenderableType:
+def drawn(frames: Sequence[OrganismFrame], at: str, width: int) -> RenderableType:
     """Frames as one picture for a terminal."""
     from rich.console import Group
     from rich.text import Text
@@ -53,8 +56,11 @@ def drawn(frames: Sequence[OrganismFrame], at: str) -> RenderableType:
     for frame in frames:
         parts.append(Text(visible(headline(frame)), "bold"))
         for headings, rows in _tables(frame):
-            if rows:
+            if rows and needed(headings, rows, _BETWEEN) <= width:
                 parts += [Text(), _table(headings, rows)]
+            elif rows:
+                clean = [[visible(cell) for cell in row] for row in rows]
+                parts += [Text(), *stacked(headings, clean, width)]
         parts.append(Text())
     if not frames:
         parts.append(Text("no organism runs here", "dim"))
@@ -157,7 +163,7 @@ def _table(headings: Sequence[str], rows: list[list[str]]) -> Any:
             justify="left" if words else "right",
             no_wrap=True,
             ratio=1 if heading == "error" else None,
-            overflow="ellipsis" if words else "fold",
+            overflow="ellipsis",
         )
     for row in rows:
         cells = zip(headings, row, strict=True)

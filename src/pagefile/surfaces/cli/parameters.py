@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -17,6 +17,7 @@ from pagefile.surfaces.cli.call import Call
 #: More than any one text may have; what is longer is no text.
 MOST_INPUT_BYTES = 4_000_000
 STDIN = "-"
+EmbedderName = Literal["auto", "bundled", "openai", "none"]
 
 Limit = Annotated[int, typer.Option("--limit", "-n", help="How many at most.", metavar="N")]
 Session = Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from functools import cache
 from importlib import import_module
@@ -14,6 +15,7 @@ import typer.main
 
 from pagefile.surfaces.cli.everywhere import with_options
 
+_LEAST_BOXES = 80
 _HERE = "pagefile.surfaces.cli.commands"
 
 
@@ -120,5 +122,9 @@ def _built(name: str, markup: Any) -> Any:
 
 
 def markup_mode() -> Any:
-    """Help in colours and boxes for a terminal; loading what draws them takes a while."""
-    return "rich" if sys.stdout.isatty() else None
+    """Help in colours and boxes for a terminal; loading what draws them takes a while.
+
+    Boxes that are too narrow would cut the names of options.
+    """
+    is_wide = shutil.get_terminal_size().columns >= _LEAST_BOXES
+    return "rich" if sys.stdout.isatty() and is_wide else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Progress = Callable[[int, int], None]
-#: Headings of columns that are never broken into lines.
-_WHOLE = ("id", "run", "batch", "score")
+#: What a table has beside its first and its last column.
+_EDGES = 2
+#: What is over sooner needs no bar.
+_PATIENCE_SECONDS = 0.5
 
 
 def visible(text: str) -> str:
@@ -69,9 +72,17 @@ class Screen:
         self._console().print(grid)
 
     def table(
-        self, headings: Sequence[str], rows: Iterable[Sequence[Any]], *, none: str = "nothing"
+        self,
+        headings: Sequence[str],
+        rows: Iterable[Sequence[Any]],
+        *,
+        none: str = "nothing",
+        stack: bool = False,
     ) -> None:
-        """Rows under headings; tabs between the cells where no person looks."""
+        """Rows under headings; tabs between the cells where no person looks.
+
+        On a terminal that is too narrow, or with `stack`, each row is a few lines.
+        """
         given = [list(row) for row in rows]
         said = [[_said(cell) for cell in row] for row in given]
         if not said:
@@ -85,6 +96,14 @@ class Screen:
         from rich.table import Table
         from rich.text import Text
 
+        from pagefile.surfaces.cli.stacked import TEXTS, needed, stacked
+
+        console = self._console()
+        if stack or needed(headings, said) + _EDGES > console.width:
+            for part in stacked(headings, said, console.width):
+                # A long id is left to the terminal, which breaks it and copies it whole.
+                console.print(part, soft_wrap=isinstance(part, Text))
+            return
         table = Table(box=box.SIMPLE_HEAD, header_style="bold", padding=(0, 1), pad_edge=False)
         for at, heading in enumerate(headings):
             counts = all(type(row[at]) in (int, float) for row in given)
@@ -93,11 +112,11 @@ class Screen:
                 justify="right" if counts else "left",
                 overflow="fold",
                 # An id stays in one piece, to be copied; texts take the room that is left.
-                no_wrap=heading in _WHOLE,
+                no_wrap=heading not in TEXTS,
             )
         for row in said:
             table.add_row(*(Text(cell) for cell in row))
-        self._console().print(table)
+        console.print(table)
 
     def markdown(self, text: str) -> None:
         """Markdown, formatted for people and as it is for programs."""
@@ -136,16 +155,24 @@ class Screen:
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Progress | None]:
-        """A bar while something goes on, for a terminal; None where no person looks."""
+        """A bar while something goes on for long, for a terminal; None where no person looks."""
         if self.quiet or not sys.stderr.isatty():
             yield None
             return
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        with Progress(*columns, console=self._errors(), transient=True) as bar:
-            task = bar.add_task(what, total=None)
+        bar = Progress(*columns, console=self._errors(), transient=True)
+        task = bar.add_task(what, total=None)
+        waiting = threading.Timer(_PATIENCE_SECONDS, bar.start)
+        waiting.daemon = True
+        waiting.start()
+        try:
             yield lambda done, total: bar.update(task, completed=done, total=total)
+        finally:
+            waiting.cancel()
+            waiting.join()  # It may be starting the bar just now.
+            bar.stop()
 
     def _aside(self, text: str, style: str) -> None:
         if not sys.stderr.isatty():

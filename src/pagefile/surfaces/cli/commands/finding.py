@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
-from pagefile.errors import Invalid, shown
+from pagefile.bounds import bounded
+from pagefile.errors import Invalid, NotFound, shown
 from pagefile.surfaces.cli.answer import Answer
-from pagefile.surfaces.cli.call import Call
+from pagefile.surfaces.cli.call import Call, people_of
 from pagefile.surfaces.cli.envelope import plain
 from pagefile.surfaces.cli.parameters import Limit, Session, given_text, moment
 from pagefile.surfaces.cli.screen import Screen
-from pagefile.surfaces.cli.shown import day, short, tree
+from pagefile.surfaces.cli.shown import day, short, tree, unseen
 
 if TYPE_CHECKING:
     from pagefile.handle import Pagefile
@@ -66,14 +67,9 @@ def search(
     told = [_match(match, explain) for match in found]
 
     def show(screen: Screen) -> None:
-        if screen.is_terminal and found:
-            for match in found:
-                head = f"{match.score:.3f}  {match.kind:<7}  {day(match.at)}  {match.id}"
-                screen.line(head, "dim")
-                screen.line(f"  {short(match.text)}", "bold")
-        else:
-            rows = [(m.score, m.kind, day(m.at), short(m.text), m.id) for m in found]
-            screen.table(("score", "kind", "when", "text", "id"), rows, none="nothing was found")
+        rows = [(m.score, m.kind, day(m.at), short(m.text), m.id) for m in found]
+        headings = ("score", "kind", "when", "text", "id")
+        screen.table(headings, rows, none="nothing was found", stack=True)
         if explain:
             for match in found:
                 _explain(screen, match)
@@ -130,8 +126,9 @@ def list_(
     call = Call.of(context)
     if what == "tenants":
         with call.admin() as admin:
-            names = admin.tenants()[:limit]
-        return Answer(names, lambda screen: screen.table(("tenant",), [(n,) for n in names]))
+            names = people_of(admin)[: bounded(limit)]
+        rows = [(name,) for name in names]
+        return Answer(names, lambda screen: screen.table(("tenant",), rows, none="no tenants"))
     span = (moment("since", since), moment("until", until))
     with call.open() as pf:
         if what == "episodes":
@@ -160,8 +157,8 @@ def _facts(pf: Pagefile, call: Call, limit: int, history: bool) -> Answer:
 
 
 def _window(fact: Any) -> str:
-    until = "" if fact.valid_until is None else f" to {day(fact.valid_until)[:10]}"
-    return f"{day(fact.valid_from)[:10]}{until}"
+    until = "" if fact.valid_until is None else f" to {day(fact.valid_until)}"
+    return f"{day(fact.valid_from)}{until}"
 
 
 def _blocks(pf: Pagefile, call: Call, limit: int, history: bool) -> Answer:
@@ -230,7 +227,10 @@ def get(
         if block is not None:
             found = pf.memory.block(block, user_id=call.user)
             return Answer(found, lambda screen: screen.line(found.content))
-        known = pf.memory.why(identity or "", user_id=call.user)
+        try:
+            known = pf.memory.why(identity or "", user_id=call.user)
+        except NotFound as error:
+            raise unseen(error) from None
         told = plain(known)
         if known.kind == "episode":
             told["value"] = plain(pf.memory.episode(known.id, user_id=call.user))

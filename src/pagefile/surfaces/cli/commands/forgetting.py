@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pagefile.errors import Invalid
+from pagefile.errors import Invalid, NotFound, Unsupported, shown
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
 from pagefile.surfaces.cli.envelope import plain
@@ -23,11 +23,21 @@ from pagefile.surfaces.cli.parameters import (
     moment,
 )
 from pagefile.surfaces.cli.screen import Screen
-from pagefile.surfaces.cli.shown import count
+from pagefile.surfaces.cli.shown import count, unseen
+
+if TYPE_CHECKING:
+    from pagefile.handle import Pagefile
+
+#: What receipts call the entries of the search index, and how people see it.
+_INDEX = "index"
+_NAMES = {_INDEX: "index entries"}
 
 
 def forget(
     context: typer.Context,
+    episode: Annotated[
+        str | None, typer.Argument(metavar="ID", help="One episode, and what follows from it.")
+    ] = None,
     session: Session = None,
     before: Annotated[
         str | None,
@@ -43,9 +53,11 @@ def forget(
         bool, typer.Option("--scrub/--no-scrub", help="Write the file anew at once.")
     ] = True,
 ) -> Answer:
-    """Erase what is kept of a user, a session or a thread, to the last byte."""
+    """Erase an episode, a session, a thread, or all that is kept of a user, to the last byte."""
     call = Call.of(context)
     moment_before = moment("before", before)
+    if episode is not None and not (session is before is thread is None):
+        raise Invalid("id", "and --session, --before or --thread", "give the episode alone")
     if thread is not None:
         if session is not None or before is not None:
             raise Invalid("thread", "and --session or --before", "give the thread alone")
@@ -53,6 +65,9 @@ def forget(
     user = call.require_user(nobody=nobody)
     scope: dict[str, Any] = {"user_id": user, "session_id": session, "before": moment_before}
     with call.open() as pf:
+        if episode is not None:
+            _require_episode(pf, call, episode)
+            scope["episode_id"] = episode
         receipt = pf.memory.forget(**scope, dry_run=True)
         if not dry_run:
             whose = "nobody" if user is None else user
@@ -69,18 +84,38 @@ def forget(
 
     def show(screen: Screen) -> None:
         _show_counts(screen, receipt.counts)
+        things = count(int(receipt), "thing")
+        if entries := receipt.counts.get(_INDEX, 0):
+            things = f"{things} and {count(entries, 'index entry')}"
         if receipt.dry_run:
-            screen.note(f"{count(int(receipt), 'thing')} would go; nothing was touched")
+            screen.note(f"{things} would go; nothing was touched")
         else:
-            screen.done(f"{count(int(receipt), 'thing')} forgotten ({receipt.receipt.level})")
+            screen.done(f"{things} forgotten ({receipt.receipt.level})")
             for step in receipt.receipt.remaining:
                 screen.warn(f"left to do: {step}")
 
     return Answer(told, show, count=int(receipt))
 
 
+def _require_episode(pf: Pagefile, call: Call, identity: str) -> None:
+    """Say that there is nothing of the name, rather than that nothing went."""
+    try:
+        kind = pf.memory.why(identity, user_id=call.user).kind
+    except NotFound as error:
+        raise unseen(error) from None
+    if kind != "episode":
+        raise Unsupported(
+            f"{shown(identity)} is no episode but {'an' if kind == 'item' else 'a'} {kind}",
+            "forget the episode it was read from: 'pagefile get' names it",
+        )
+
+
 def _show_counts(screen: Screen, counts: Any, *, aside: bool = False) -> None:
-    rows = sorted((kind, number) for kind, number in counts.items() if number)
+    # What is derived comes last: it is counted apart.
+    rows = sorted(
+        ((_NAMES.get(kind, kind), number) for kind, number in counts.items() if number),
+        key=lambda row: (row[0] == _NAMES[_INDEX], row[0]),
+    )
     if aside:
         for kind, number in rows:
             screen.note(f"  {kind}: {number:,}")
@@ -157,8 +192,14 @@ def import_(
             return Answer(told, lambda screen: screen.line(made.run_id))
         receipt = pf.memory.import_(source)
     told = plain(receipt)
-    words = (
-        f"{count(receipt.records, 'record')} taken in, {receipt.present:,} streams were here"
-        f" already, {receipt.forgotten:,} stay forgotten"
-    )
+    words = f"{count(receipt.records, 'record')} taken in"
+    if receipt.present:
+        words += f"; {_streams(receipt.present, 'was', 'were')} here already"
+    if receipt.forgotten:
+        words += f"; {_streams(receipt.forgotten, 'stays', 'stay')} forgotten"
     return Answer(told, lambda screen: screen.done(words), count=receipt.records)
+
+
+def _streams(number: int, one: str, many: str) -> str:
+    """What is not counted in records: a document with all its versions, a log with its entries."""
+    return f"1 document or log {one}" if number == 1 else f"{number:,} documents and logs {many}"

@@ -40,11 +40,36 @@ def help_(
     }
 
     def show(screen: Screen) -> None:
+        if words:
+            for each in found:
+                _show_one(screen, each)
+            screen.note("options everywhere: --url --tenant --user --json --quiet --debug")
+            return
         rows = [(each["name"], _usage(each), each["about"]) for each in found]
         screen.table(("command", "takes", "does"), rows)
         screen.note("options everywhere: --url --tenant --user --json --quiet; see COMMAND --help")
 
     return Answer(told, show, count=len(found))
+
+
+def _show_one(screen: Screen, command: dict[str, Any]) -> None:
+    """One command with its arguments and options."""
+    takes = _usage(command)
+    screen.line(f"pagefile {command['name']}{f' {takes}' if takes else ''}", "bold")
+    screen.line(f"  {command['about']}")
+    parameters = [*command["arguments"], *command["options"]]
+    screen.fields([(f"  {_flags(each)}", _about(each)) for each in parameters])
+
+
+def _flags(parameter: dict[str, Any]) -> str:
+    names = ", ".join(parameter["flags"]) or parameter["name"]
+    return f"{names} {parameter['takes']}" if parameter["flags"] and parameter["takes"] else names
+
+
+def _about(parameter: dict[str, Any]) -> str:
+    default = parameter["default"]
+    known = default is not None and not isinstance(default, bool) and parameter["flags"]
+    return f"{parameter['about']} [{default}]" if known else str(parameter["about"])
 
 
 def statuses() -> dict[str, int]:

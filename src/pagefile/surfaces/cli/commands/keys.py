@@ -10,6 +10,7 @@ from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
 from pagefile.surfaces.cli.parameters import Yes, confirm
 from pagefile.surfaces.cli.screen import Screen
+from pagefile.surfaces.cli.shown import day
 
 app = typer.Typer(help="Keys of the server.", no_args_is_help=True)
 
@@ -71,11 +72,7 @@ def list_(
     rows = [
         (
             *(one.key_id, one.tenant, one.user_id, one.rights, one.name),
-            *(
-                one.created_at.date(),
-                one.expires_at and one.expires_at.date(),
-                bool(one.revoked_at),
-            ),
+            *(day(one.created_at), day(one.expires_at), bool(one.revoked_at)),
         )
         for one in found
     ]

@@ -13,7 +13,7 @@ from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
 from pagefile.surfaces.cli.envelope import encoded
 from pagefile.surfaces.cli.parameters import Limit
-from pagefile.surfaces.cli.shown import count, short
+from pagefile.surfaces.cli.shown import count, second, short
 
 
 def ledger(
@@ -48,7 +48,7 @@ def ledger(
 
 
 def _when(event: dict[str, Any]) -> str:
-    return str(event["timestamp"]).removesuffix("Z").replace("T", " ")
+    return second(str(event["timestamp"]))
 
 
 def _payload(event: dict[str, Any]) -> str:

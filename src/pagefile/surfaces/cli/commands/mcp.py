@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -100,6 +101,11 @@ def _serve(
 
             take_in(admin.open(identity.tenant).store, identity.user, file)
         if listen is None:
+            if sys.stdin is not None and sys.stdin.isatty():
+                call.screen.note(
+                    "serving MCP on standard input and output: a client is expected there,"
+                    " and starts this command itself; Ctrl-C ends it"
+                )
             serving.serve_stdio(service, identity)
         else:
             serving.serve_http(service, identity, *listen)

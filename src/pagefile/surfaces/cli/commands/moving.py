@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -12,7 +12,11 @@ from pagefile.errors import Invalid
 from pagefile.surfaces.cli import exits
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
+from pagefile.surfaces.cli.envelope import masked
 from pagefile.surfaces.cli.screen import Screen
+
+if TYPE_CHECKING:
+    from pagefile.migration import MigrationReport
 
 
 def copy(
@@ -40,6 +44,7 @@ def copy(
     call = Call.of(context)
     if all_tenants and "tenant" in call.given:
         raise Invalid("tenant", "one is named, and all are asked for", "give one of the two")
+    call.about = {"url": masked(source), "target": masked(target)}
     if follow and seconds is None:
         seconds = MOST_SECONDS
     last: list[CopyReport] = []
@@ -68,7 +73,12 @@ def copy(
 
     def show(screen: Screen) -> None:
         for answer in answers:
-            screen.fields(msgspec.to_builtins(answer).items())
+            told = msgspec.to_builtins(answer)
+            if not told.pop("verified"):
+                told["check"] = "not asked for: add --verify"
+            else:
+                told["check"] = "read back, nothing wrong"
+            screen.fields(told.items())
 
     return Answer(answers, show, count=len(answers), status=status)
 
@@ -89,6 +99,21 @@ def migrate(
 
     call = Call.of(context)
     report = bring(url or call.url, check=check, grant=grant)
-    told: dict[str, Any] = msgspec.to_builtins(report)
     status = exits.FINE if report.is_current else exits.EXIT_STATUS["conflict"]
-    return Answer(report, lambda screen: screen.fields(told.items()), status=status)
+    return Answer(report, lambda screen: screen.done(_format_words(report)), status=status)
+
+
+def _format_words(report: MigrationReport) -> str:
+    """What a migration found and did, in a sentence."""
+    engine, before, after, known = report.engine, report.before, report.after, report.known
+    if known is None:
+        return f"{engine} has no format to bring up to date"
+    if before is None:
+        made = "there is no store yet" if after is None else "there was no store"
+        todo = f"without --check one of format {known} is made"
+        return f"{engine}: {made}; {todo if after is None else f'one of format {after} was made'}"
+    if after != known:
+        return f"{engine}: format {before}; without --check it is brought to format {known}"
+    if before == after:
+        return f"{engine}: format {after}, which is current; there was nothing to do"
+    return f"{engine}: brought from format {before} to {after}, which is current"

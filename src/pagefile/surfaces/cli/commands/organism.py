@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pagefile.errors import NotFound, shown
 from pagefile.surfaces.cli import exits
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
@@ -68,7 +69,9 @@ def _wrong(file: str, problems: list[Problem]) -> Answer:
 
 
 def _said(problem: Problem) -> str:
-    return f"{problem.key}: {problem.what}" if problem.key else problem.what
+    # The line stands before it already.
+    what = problem.what.removeprefix(f"line {problem.line}: ")
+    return f"{problem.key}: {what}" if problem.key else what
 
 
 @app.command("top")
@@ -107,7 +110,8 @@ def top(
             return
         from rich.console import Console
 
-        Console(highlight=False, markup=False, emoji=False).print(drawn(found, ""))
+        console = Console(highlight=False, markup=False, emoji=False)
+        console.print(drawn(found, "", console.width))
 
     return Answer(found, show)
 
@@ -117,7 +121,14 @@ def _frames(pf: Pagefile, name: str | None, frames: Frames) -> list[OrganismFram
     from pagefile.surfaces.cli.organism_frame import MOST_COUNTED
 
     now_us = time.time_ns() // 1_000
-    names = organisms_of(pf.store) if name is None else [name]
+    names = organisms_of(pf.store)
+    if name is not None:
+        if name not in names:
+            raise NotFound(
+                f"no process works on an organism {shown(name)} here",
+                "see 'pagefile organism top'; check --url and --tenant",
+            )
+        names = [name]
     return [frames.frame(overview_of(pf.store, each, MOST_COUNTED), now_us) for each in names]
 
 
@@ -133,7 +144,8 @@ def _live(
     with Live(console=console, auto_refresh=False, screen=most is None) as live:
         shown = 0
         while True:
-            live.update(drawn(_frames(pf, name, frames), time.strftime("%H:%M:%S")), refresh=True)
+            at = time.strftime("%H:%M:%S")
+            live.update(drawn(_frames(pf, name, frames), at, console.width), refresh=True)
             shown += 1
             if shown == most:
                 return

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
-from pagefile.errors import Invalid, Unsupported
+from pagefile.errors import Invalid, NotFound, Unsupported
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
 from pagefile.surfaces.cli.parameters import Session, given_text, moment
-from pagefile.surfaces.cli.shown import count
+from pagefile.surfaces.cli.shown import count, unseen
 
 if TYPE_CHECKING:
     from pagefile.handle import Pagefile
@@ -62,8 +63,18 @@ def add(
     call = Call.of(context)
     if fact is not None and block is not None:
         raise Invalid("fact", "and --block are two things", "give one of them")
+    beside = {
+        "session": session is not None,
+        "output": output != "",
+        "speaker": speaker is not None,
+        "lines": lines,
+        "consolidate": consolidate,
+    }
     if fact is not None:
-        return _add_fact(call, fact, text, at)
+        _require_none("--fact", beside)
+        return _add_fact(call, fact, text, at, identity)
+    if block is not None:
+        _require_none("--block", beside | {"id": identity is not None, "at": at is not None})
     given = given_text("text", text)
     if block is not None:
         with call.open(create=True) as pf:
@@ -93,7 +104,9 @@ def _add_episodes(
 
     episodes = [Episode(input=each, output=output, **common) for each in said]
     facts = 0
-    with call.open(create=True) as pf, call.screen.progress("storing") as progress:
+    # One is stored before a bar could say anything.
+    bar = call.screen.progress("storing") if len(episodes) > 1 else nullcontext()
+    with call.open(create=True) as pf, bar as progress:
         ids: list[str] = []
         for start in range(0, len(episodes), _AT_ONCE):
             ids += pf.memory.remember_many(episodes[start : start + _AT_ONCE])
@@ -114,7 +127,16 @@ def _add_episodes(
     return Answer(told, show)
 
 
-def _add_fact(call: Call, fact: tuple[str, str, str], text: str | None, at: str | None) -> Answer:
+def _require_none(instead: str, given: dict[str, bool]) -> None:
+    """Refuse options that are about episodes, rather than leave them unheeded."""
+    for name, is_given in given.items():
+        if is_given:
+            raise Invalid(name, f"has no meaning with {instead}", f"leave --{name} out")
+
+
+def _add_fact(
+    call: Call, fact: tuple[str, str, str], text: str | None, at: str | None, own_id: str | None
+) -> Answer:
     from pagefile.memory.fact import Fact
 
     if text is not None:
@@ -128,6 +150,8 @@ def _add_fact(call: Call, fact: tuple[str, str, str], text: str | None, at: str 
         actor="cli",
         valid_from=moment("at", at) or datetime.now(UTC),
     )
+    if own_id is not None:
+        made = msgspec.structs.replace(made, id=own_id)
     with call.open(create=True) as pf:
         identity = pf.memory.facts.append(made)
     return Answer([{"id": identity, "kind": "fact"}], lambda screen: screen.line(identity))
@@ -151,6 +175,7 @@ def update(
     if block is not None:
         if identity is not None and text is not None:
             raise Invalid("id", "is given beside --block", "give the text alone")
+        _require_none("--block", {"at": at is not None})
         given = given_text("text", text if identity is None else identity)
         with call.open(create=True) as pf:
             made = pf.memory.update_block(
@@ -168,7 +193,10 @@ def update(
 
 
 def _updated(pf: Pagefile, call: Call, identity: str, text: str, at: str | None) -> dict[str, Any]:
-    kind = pf.memory.why(identity, user_id=call.user).kind
+    try:
+        kind = pf.memory.why(identity, user_id=call.user).kind
+    except NotFound as error:
+        raise unseen(error) from None
     if kind == "episode":
         if at is not None:
             raise Invalid("at", "is for facts", "leave it out")

@@ -18,6 +18,12 @@ from pagefile.surfaces.cli.shown import count, short, tree
 app = typer.Typer(help="Runs: the tasks of agents.")
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
 _WRITER = "cli"
+#: What to do about a patch that was refused, by why it was.
+_NEXT = {
+    "conflict": "read it again with 'pagefile runs show', then patch with its _update_seq",
+    "invalid": "mend the patch",
+    "limit_exceeded": "patch less",
+}
 
 
 @app.callback(invoke_without_command=True)
@@ -141,7 +147,8 @@ def patch(
 
     def shown_to_people(screen: Any) -> None:
         if not result.ok:
-            screen.error(result.code or "error", result.error or "", "read it again, then retry")
+            step = _NEXT.get(result.code or "", "")
+            screen.error(result.code or "error", result.error or "", step)
             return
         seq = (result.new_ws or {}).get("_update_seq")
         left = f", {count(len(result.evicted), 'item')} left" if result.evicted else ""

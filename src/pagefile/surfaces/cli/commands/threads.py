@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,7 @@ from pagefile.surfaces.cli.call import Call
 from pagefile.surfaces.cli.envelope import encoded, plain
 from pagefile.surfaces.cli.parameters import Limit, Yes, confirm, given_text
 from pagefile.surfaces.cli.screen import Screen
-from pagefile.surfaces.cli.shown import count, short
+from pagefile.surfaces.cli.shown import count, second, short
 
 if TYPE_CHECKING:
     from pagefile.context.slot import BufferSlot
@@ -226,8 +227,7 @@ def said(told: dict[str, Any]) -> str:
 
 
 def _row(told: dict[str, Any]) -> tuple[Any, ...]:
-    when = told["timestamp"][:19].replace("T", " ")
-    return told["index"], when, told["from_id"], told["to_id"], said(told)
+    return told["index"], second(told["timestamp"]), told["from_id"], told["to_id"], said(told)
 
 
 def _table(screen: Screen, slots: list[dict[str, Any]]) -> None:
@@ -241,8 +241,8 @@ def _line(call: Call, slot: BufferSlot) -> None:
         print(encoded(told), flush=True)
         return
     index, when, sender, recipient, message = _row(told)
-    call.screen.line(f"{index:>5}  {when[11:]}  {sender} → {recipient}: {message}")
-    if not call.screen.is_terminal:
-        import sys
-
-        sys.stdout.flush()
+    if call.screen.is_terminal:
+        call.screen.line(f"{index:>5}  {when}  {sender} → {recipient}: {message}")
+        return
+    _table(call.screen, [told])
+    sys.stdout.flush()

@@ -10,13 +10,12 @@ from pagefile.errors import Invalid, shown
 from pagefile.surfaces.cli import exits
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
+from pagefile.surfaces.cli.parameters import EmbedderName
 from pagefile.surfaces.cli.screen import Screen
 from pagefile.surfaces.cli.shown import count
 
 if TYPE_CHECKING:
     from pagefile.records import Head, Report
-
-EmbedderName = Literal["auto", "bundled", "openai", "none"]
 
 
 def verify(
