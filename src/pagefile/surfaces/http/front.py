@@ -119,7 +119,7 @@ class Front:
         if identity is None or path in PUBLIC:
             return None
         call.identity = identity
-        parts.rates.take(identity.name)
+        parts.rates.take(identity.principal)
         own = any(path == at or path.startswith(f"{at}/") for at in parts.mounted)
         identity.require("read" if own else right_for(method, path))
         lease = parts.tenants.at_hand(identity.tenant)

@@ -152,7 +152,7 @@ async def append_slot(scope: Scope, call: Call, body: bytes, send: Send) -> None
 
 def store_key(caller: Caller, key: str | None) -> str:
     """A caller's key as the store's: two callers who choose the same never meet."""
-    return "" if key is None else f"http:{caller.identity.name}:{key}"
+    return "" if key is None else f"http:{caller.identity.principal}:{key}"
 
 
 def _named(name: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pagefile.access.identity import digest_of
 from pagefile.aio import AsyncPagefile
 from pagefile.batch import Absent, Batch, Condition, Delete, Operation, Prune, Put, VersionIs
 from pagefile.errors import Conflict, Invalid
@@ -80,7 +81,7 @@ class Idempotent:
             return
         assert call.identity is not None
         body = await whole_body(receive, call.config.max_body_bytes)
-        document = _NAME + _digest(call.identity.name, key)
+        document = _NAME + digest_of(call.identity.principal, key)
         fingerprint = _fingerprint(scope, body)
         found = await call.pf.store.get(document)
         version = 0 if found is None else found.version
@@ -197,10 +198,6 @@ def _replayed(body: bytes) -> Receive:
 def _fingerprint(scope: Scope, body: bytes) -> str:
     what = (scope["method"], scope["path"], scope.get("query_string", b"").decode("latin-1"))
     return hashlib.sha256(repr(what).encode() + body).hexdigest()
-
-
-def _digest(*parts: str) -> str:
-    return hashlib.sha256("\x00".join(parts).encode()).hexdigest()
 
 
 def _put(document: str, once: _Once, user: str | None) -> Put:
