@@ -137,3 +137,14 @@ def test_callers_who_differ_in_anything_that_counts_have_another_principal() -> 
 
     assert len({each.principal for each in callers}) == len(callers)
     assert callers[0].principal == Identity("key:1", "acme", frozenset()).principal
+
+
+def test_wrong_keys_shut_nobody_out_who_has_a_right_one(tmp_path: Path) -> None:
+    with Admin(str(tmp_path / "s.db")) as admin:
+        bob = key(admin, "read")
+    with serving(tmp_path, failures_per_second=1) as client:
+        wrong = [{"authorization": f"Bearer pf_{n:012x}_{'x' * 43}"} for n in range(9)]
+        codes = [client.get("/v1/whoami", headers=each).status_code for each in wrong]
+        right = client.get("/v1/whoami", headers=bob).status_code
+
+    assert (codes[0], codes[-1], right) == (401, 429, 200)
