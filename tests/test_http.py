@@ -330,7 +330,7 @@ def test_a_bucket_of_tokens_fills_up_again_with_time() -> None:
         rates.take("a")
 
 
-def test_wrong_keys_from_one_address_are_soon_not_even_looked_at(tmp_path: Path) -> None:
+def test_of_many_wrong_keys_from_one_address_most_are_told_to_wait(tmp_path: Path) -> None:
     settings = ServerConfig(
         url=f"{tmp_path}/keys.db", durability="process", log_level="error", failures_per_second=1
     )

@@ -8,6 +8,7 @@ import msgspec
 
 READ: Final = "read"
 WRITE: Final = "write"
+ADMIN: Final = "admin"
 
 
 class Identity(msgspec.Struct, frozen=True):
