@@ -125,6 +125,7 @@ class Front:
         lease = parts.tenants.at_hand(identity.tenant)
         if lease is None:
             lease = await parts.tenants.lease(identity.tenant)
+        call.lease = lease
         call.pf = lease.pf
         call.reads = lease.reads
         return lease
