@@ -167,6 +167,45 @@ def test_yaml_cannot_make_objects(folder: Path) -> None:
     assert complaints(folder, text)
 
 
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (SMALL.replace("small", "!!int x").encode(), "line 1: organism.name: 'x' is no int"),
+        (SMALL.replace("small", "!!int ''").encode(), "line 1: organism.name: '' is no int"),
+        (SMALL.replace("small", "!!bool x").encode(), "line 1: organism.name: 'x' is no bool"),
+        (
+            SMALL.replace("small", "!!timestamp 2020-13-01").encode(),
+            "line 1: organism.name: '2020-13-01' is no timestamp",
+        ),
+        (SMALL.replace("small", "!!timestamp x").encode(), "line 1: organism.name: 'x' is no"),
+        (SMALL.replace("small", "9" * 5_000).encode(), "line 1: organism.name"),
+        (SMALL.replace("dispatch_ground:Ask", ".a:b").encode(), "cannot be imported"),
+        (SMALL.replace("memory:", "http://[").encode(), "line 2: backend.url: is no address"),
+        (SMALL.encode() + b"\xff\x99", "is no text"),
+        (b"a: 1\nb: \xff\x99", "line 2: is no text"),
+        (b"a: 1\nb: \x00", "line 2: is no text"),
+        (b"a: 1\nb: " + b"[" * 20_000, "line 2: is nested too deep"),
+        (b"- " * 20_000, "line 1: is nested too deep"),
+        (b"a: 1\n? &a [*a]\n: 1", "line 2: a key is no text"),
+        (b"a: &a {b: *a}", "is nested too deep"),
+        (
+            b"".join(
+                b"a%d: &a%d [%s]\n" % (n, n, b"*a%d, " % (n - 1) * 10) for n in range(1, 9)
+            ).replace(b"*a0", b"1"),
+            "has more than 100000 values",
+        ),
+    ],
+    ids=lambda given: str(given)[:40],
+)
+def test_no_file_makes_the_check_fail(folder: Path, text: bytes, complaint: str) -> None:
+    (folder / "organism.yaml").write_bytes(text)
+    found = [str(problem) for problem in check(folder / "organism.yaml")]
+
+    assert [line for line in found if complaint in line], found
+    with pytest.raises(Invalid):
+        load(folder / "organism.yaml")
+
+
 def test_a_missing_file_is_not_found(folder: Path) -> None:
     with pytest.raises(NotFound):
         check(folder / "none.yaml")

@@ -7,7 +7,6 @@ import hashlib
 import io
 import json
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,10 @@ from starlette.testclient import TestClient
 from pagefile.batch import Batch, Put
 from pagefile.errors import Invalid, Unavailable
 from pagefile.handle import Admin
+from pagefile.surfaces.http import idempotency
 from pagefile.surfaces.http.app import Server, make_app
 from pagefile.surfaces.http.config import ServerConfig
 from pagefile.surfaces.http.deadlines import Deadlines
-from pagefile.surfaces.http.idempotency import _Once, _repeated
 from pagefile.surfaces.http.limits import Rates
 from pagefile.surfaces.http.logs import Log
 from pagefile.surfaces.http.problems import Refused
@@ -254,16 +253,16 @@ def test_an_upload_under_a_key_is_taken_in_once(client: TestClient) -> None:
     assert second.headers["idempotent-replayed"] == "true"
 
 
-def test_a_key_in_use_is_told_from_one_whose_answer_was_too_long_by_its_code() -> None:
-    running = _Once("print", time.time_ns() // 1_000)
-    done = _Once("print", time.time_ns() // 1_000, 200, body=None)
-    codes = []
-    for once in (running, done):
-        with pytest.raises(Refused) as refusal:
-            _repeated(once, "print", 60.0)
-        codes.append((refusal.value.status_code, refusal.value.code))
+def test_an_answer_too_long_to_be_kept_is_told_by_its_code(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idempotency, "_MOST_BODY", 10)
+    key = {"Idempotency-Key": "long-1"}
+    first = client.post("/v1/runs", json={"objective": "long"}, headers=key)
+    again = client.post("/v1/runs", json={"objective": "long"}, headers=key)
 
-    assert codes == [(409, "under_way"), (409, "already_done")]
+    assert (first.status_code, again.status_code) == (201, 409)
+    assert again.json()["code"] == "already_done"
 
 
 def test_a_body_in_pieces_leaves_a_spool_as_it_came() -> None:
@@ -394,7 +393,7 @@ def test_a_bucket_of_tokens_fills_up_again_with_time() -> None:
         rates.take("a")
 
 
-def test_wrong_keys_from_one_address_are_soon_not_even_looked_at(tmp_path: Path) -> None:
+def test_of_many_wrong_keys_from_one_address_most_are_told_to_wait(tmp_path: Path) -> None:
     settings = ServerConfig(
         url=f"{tmp_path}/keys.db", durability="process", log_level="error", failures_per_second=1
     )

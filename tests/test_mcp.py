@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -22,13 +23,14 @@ import pytest
 import pagefile
 from pagefile.handle import Admin
 from pagefile.runs.tokens import CharsPerFour, counter_named
-from pagefile.surfaces.mcp import Identity, mcp_app, mcp_service
+from pagefile.surfaces.mcp import Identity, mcp_app, mcp_service, resources
 from pagefile.surfaces.mcp.budget import Budget
 from pagefile.surfaces.mcp.prompts import PROMPTS
 from pagefile.surfaces.mcp.reference.graph import Graph
 from pagefile.surfaces.mcp.reference.graph_file import take_in, write_out
 from pagefile.surfaces.mcp.reference.graph_tools import REFERENCE_TOOLS
 from pagefile.surfaces.mcp.resources import TEMPLATES
+from pagefile.surfaces.mcp.rights import ERASING, NEEDS, PACKING
 from pagefile.surfaces.mcp.server import server_of
 from pagefile.surfaces.mcp.service import TOOLS
 from pagefile.surfaces.mcp.tool import schema_of
@@ -45,6 +47,7 @@ ROOT = Path(__file__).parent.parent
 REFERENCE = (ROOT / "docs/reference/mcp.md").read_text(encoding="utf-8")
 HOWTO = (ROOT / "docs/howto/mcp.md").read_text(encoding="utf-8")
 READ_ONLY = frozenset({"read"})
+EVERY = frozenset({"read", "write", "admin"})
 CONFORMANCE = "0.1.13"
 
 
@@ -67,7 +70,7 @@ def admin() -> Iterator[Admin]:
 @contextmanager
 def served(admin: Admin, identity: Identity | None = None, **options: Any) -> Iterator[Served]:
     service = mcp_service(admin, **options)
-    with connected(server_of(service, identity or Identity("default", "ann"))) as client:
+    with connected(server_of(service, identity or Identity("default", "ann", EVERY))) as client:
         yield client
 
 
@@ -938,3 +941,153 @@ def test_the_conformance_suite_passes(scenario: str, address: str, tmp_path: Pat
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert re.search(r"Passed: ([1-9]\d*)/\1, 0 failed", ran.stdout), ran.stdout
+
+
+# The same rights as over HTTP
+
+CALLS: dict[str, dict[str, Any]] = {
+    "add_memory": {"text": "I live in Rome"},
+    "search_memory": {"query": "Rome"},
+    "get_memory": {"memory_id": "m"},
+    "update_memory": {"memory_id": "m", "text": "x"},
+    "forget": {"memory_id": "f"},
+    ERASING: {"everything": True},
+    "get_context": {"query": "Rome"},
+    "append_message": {"thread_id": "t", "text": "x"},
+    "get_thread": {"thread_id": "t"},
+    "propose_memory": {"changes": [{"op": "add", "content": "x", "rationale": "y"}]},
+    "commit_memory": {"batch_id": "b", "reviewer": "The CEO"},
+}
+BODIES: dict[str, dict[str, Any]] = {
+    "search_memory": {"query": "Rome"},
+    "append_message": {"payload": 1, "from_id": "a", "to_id": "b"},
+    "commit_memory": {"reviewer": "The CEO"},
+}
+
+
+def test_every_call_needs_the_right_that_it_needs_over_http(tmp_path: Path) -> None:
+    from starlette.testclient import TestClient
+
+    from pagefile.access.keys import KeyStore
+    from pagefile.surfaces.http.app import make_app
+    from pagefile.surfaces.http.config import ServerConfig
+    from pagefile.surfaces.http.gate import right_for
+
+    url = str(tmp_path / "s.db")
+    rights = (("read",), ("write",), ("admin",), ("read", "write"), ("write", "admin"))
+    with Admin(url) as admin:
+        keys = {held: KeyStore(admin).create("default", held).secret for held in rights}
+        service = mcp_service(admin)
+        offered = {tool.name for tool in (*TOOLS, *REFERENCE_TOOLS)}
+        pf = admin.open("default")
+        # What the requests are about, for those that look before they ask for a right.
+        pf.runs.boot("o", run_id="r")
+        change = {"_schema_version": "2.1", "scope": "global", "type": "fact", "source_refs": []}
+        more = {"op": "add", "content": "x", "rationale": "y", "confidence": 0.5}
+        batch = pf.items.propose([change | more]).batch_id
+        assert set(NEEDS) == offered | {ERASING, PACKING}
+        config = ServerConfig(url=url, durability="process", log_level="error")
+        with TestClient(make_app(config), base_url="http://127.0.0.1") as client:
+            for name, need in NEEDS.items():
+                if not need.path:
+                    continue
+                path = need.path.replace("/b/", f"/{batch}/")
+                least = right_for(need.method, path)
+                assert need.right in (least, "admin"), name
+                for held, secret in keys.items():
+                    header = {"authorization": f"Bearer {secret}"}
+                    body = BODIES.get(name, {}) if need.method == "POST" else None
+                    answer = client.request(need.method, path, json=body, headers=header)
+                    over_http = answer.status_code == 403
+                    over_mcp = _is_forbidden(service, held, name)
+                    # Over HTTP the least right is asked for besides what a route asks for.
+                    expected = not {need.right, least} <= set(held)
+                    assert (name, held, over_http) == (name, held, expected)
+                    if need.right == least or least in held:
+                        assert (name, held, over_mcp) == (name, held, expected)
+
+
+def _is_forbidden(service: Any, held: tuple[str, ...], name: str) -> bool:
+    who = Identity("default", rights=frozenset(held))
+    try:
+        if name == PACKING:
+            resources.read(service.caller(who), "pagefile://packs/none")
+        else:
+            service.call(who, name.partition(":")[0], CALLS[name])
+    except pagefile.Forbidden:
+        return True
+    except pagefile.PagefileError:
+        pass
+    return False
+
+
+def test_a_key_that_may_write_erases_nothing_and_reviews_nothing(admin: Admin) -> None:
+    with served(admin, Identity("default")) as writer, served(admin) as ann:
+        ann.call("add_memory", text="I live in Rome")
+        made = writer.call("propose_memory", changes=CALLS["propose_memory"]["changes"])
+        given = {"batch_id": made["batch_id"], "reviewer": "The CEO"}
+        everything = {"everything": True, "user_id": "ann"}
+
+        assert writer.code_of("commit_memory", given) == "forbidden"
+        assert writer.code_of("forget", everything) == "forbidden"
+        assert writer.call("forget", **everything, dry_run=True)["forgotten"] == 1
+        assert ann.call("search_memory", query="Rome")["memories"]
+        assert "commit_memory" not in [tool.name for tool in writer.ask("list_tools").tools]
+        fact = {"subject": "Ann", "predicate": "likes", "object": "tea"}
+        known = writer.call("add_memory", fact=fact, user_id="ann")["id"]
+        assert writer.call("forget", memory_id=known, user_id="ann")["forgotten"] == 1
+
+
+def test_no_cursor_names_what_its_reader_may_not_see(
+    admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resources, "_MOST_LOOKED", 20)
+    monkeypatch.setattr(resources, "_LOOKED_AT_ONCE", 10)
+    pf = admin.open("default")
+    for n in range(90):
+        pf.context.append(f"bob-divorce-{n:02}", "x", "a", "b", user_id="bob")
+    pf.context.append("carls", "x", "a", "b", user_id="carl")
+    pf.runs.boot("o", run_id="zz", user_id="carl")
+    caller = mcp_service(admin).caller(Identity("default", "carl"))
+    found, cursor = resources.listed(caller, None)
+    pages = 1
+    while cursor is not None:
+        assert b"bob" not in base64.urlsafe_b64decode(cursor)
+        more, cursor = resources.listed(caller, cursor)
+        found += more
+        pages += 1
+
+    assert [each.name for each in found] == ["carls", "zz"]
+    assert pages > 3
+    for odd in ("threads:bob", "", "x" * 9_000, "e30=", "WyJ0aHJlYWRzIiwiIiwtMV0="):
+        with pytest.raises(pagefile.Invalid):
+            resources.listed(caller, odd)
+
+
+def test_callers_who_choose_the_same_key_do_not_meet(admin: Admin) -> None:
+    service = mcp_service(admin)
+    said = {"text": "x", "key": "1"}
+    bound = [Identity("default", user) for user in ("ann", "bob")]
+    for n, who in enumerate((*bound, Identity("default", name="k"))):
+        for thread in (f"t{n}", f"u{n}"):
+            for _ in range(2):
+                service.call(who, "append_message", said | {"thread_id": thread})
+            assert len(admin.open("default").context.get_thread(thread) or ()) == 1
+
+
+def test_of_a_thread_with_others_a_user_is_shown_their_own_alone(admin: Admin) -> None:
+    context = admin.open("default").context
+    for n in range(40):
+        user = "ann" if n in (0, 3) else "bob"
+        context.append("shared", f"{user} {n}", "user", "x", user_id=user)
+    admin.open("default").runs.boot("o", run_id="anns", thread_id="shared", user_id="ann")
+    with served(admin) as ann:
+        read = ann.call("get_thread", thread_id="shared", limit=5)
+        resource = ann.ask("read_resource", "pagefile://threads/shared").contents[0].text
+
+        assert [each["payload"] for each in read["messages"]] == ["ann 0", "ann 3"]
+        assert "bob" not in resource
+        assert ann.code_of("get_context", {"thread_id": "shared"}) == "forbidden"
+        assert ann.code_of("get_context", {"run_id": "anns"}) == "forbidden"
+        with pytest.raises(Exception, match="others speak"):
+            ann.ask("read_resource", "pagefile://packs/anns")

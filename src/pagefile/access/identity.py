@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Literal, get_args
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from pagefile.errors import Forbidden, Invalid, shown
 from pagefile.naming import Naming
@@ -21,13 +23,22 @@ class Identity(msgspec.Struct, frozen=True):
     """A caller who proved who they are.
 
     `user_id` binds them to one user's partition; None is the whole tenant. `name`
-    is what ledgers and audit entries call them.
+    is what ledgers and audit entries call them, for people to read: two callers may
+    have the same. `proof` is what was proved, in full, the name if left out.
     """
 
     name: str
     tenant: str
     rights: frozenset[Right]
     user_id: str | None = None
+    proof: str = ""
+    #: Tells this caller from every other: what is kept for one is kept under this. Made of
+    #: tenant, user and proof.
+    principal: str = ""
+
+    def __post_init__(self) -> None:
+        parts = (self.tenant, self.user_id, self.proof or self.name)
+        force_setattr(self, "principal", digest_of(*parts))
 
     def require(self, right: Right) -> None:
         """Refuse a caller without that right.
@@ -58,6 +69,11 @@ class Identity(msgspec.Struct, frozen=True):
         """
         if self.user_id is not None:
             raise Forbidden("this key is bound to one user", "use a key for the whole tenant")
+
+
+def digest_of(*parts: str | None) -> str:
+    """A name for some texts in their order; no other texts have the same."""
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:40]
 
 
 def require_tenant(tenant: object) -> str:

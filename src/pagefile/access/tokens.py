@@ -6,6 +6,7 @@ check a token could also make one.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from pagefile.access.identity import (
     RIGHTS,
     Identity,
     Right,
+    digest_of,
     require_rights,
     require_tenant,
     require_user,
@@ -33,6 +35,9 @@ _FETCH_SECONDS = 5
 #: How long an unknown key is not asked for again.
 _FETCH_PAUSE_SECONDS = 30.0
 _LEEWAY_SECONDS = 30
+_MOST_SHOWN = 60
+#: Claims that a new token for the same caller has anew.
+_PASSING = frozenset({"exp", "iat", "nbf", "jti", "auth_time", "nonce", "sid"})
 
 
 class TokenSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,11 +145,9 @@ class TokenVerifier:
         user = claims.get(chosen.user_claim) if chosen.bind_user else None
         if chosen.bind_user and user is None:
             raise Invalid(chosen.user_claim, "is missing", "name the user in the token")
+        proof = digest_of("token", chosen.issuer, _who(claims))
         return Identity(
-            f"token:{shown(claims.get('sub', ''))[1:-1]}",
-            tenant,
-            self._rights(claims),
-            require_user(user),
+            _name(claims, proof), tenant, self._rights(claims), require_user(user), proof
         )
 
     def _rights(self, claims: Mapping[str, Any]) -> frozenset[Right]:
@@ -156,6 +159,22 @@ class TokenVerifier:
             raise Invalid(self._settings.rights_claim, shown(given), "give words")
         named = {str(word).removeprefix("pagefile:") for word in words}
         return frozenset(right for right in RIGHTS if right in named)
+
+
+def _who(claims: Mapping[str, Any]) -> str:
+    """Who a token is about, in full; without a subject, all that lasts longer than the token."""
+    if "sub" in claims:
+        return json.dumps({"sub": claims["sub"]})
+    lasting = {name: value for name, value in claims.items() if name not in _PASSING}
+    return json.dumps(lasting, sort_keys=True)
+
+
+def _name(claims: Mapping[str, Any], proof: str) -> str:
+    """What people are shown: the subject, where it is short, otherwise with a digest."""
+    sub = repr(claims.get("sub", ""))[1:-1]
+    if 0 < len(sub) <= _MOST_SHOWN:
+        return f"token:{sub}"
+    return f"token:{sub[: _MOST_SHOWN - 9]}~{proof[:8]}"
 
 
 def _keys_in(path: str) -> dict[str, jwt.PyJWK]:

@@ -102,7 +102,7 @@ def _is_busy(ask: Ask, problem: Problem, was_lost: bool) -> bool:
         return False
     if problem.status == 429 or ask.is_safe or ask.is_exact:
         return True
-    # A server that does not know whether it was done does not keep the key either.
+    # A server that does not know whether it was done may still be at it; the caller may ask later.
     return problem.outcome == "nothing"
 
 

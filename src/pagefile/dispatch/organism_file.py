@@ -92,6 +92,8 @@ def _read(path: Path) -> tuple[OrganismFile | None, list[Problem]]:
         text = path.read_bytes()
     except OSError as error:
         raise NotFound(f"{str(path)!r} cannot be read ({error.strerror})", "name a file") from error
+    except ValueError as error:
+        raise Invalid("file", f"{shown(str(path))} is no path ({error})", "name a file") from error
     reader = Reader()
     root = read_yaml(text, reader)
     if root is None:
@@ -146,13 +148,20 @@ class _Parts:
         if "url" in members:
             said = self._reader.scalar(members["url"], str, "text")
             url = str(said or "")
-            if said and urlsplit(url).password is not None:
+            if said and self._has_password(members["url"], url):
                 self._reader.wrong(
                     members["url"], "holds a password: leave url out, and set PAGEFILE_URL"
                 )
         if "tenant" in members:
             tenant = str(self._reader.scalar(members["tenant"], str, "text") or "")
         return url, tenant
+
+    def _has_password(self, node: Node, url: str) -> bool:
+        try:
+            return urlsplit(url).password is not None
+        except ValueError as error:
+            self._reader.wrong(node, f"is no address ({error})")
+            return False
 
     def _pool(self, node: Node | None, url: str) -> tuple[ProcessPool | None, str]:
         if node is None:
@@ -218,7 +227,11 @@ class _Parts:
         name = self._reader.scalar(node, str, "text")
         if name is None:
             return ""
-        path = (self._folder / str(name)).resolve()
+        try:
+            path = (self._folder / str(name)).resolve()
+        except (OSError, ValueError, RuntimeError) as error:
+            self._reader.wrong(node, f"is no path ({error})")
+            return ""
         if not path.is_relative_to(self._folder.resolve()):
             self._reader.wrong(node, "lies outside the folder of this file")
             return ""
@@ -314,8 +327,9 @@ class _Parts:
             found: Any = importlib.import_module(module)
             for part in name.split("."):
                 found = getattr(found, part)
-        except (ImportError, AttributeError) as error:
-            self._reader.wrong(node, f"cannot be imported ({error})")
+        except Exception as error:  # noqa: BLE001 - a module does what it likes when it is imported
+            said = str(error) if isinstance(error, ImportError) else repr(error)
+            self._reader.wrong(node, f"cannot be imported ({said})")
             return None
         return found
 

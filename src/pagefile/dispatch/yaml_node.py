@@ -11,6 +11,10 @@ from pagefile.errors import Invalid, Unsupported, shown
 
 _MOST_BYTES = 1_000_000
 _MOST_DEPTH = 20
+#: Aliases count as often as they are used: a few lines can stand for more than fits anywhere.
+_MOST_NODES = 100_000
+#: What the library lets through when a scalar is not what its tag says.
+_UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -47,6 +51,7 @@ class Reader:
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
+        self.nodes = 0
 
     def wrong(self, node: Node, what: str) -> None:
         self.problems.append(Problem(node.line, node.key, what))
@@ -90,20 +95,39 @@ def read_yaml(text: str | bytes, reader: Reader) -> Node | None:
         raise Unsupported("PyYAML is not installed", "pip install 'pagefile[yaml]'") from error
     if len(text) > _MOST_BYTES:
         raise Invalid("file", f"has {len(text)} bytes", f"keep it within {_MOST_BYTES}")
-    loader = yaml.SafeLoader(text)
+    loader: Any = None
     try:
+        loader = yaml.SafeLoader(text)
         root = loader.get_single_node()
         if root is None:
             reader.problems.append(Problem(1, "", "the file is empty"))
             return None
         return _node("", root, loader, reader, 0)
+    except yaml.reader.ReaderError as error:
+        line = _line_at(text, error.position)
+        _refuse(reader, line, f"is no text ({error.reason})")
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = 1 if mark is None else mark.line + 1
-        reader.problems.append(Problem(line, "", _syntax(error)))
-        return None
+        _refuse(reader, line, _syntax(error))
+    except RecursionError:
+        _refuse(reader, getattr(loader, "line", 0) + 1, "is nested too deep")
+    except _UNREADABLE as error:
+        _refuse(reader, getattr(loader, "line", 0) + 1, f"is no YAML ({error})")
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
+    return None
+
+
+def _refuse(reader: Reader, line: int, what: str) -> None:
+    reader.problems.append(Problem(line, "", what))
+
+
+def _line_at(text: str | bytes, position: int) -> int:
+    """The line of a place that the library counts in bytes or in characters."""
+    before = text[:position]
+    return 1 + (before.count(b"\n") if isinstance(before, bytes) else before.count("\n"))
 
 
 def _syntax(error: Exception) -> str:
@@ -123,6 +147,10 @@ def _node(key: str, raw: Any, loader: Any, reader: Reader, depth: int) -> Node:
 
     line = raw.start_mark.line + 1
     node = Node(key, line, None)
+    reader.nodes += 1
+    if reader.nodes > _MOST_NODES:
+        what = f"has more than {_MOST_NODES} values"
+        raise yaml.constructor.ConstructorError(None, None, what, raw.start_mark)
     if depth > _MOST_DEPTH:
         reader.wrong(node, "is nested too deep")
     elif isinstance(raw, yaml.MappingNode):
@@ -133,15 +161,24 @@ def _node(key: str, raw: Any, loader: Any, reader: Reader, depth: int) -> Node:
             for at, one in enumerate(raw.value)
         ]
     else:
-        node.value = loader.construct_object(raw)
+        try:
+            node.value = loader.construct_object(raw)
+        except _UNREADABLE:
+            kind = raw.tag.rpartition(":")[2]
+            reader.wrong(node, f"{shown(raw.value)} is no {kind}")
     return node
 
 
 def _members(
     key: str, raw: Any, loader: Any, reader: Reader, depth: int
 ) -> Iterator[tuple[str, Node]]:
+    import yaml
+
     seen: set[str] = set()
     for name_node, value_node in raw.value:
+        if not isinstance(name_node, yaml.ScalarNode):
+            mark = name_node.start_mark
+            raise yaml.constructor.ConstructorError(None, None, "a key is no text", mark)
         name = str(name_node.value)
         full = f"{key}.{name}" if key else name
         node = _node(full, value_node, loader, reader, depth + 1)

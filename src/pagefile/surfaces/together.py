@@ -58,7 +58,7 @@ class _McpMount:
         call.route = PATH
         found = call.identity
         rights = frozenset(map(str, found.rights))
-        token = _caller.set(Identity(found.tenant, found.user_id, rights, found.name))
+        token = _caller.set(Identity(found.tenant, found.user_id, rights, found.principal))
         try:
             await self._app(scope, receive, send)
         finally:

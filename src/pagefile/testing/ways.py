@@ -304,7 +304,8 @@ class McpWay:
 
         with contextlib.ExitStack() as opened:
             admin = opened.enter_context(Admin(url))
-            server = server_of(mcp_service(admin), Identity(tenant))
+            every = frozenset({"read", "write", "admin"})
+            server = server_of(mcp_service(admin), Identity(tenant, rights=every))
             self._portal = opened.enter_context(start_blocking_portal())
             client = self._portal.wrap_async_context_manager(Client(server))
             self._client = opened.enter_context(client)

@@ -16,6 +16,7 @@ from pagefile.surfaces.http.reading import GroupReads
 
 if TYPE_CHECKING:
     from pagefile.aio_memory import AsyncMemory
+    from pagefile.surfaces.http.tenants import Lease
 
 
 class Call:
@@ -27,6 +28,8 @@ class Call:
         "error_kind",
         "heads",
         "identity",
+        "is_untraceable",
+        "lease",
         "partition",
         "pf",
         "reads",
@@ -54,6 +57,9 @@ class Call:
         self.identity: Identity | None = None
         #: The user whose data is touched, as far as a route said so.
         self.partition: str | None = None
+        #: Whether nothing may be kept that what was asked for could be guessed from.
+        self.is_untraceable = False
+        self.lease: Lease | None = None
         self.pf: AsyncPagefile | None = None
         self.reads: GroupReads | None = None
         self.threads: ContextBuffer | None = None
@@ -102,6 +108,11 @@ class Caller:
     def touches(self, user_id: str | None) -> None:
         """Say whose data is answered with, where that is known only now."""
         self._call.partition = user_id
+
+    def leaves_nothing(self) -> None:
+        """Say that what is kept of this request must not tell whom it was about."""
+        self._call.partition = None
+        self._call.is_untraceable = True
 
     def require(self, right: Right) -> None:
         """See `Identity.require`."""

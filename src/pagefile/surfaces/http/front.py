@@ -123,12 +123,13 @@ class Front:
         if identity is None or path in PUBLIC:
             return None
         call.identity = identity
-        parts.rates.take(identity.name)
+        parts.rates.take(identity.principal)
         own = path in parts.mounted or path.startswith(self._below)
         identity.require("read" if own else right_for(method, path))
         lease = parts.tenants.at_hand(identity.tenant)
         if lease is None:
             lease = await parts.tenants.lease(identity.tenant)
+        call.lease = lease
         call.pf = lease.pf
         call.reads, call.threads = lease.reads, lease.threads
         return lease

@@ -164,7 +164,7 @@ async def append_slot(scope: Scope, call: Call, body: bytes) -> Answer:
 
 def store_key(identity: Identity, key: str | None) -> str:
     """A caller's key as the store's: two callers who choose the same never meet."""
-    return "" if key is None else f"http:{identity.name}:{key}"
+    return "" if key is None else f"http:{identity.principal}:{key}"
 
 
 def _named(name: str) -> dict[str, Any]:

@@ -2,12 +2,19 @@
 
 The key is claimed in a document before the request runs, and the answer is put
 there afterwards, in the partition of the user it is about, so that forgetting
-them takes it too. Appending slots does not pass here: the store itself knows
-their keys, and a repeat is exact even when the server died in between.
+them takes it too; nothing that the request could be guessed from is kept
+anywhere else. Once begun, a request is seen through, whoever stops waiting for it.
+A claim without an answer, such as a server leaves that dies, is never taken for
+one of nothing: a repeat is refused until somebody looked, or a day passed.
+
+Questions do not pass here, for asking again does no harm. Neither does
+appending slots: the store itself knows their keys, and a repeat is exact even
+when the server died in between.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 import time
@@ -17,14 +24,17 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pagefile import chance
+from pagefile.access.identity import digest_of
 from pagefile.aio import AsyncPagefile
 from pagefile.batch import Absent, Batch, Condition, Delete, Operation, Prune, Put, VersionIs
-from pagefile.errors import Conflict, Invalid
+from pagefile.errors import Conflict, Invalid, Unavailable
 from pagefile.query import Query
 from pagefile.records import Document
 from pagefile.surfaces.http.call import Call
+from pagefile.surfaces.http.gate import READS
 from pagefile.surfaces.http.limits import UPLOADS, whole_body
-from pagefile.surfaces.http.problems import Refused
+from pagefile.surfaces.http.problems import AsRefused, Problem, Refused
 from pagefile.surfaces.http.spool import Spool
 from pagefile.typed import convert
 
@@ -41,16 +51,25 @@ _MOST_BODY = 65_536
 _LIFETIME_US = 24 * 3_600 * 1_000_000
 _SWEEP_EVERY = 200
 _SWEPT_AT_ONCE = 50
+#: Requests that are seen through though nobody waits for them, and for how long.
+_MOST_LEFT_ALONE = 1_000
+_MOST_SECONDS_ALONE = 600.0
 
 
 class _Once(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is known of a key: what it was used for, and the answer when there is one."""
+    """What is known of a key: what it was used for, and the answer when there is one.
+
+    The fingerprint is there with the answer alone, under a salt of its own: they
+    go together. Without `has_body` it is one of the address.
+    """
 
     fingerprint: str
     claimed_us: int
     status: int = 0
     headers: tuple[tuple[str, str], ...] = ()
     body: str | None = None
+    salt: str = ""
+    has_body: bool = True
 
 
 def key_in(scope: Scope) -> str | None:
@@ -74,6 +93,7 @@ class Idempotent:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._count = 0
+        self._left_alone: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_changing = scope["type"] == "http" and scope["method"] in _CHANGING
@@ -83,51 +103,87 @@ class Idempotent:
             await self._app(scope, receive, send)
             return
         assert call.identity is not None
-        document = _NAME + _digest(call.identity.name, key)
-        print_ = _fingerprint(scope)
-        if scope["path"] in UPLOADS:
-            spool = Spool()
-            try:
-                await spool.fill(receive, print_)
-                await self._once(scope, spool.receive, send, document, print_.hexdigest())
-            finally:
-                spool.close()
+        document = _NAME + digest_of(call.identity.principal, key)
+        body = _Body(Spool() if scope["path"] in UPLOADS else None)
+        try:
+            await body.fill(receive, call.config.max_body_bytes)
+            found = await call.pf.store.get(document)
+            response = None if found is None else _repeated(found, scope, body, call)
+        except BaseException:
+            body.close()
+            raise
+        if response is not None:
+            body.close()
+            await response(scope, receive, send)
             return
-        body = await whole_body(receive, call.config.max_body_bytes)
-        print_.update(body)
-        await self._once(scope, _replayed(body), send, document, print_.hexdigest())
+        kept = _Keeping(send)
+        task = asyncio.create_task(self._see_through(scope, body, document, found, kept))
+        # It may outlive this call, and then still reads what was sent.
+        task.add_done_callback(lambda _: body.close())
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            kept.let_go()
+            self._leave_alone(task)
+            raise
 
-    async def _once(
-        self, scope: Scope, receive: Receive, send: Send, document: str, fingerprint: str
+    def _leave_alone(self, task: asyncio.Task[None]) -> None:
+        """Let it go on by itself: that nobody waits any more does not undo what it did."""
+        if len(self._left_alone) >= _MOST_LEFT_ALONE:
+            task.cancel()
+        self._left_alone.add(task)
+        timer = asyncio.get_running_loop().call_later(_MOST_SECONDS_ALONE, task.cancel)
+
+        def ended(_: asyncio.Task[None]) -> None:
+            timer.cancel()
+            self._left_alone.discard(task)
+            if not task.cancelled():
+                task.exception()  # Its answer said so already.
+
+        task.add_done_callback(ended)
+
+    async def _see_through(
+        self,
+        scope: Scope,
+        body: _Body,
+        document: str,
+        found: Document | None,
+        kept: _Keeping,
     ) -> None:
-        """Answer as before, or run it, and keep the answer."""
         call: Call = scope["pagefile"]
         assert call.pf is not None
-        found = await call.pf.store.get(document)
-        version = 0 if found is None else found.version
-        if found is not None and not found.erased:
-            response = _repeated(_of(found), fingerprint, _seconds_for(scope["path"], call))
-            if response is not None:
-                await response(scope, receive, send)
+        assert call.lease is not None
+        with call.lease.again():
+            await _claim(call.pf, document, found)
+            if kept.is_let_go:
+                # It was not begun in time: it can be, with the same key.
+                await call.pf.store.commit(Batch([Delete(document)]))
                 return
-        await _claim(call.pf, document, fingerprint, version, found is None)
-        kept = _Keeping(send)
-        await self._app(scope, receive, kept)
-        await self._keep(call, document, fingerprint, kept)
+            try:
+                await self._app(scope, body.again(), kept)
+            finally:
+                if kept.is_whole:
+                    await self._keep(scope, body, document, kept)
 
-    async def _keep(self, call: Call, document: str, fingerprint: str, kept: _Keeping) -> None:
+    async def _keep(self, scope: Scope, body: _Body, document: str, kept: _Keeping) -> None:
+        call: Call = scope["pagefile"]
         assert call.pf is not None
-        if kept.status >= 500 or kept.status in (408, 429):
-            # Nothing was settled: the same key may try again.
+        answer = b"".join(kept.parts)
+        if kept.status in (408, 429, 501) or (kept.status >= 500 and _says_nothing(answer)):
+            # Nothing was done: the same key may try again.
             await call.pf.store.commit(Batch([Delete(document)]))
             return
-        body = b"".join(kept.parts)
+        if kept.status >= 500:
+            return  # What was done is not known, and that is what the claim says.
+        salt = chance.token_hex(16)
         once = _Once(
-            fingerprint,
+            _fingerprint(scope, None if call.is_untraceable else body, salt),
             _now_us(),
             kept.status,
             kept.headers,
-            body.decode() if len(body) <= _MOST_BODY else None,
+            answer.decode() if len(answer) <= _MOST_BODY else None,
+            salt,
+            not call.is_untraceable,
         )
         await call.pf.store.commit(Batch([_put(document, once, call.partition)]))
         self._count += 1
@@ -148,39 +204,50 @@ async def sweep(pf: AsyncPagefile) -> int:
     return len(gone) // 2
 
 
-async def _claim(
-    pf: AsyncPagefile, document: str, fingerprint: str, version: int, is_new: bool
-) -> None:
-    when: list[Condition] = [Absent(document) if is_new else VersionIs(document, version)]
+async def _claim(pf: AsyncPagefile, document: str, found: Document | None) -> None:
+    when: list[Condition] = [Absent(document)]
+    if found is not None:
+        when = [VersionIs(document, found.version)]
     try:
-        await pf.store.commit(Batch([_put(document, _Once(fingerprint, _now_us()), None)], when))
+        await pf.store.commit(Batch([_put(document, _Once("", _now_us()), None)], when))
     except Conflict:
         raise _under_way() from None
 
 
+def _under_way() -> Refused:
+    return Refused(409, "a request with this Idempotency-Key is under way", code=UNDER_WAY)
+
+
 def _seconds_for(path: str, call: Call) -> float:
-    """How long a request may be under way; afterwards whoever had its key is gone."""
+    """How long a request may be under way for somebody who waits."""
     config = call.config
     body = config.upload_seconds if path in UPLOADS else config.body_seconds
     return config.request_seconds + body
 
 
-def _repeated(once: _Once, fingerprint: str, seconds: float) -> Response | None:
-    if once.fingerprint != fingerprint:
+def _repeated(found: Document, scope: Scope, body: _Body, call: Call) -> Response | None:
+    """The answer to a repeat; None when the key is free again."""
+    if _now_us() - found.time_us >= _LIFETIME_US:
+        return None
+    if found.erased:
+        fact = "it was done, and forgotten since: use a new key for a new request"
+        raise Refused(409, fact, code=ALREADY_DONE)
+    once = convert(found.value, _Once)
+    if once.status == 0:
+        if _now_us() - once.claimed_us < _seconds_for(scope["path"], call) * 1_000_000:
+            raise _under_way()
+        fact = "whether the request with this Idempotency-Key was done is not known"
+        unknown = Unavailable(
+            fact, "look whether it was, and if not, use a new key", outcome="unknown"
+        )
+        raise AsRefused(unknown, 409)
+    if once.fingerprint != _fingerprint(scope, body if once.has_body else None, once.salt):
         rule = "use a new key for another request"
         raise Invalid("Idempotency-Key", "was used for another request", rule)
-    if once.status == 0:
-        if _now_us() - once.claimed_us < seconds * 1_000_000:
-            raise _under_way()
-        return None  # Whoever had it is gone.
     if once.body is None:
         raise Refused(409, "it was done; the answer was too long to be kept", code=ALREADY_DONE)
     headers = dict(once.headers) | {"idempotent-replayed": "true"}
     return Response(once.body.encode(), once.status, headers)
-
-
-def _under_way() -> Refused:
-    return Refused(409, "a request with this Idempotency-Key is under way", code=UNDER_WAY)
 
 
 class _Keeping:
@@ -192,6 +259,12 @@ class _Keeping:
         self.headers: tuple[tuple[str, str], ...] = ()
         self.parts: list[bytes] = []
         self._size = 0
+        self.is_whole = False
+        #: Nobody waits for it any more, and nothing may be sent.
+        self.is_let_go = False
+
+    def let_go(self) -> None:
+        self.is_let_go = True
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -201,15 +274,54 @@ class _Keeping:
                 for name, value in message["headers"]
                 if name in _KEPT_HEADERS
             )
-        elif self._size <= _MOST_BODY:
-            part = message.get("body", b"")
-            self._size += len(part)
-            self.parts.append(part)
-        await self._send(message)
+        else:
+            if self._size <= _MOST_BODY:
+                part = message.get("body", b"")
+                self._size += len(part)
+                self.parts.append(part)
+            self.is_whole = not message.get("more_body", False)
+        if not self.is_let_go:
+            await self._send(message)
+
+
+class _Body:
+    """What was sent, in memory or in a file, to be given again and told from others."""
+
+    def __init__(self, spool: Spool | None) -> None:
+        self._spool = spool
+        self._whole = b""
+        self._digest = hashlib.sha256()
+
+    async def fill(self, receive: Receive, most: int) -> None:
+        if self._spool is not None:
+            await self._spool.fill(receive, self._digest)
+            return
+        self._whole = await whole_body(receive, most)
+        self._digest.update(self._whole)
+
+    @property
+    def digest(self) -> bytes:
+        return self._digest.digest()
+
+    def again(self) -> Receive:
+        return _replayed(self._whole) if self._spool is None else self._spool.receive
+
+    def close(self) -> None:
+        if self._spool is not None:
+            self._spool.close()
+
+
+def _says_nothing(answer: bytes) -> bool:
+    """Whether a refusal says that nothing was stored for certain."""
+    try:
+        return convert(msgspec.json.decode(answer), Problem).outcome == "nothing"
+    except msgspec.MsgspecError:
+        return False
 
 
 def _passes(path: str) -> bool:
-    return path in _STORING_NOTHING or _SLOTS.fullmatch(path) is not None or path.startswith("/mcp")
+    is_own = path in _STORING_NOTHING or path in READS or path.startswith("/mcp")
+    return is_own or _SLOTS.fullmatch(path) is not None
 
 
 def _replayed(body: bytes) -> Receive:
@@ -225,23 +337,15 @@ def _replayed(body: bytes) -> Receive:
     return receive
 
 
-def _fingerprint(scope: Scope) -> hashlib._Hash:
-    """What a request is told from others by; its body is to be added."""
+def _fingerprint(scope: Scope, body: _Body | None, salt: str) -> str:
     what = (scope["method"], scope["path"], scope.get("query_string", b"").decode("latin-1"))
-    return hashlib.sha256(repr(what).encode())
-
-
-def _digest(*parts: str) -> str:
-    return hashlib.sha256("\x00".join(parts).encode()).hexdigest()
+    sent = b"" if body is None else body.digest
+    return hashlib.sha256(salt.encode() + repr(what).encode() + sent).hexdigest()
 
 
 def _put(document: str, once: _Once, user: str | None) -> Put:
     value: dict[str, Any] = msgspec.to_builtins(once)
     return Put(document, value, user, "http.once", tenant_keys={_BY_TIME: once.claimed_us})
-
-
-def _of(document: Document) -> _Once:
-    return convert(document.value, _Once)
 
 
 def _now_us() -> int:

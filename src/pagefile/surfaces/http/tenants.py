@@ -35,6 +35,10 @@ class Lease:
     ) -> None:
         self.release()
 
+    def again(self) -> Lease:
+        """Another one of the same handle, for what goes on when this one is released."""
+        return Lease(self._held)
+
     def release(self) -> None:
         self._held.users -= 1
 

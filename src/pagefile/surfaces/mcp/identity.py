@@ -8,13 +8,15 @@ import msgspec
 
 READ: Final = "read"
 WRITE: Final = "write"
+ADMIN: Final = "admin"
 
 
 class Identity(msgspec.Struct, frozen=True):
     """Who a connection speaks for; settled before the first call, by no argument of one.
 
-    `user` None leaves the user to the calls' arguments. `name` tells keys of one
-    tenant apart: a session over HTTP is used by the one who opened it alone.
+    `user` None leaves the user to the calls' arguments. `name` tells callers of one
+    tenant apart, and no two have the same: a session over HTTP is used by the one who
+    opened it alone, and a caller's keys for repeats are the caller's own.
     """
 
     tenant: str

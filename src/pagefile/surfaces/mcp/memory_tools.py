@@ -12,6 +12,7 @@ from msgspec import Meta
 from pagefile.errors import Invalid, Unsupported
 from pagefile.surfaces.mcp.budget import Capped, LeftOut
 from pagefile.surfaces.mcp.caller import Caller
+from pagefile.surfaces.mcp.rights import ERASING, NEEDS
 from pagefile.surfaces.mcp.tool import Tool
 
 _SESSION = "mcp"
@@ -235,6 +236,8 @@ def forget(caller: Caller, given: Forget) -> Forgotten:
                 "this is a long-term item, which changes by a batch that somebody reviews",
                 "call propose_memory with op deprecate",
             )
+    if not given.dry_run:
+        caller.require(NEEDS[ERASING].right)
     gone = memory.forget(
         user_id=user,
         session_id=given.session_id,
@@ -271,7 +274,6 @@ MEMORY_TOOLS = (
         takes=SearchMemory,
         gives=Matches,
         call=search,
-        writes=False,
     ),
     Tool(
         name="get_memory",
@@ -280,7 +282,6 @@ MEMORY_TOOLS = (
         takes=GetMemory,
         gives=Memory,
         call=get,
-        writes=False,
     ),
     Tool(
         name="update_memory",

@@ -8,6 +8,7 @@ import msgspec
 
 from pagefile.errors import Invalid, NotFound, shown
 from pagefile.surfaces.mcp.caller import Caller
+from pagefile.surfaces.mcp.identity import READ
 from pagefile.surfaces.mcp.thread_tools import GetContext, context
 
 
@@ -65,7 +66,7 @@ def written(caller: Caller, name: str, given: Mapping[str, str] | None) -> str:
     Raises:
         NotFound: there is no such prompt. Invalid: an argument is missing or unknown.
     """
-    caller.require(writes=False)
+    caller.require(READ)
     form = next((form for form in PROMPTS if form.name == name), None)
     if form is None:
         raise NotFound(f"there is no prompt {shown(name)}", "list the prompts")

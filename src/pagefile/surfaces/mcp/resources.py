@@ -8,14 +8,19 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from pagefile.context.names import THREADS
 from pagefile.errors import Invalid, LimitExceeded, NotFound, shown
 from pagefile.surfaces.mcp.budget import encoded
 from pagefile.surfaces.mcp.caller import Caller
+from pagefile.surfaces.mcp.identity import READ
+from pagefile.surfaces.mcp.listing import Place, cursor_of, names_behind, place_in
+from pagefile.surfaces.mcp.rights import NEEDS, PACKING
 from pagefile.surfaces.mcp.thread_tools import messages_of
 
 SCHEME: Final = "pagefile://"
 _PAGE = 100
+#: How many names one page may cost; a page may be empty, and there is more all the same.
+_MOST_LOOKED = 5_000
+_LOOKED_AT_ONCE = 500
 _MOST_MESSAGES = 1_000
 _MOST_PACK_BYTES = 16 * 1024 * 1024
 _MOST_ADDRESS = 4_096
@@ -74,30 +79,28 @@ def listed(caller: Caller, cursor: str | None) -> tuple[list[Listed], str | None
 
     Packs are not listed: there is one for each run.
     """
-    caller.require(writes=False)
-    kind, _, after = (cursor or "threads:").partition(":")
-    if kind == "threads":
-        names = _threads_after(caller, after)
-        found = [name for name in names if _is_readable(caller, kind, name)]
-    elif kind == "runs":
-        names = caller.pf.runs.list(after=after, limit=_PAGE)
-        found = [name for name in names if _is_readable(caller, kind, name)]
-    else:
-        raise Invalid("cursor", f"{shown(cursor)} is none of ours", "pass a cursor unchanged")
-    more = f"{kind}:{names[-1]}" if len(names) == _PAGE else None
-    if more is None and kind == "threads":
-        more = "runs:"
-    return [Listed(address_of(kind, name), name, _JSON) for name in found], more
-
-
-def _threads_after(caller: Caller, after: str) -> list[str]:
-    start = THREADS + after if after else ""
-    names = caller.pf.store.names("log", prefix=THREADS, after=start, limit=_PAGE)
-    return [name.removeprefix(THREADS) for name in names]
+    caller.require(READ)
+    place: Place | None = place_in(cursor)
+    found: list[Listed] = []
+    looked = 0
+    while place is not None and len(found) < _PAGE and looked < _MOST_LOOKED:
+        names = names_behind(caller.pf.store, place, _LOOKED_AT_ONCE)
+        for name in names:
+            if len(found) == _PAGE:
+                break
+            if _is_readable(caller, place.kind, name):
+                found.append(Listed(address_of(place.kind, name), name, _JSON))
+                place = Place(place.kind, name)
+            else:
+                place = place.further()
+        looked += len(names)
+        if not names:
+            place = place.next_kind()
+    return found, None if place is None else cursor_of(place)
 
 
 def _is_readable(caller: Caller, kind: str, name: str) -> bool:
-    if caller.identity.user is None:
+    if kind == "threads" and caller.identity.user is None:
         return True
     try:
         caller.thread(name) if kind == "threads" else caller.run(name)
@@ -112,14 +115,13 @@ def read(caller: Caller, uri: str) -> Content:
     Raises:
         NotFound: it holds nothing, or nothing that this caller may see.
     """
-    caller.require(writes=False)
     kind, name = _parsed(uri)
+    caller.require(NEEDS[PACKING].right if kind == "packs" else READ)
     if kind == "threads":
         view = caller.thread(name)
-        return Content(_JSON, encoded(messages_of(view, caller.budget, limit=_MOST_MESSAGES)))
+        return Content(_JSON, encoded(messages_of(caller, view, limit=_MOST_MESSAGES)))
     if kind == "runs":
         return Content(_JSON, encoded(caller.budget.require(caller.run(name).load())))
-    caller.require(writes=True)  # Making one is noted in the run's ledger.
     return Content(_ZIP, blob=_pack(caller, name))
 
 
@@ -136,6 +138,7 @@ def _parsed(uri: str) -> tuple[str, str]:
 
 def _pack(caller: Caller, run_id: str) -> bytes:
     run = caller.run(run_id)
+    caller.settled(run.load()["thread_id"])
     with tempfile.TemporaryDirectory(prefix="pagefile_pack_") as folder:
         path = run.create_resume_pack(folder, writer_id="mcp")
         size = path.stat().st_size

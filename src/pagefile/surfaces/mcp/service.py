@@ -12,7 +12,7 @@ from pagefile.errors import Invalid, NotFound, shown
 from pagefile.runs.tokens import counter_named
 from pagefile.surfaces.mcp.budget import LEAST_TOKENS, MOST_TOKENS, Budget
 from pagefile.surfaces.mcp.caller import Caller
-from pagefile.surfaces.mcp.identity import READ, WRITE, Identity
+from pagefile.surfaces.mcp.identity import Identity
 from pagefile.surfaces.mcp.memory_tools import MEMORY_TOOLS
 from pagefile.surfaces.mcp.places import Places
 from pagefile.surfaces.mcp.proposal_tools import PROPOSAL_TOOLS
@@ -55,8 +55,7 @@ class Service:
 
     def tools(self, identity: Identity) -> list[Tool]:
         """The tools that an identity may call."""
-        may_write, may_read = WRITE in identity.rights, READ in identity.rights
-        return [t for t in self._tools.values() if (may_write if t.writes else may_read)]
+        return [tool for tool in self._tools.values() if tool.right in identity.rights]
 
     def knows(self, name: str) -> bool:
         """Whether there is a tool of that name."""
@@ -75,7 +74,7 @@ class Service:
             raise NotFound(f"there is no tool {shown(name)}", "list the tools")
         given = tool.arguments(arguments)
         caller = self.caller(identity, given.max_tokens)
-        caller.require(writes=tool.writes)
+        caller.require(tool.right)
         answer = tool.call(caller, given)
         return answer, tool.text(answer)
 

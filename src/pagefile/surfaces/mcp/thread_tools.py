@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from pagefile.errors import Conflict, Invalid, LimitExceeded
-from pagefile.surfaces.mcp.budget import Budget, Capped, LeftOut
+from pagefile.surfaces.mcp.budget import Capped, LeftOut
 from pagefile.surfaces.mcp.caller import Caller
 from pagefile.surfaces.mcp.memory_tools import UserId
 from pagefile.surfaces.mcp.tool import Tool
@@ -58,7 +58,7 @@ def append(caller: Caller, given: AppendMessage) -> Appended:
             slot = caller.pf.context.append(
                 *(given.thread_id, payload, given.sender, given.recipient),
                 user_id=user,
-                key=given.key,
+                key=caller.key(given.thread_id, given.key),
                 expected_len=0 if guarded else given.expected_len,
             )
         except Conflict:
@@ -95,23 +95,32 @@ class Messages(msgspec.Struct, frozen=True):
 
 
 def get(caller: Caller, given: GetThread) -> Messages:
-    return messages_of(
-        caller.thread(given.thread_id), caller.budget, limit=given.limit, before=given.before
-    )
+    view = caller.thread(given.thread_id)
+    return messages_of(caller, view, limit=given.limit, before=given.before)
 
 
 def messages_of(
-    view: ThreadContext, budget: Budget, *, limit: int, before: int | None = None
+    caller: Caller, view: ThreadContext, *, limit: int, before: int | None = None
 ) -> Messages:
-    """The newest messages of a thread that fit, oldest first."""
+    """The newest messages of a thread that the caller may see and that fit, oldest first."""
     length = len(view)
     stop = length if before is None else min(before, length)
-    slots = view.get_slice(max(0, stop - limit), stop) if stop else []
+    slots = _newest(caller, view, limit, stop)
 
     def told(newest: Sequence[Said], left: LeftOut | None) -> Messages:
         return Messages(length, tuple(reversed(newest)), left)
 
-    return budget.filled([_said(slot) for slot in reversed(slots)], told, _OLDER)
+    return caller.budget.filled([_said(slot) for slot in slots], told, _OLDER)
+
+
+def _newest(caller: Caller, view: ThreadContext, limit: int, stop: int) -> list[BufferSlot]:
+    """The newest slots before an index that the caller may see, newest first."""
+    found: list[BufferSlot] = []
+    while stop and len(found) < limit:
+        start = max(0, stop - limit)
+        found += [each for each in reversed(view.get_slice(start, stop)) if caller.sees(each)]
+        stop = start
+    return found[:limit]
 
 
 def _said(slot: BufferSlot) -> Said:
@@ -153,21 +162,29 @@ def context(caller: Caller, given: GetContext) -> Context:
     if given.query is None and given.thread_id is None and given.run_id is None:
         raise Invalid("query", "is missing", "give a query, a thread_id or a run_id")
     source: Any = None
+    at: int | None = None
     if given.run_id is not None:
         source = caller.run(given.run_id)
+        at = caller.settled(source.load()["thread_id"])
     elif given.thread_id is not None:
         source = caller.thread(given.thread_id)
+        at = caller.settled(given.thread_id)
     room = budget.most - _AROUND_TOKENS
-    for _ in range(_ATTEMPTS):
+    for attempt in range(_ATTEMPTS):
         prompt = caller.pf.assemble(
-            *(source, given.query, room), user_id=user, counter=budget.counter, record=False
+            *(source, given.query, room),
+            user_id=user,
+            counter=budget.counter,
+            at=at,
+            record=False,
         )
         receipt = prompt.receipt
         told = Context(prompt.text(), receipt.tokens, receipt.sections, len(receipt.left_out))
         over = budget.cost(told) - budget.most
         if over <= 0:
             return told
-        room -= over  # JSON writes quotes and line ends with two signs.
+        # JSON writes quotes and line ends with two signs; how many go with what is cut varies.
+        room -= over * (attempt + 1)
         if room <= 0:
             break
     raise LimitExceeded(
@@ -187,7 +204,6 @@ THREAD_TOOLS = (
         takes=GetContext,
         gives=Context,
         call=context,
-        writes=False,
     ),
     Tool(
         name="append_message",
@@ -204,6 +220,5 @@ THREAD_TOOLS = (
         takes=GetThread,
         gives=Messages,
         call=get,
-        writes=False,
     ),
 )

@@ -11,6 +11,8 @@ from pagefile.errors import Invalid
 from pagefile.surfaces.mcp.allowed import allowed_at
 from pagefile.surfaces.mcp.budget import Capped, encoded
 from pagefile.surfaces.mcp.caller import Caller
+from pagefile.surfaces.mcp.identity import READ
+from pagefile.surfaces.mcp.rights import NEEDS
 from pagefile.typed import convert
 
 
@@ -27,11 +29,20 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     takes: type[Capped]
     gives: type[msgspec.Struct]
     call: Callable[[Caller, Any], msgspec.Struct]
-    writes: bool = True
     destroys: bool = False
     repeatable: bool = False
     #: The answer for clients that read text alone.
     text: Callable[[Any], str] = encoded
+
+    @property
+    def right(self) -> str:
+        """The least right that calling it needs."""
+        return NEEDS[self.name].right
+
+    @property
+    def writes(self) -> bool:
+        """Whether it may change anything."""
+        return self.right != READ
 
     def arguments(self, given: dict[str, Any] | None) -> Capped:
         """What was given, in its types.

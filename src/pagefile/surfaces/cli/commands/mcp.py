@@ -113,10 +113,11 @@ def _serve(
 
 def _identity(call: Call, read_only: bool) -> Identity:
     from pagefile.memory.owner import require_user
-    from pagefile.surfaces.mcp.identity import READ, WRITE, Identity
+    from pagefile.surfaces.mcp.identity import ADMIN, READ, WRITE, Identity
 
     require_user(call.user)
-    rights = frozenset({READ} if read_only else {READ, WRITE})
+    # Whoever starts it has the store itself at hand.
+    rights = frozenset({READ} if read_only else {READ, WRITE, ADMIN})
     return Identity(call.tenant, call.user, rights)
 
 

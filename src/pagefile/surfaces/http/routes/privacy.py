@@ -121,7 +121,7 @@ async def forget(request: Request) -> Response:
         before=given.before,
         dry_run=given.dry_run,
     )
-    caller.touches(None)
+    caller.leaves_nothing()
     told_counts = dict(receipt.counts)
     return reply(
         Forgotten(

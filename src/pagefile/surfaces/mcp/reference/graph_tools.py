@@ -11,6 +11,7 @@ from msgspec import Meta
 from pagefile.errors import NotFound, shown
 from pagefile.surfaces.mcp.budget import LEAST_TOKENS, MOST_TOKENS, Capped, LeftOut, encoded
 from pagefile.surfaces.mcp.caller import Caller
+from pagefile.surfaces.mcp.identity import READ
 from pagefile.surfaces.mcp.reference.graph import Entity, Graph, Relation
 from pagefile.surfaces.mcp.resources import Content, Listed
 from pagefile.surfaces.mcp.tool import Tool
@@ -202,7 +203,7 @@ def _shown(caller: Caller, entities: list[Entity], relations: list[Relation]) ->
 
 def read_resource(caller: Caller, uri: str) -> Content:
     """The whole graph, for those who ask by address."""
-    caller.require(writes=False)
+    caller.require(READ)
     if uri != GRAPH_URI:
         raise NotFound(f"there is nothing at {shown(uri)}", f"read {GRAPH_URI}")
     return Content("application/json", encoded(read_graph(caller, ReadGraph())))
@@ -260,18 +261,15 @@ REFERENCE_TOOLS = (
         "read_graph",
         "The whole knowledge graph, as far as it fits.",
         *(ReadGraph, GraphShown, read_graph),
-        writes=False,
     ),
     _tool(
         "search_nodes",
         "Entities whose name, type or observations contain a text, and their relations.",
         *(SearchNodes, GraphShown, search_nodes),
-        writes=False,
     ),
     _tool(
         "open_nodes",
         "Entities by name, and their relations.",
         *(OpenNodes, GraphShown, open_nodes),
-        writes=False,
     ),
 )

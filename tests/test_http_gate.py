@@ -1,0 +1,322 @@
+"""Who is who at the server's door, and what a key for repeats may do and tell."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from starlette.responses import JSONResponse
+from starlette.testclient import TestClient
+from starlette.types import Receive, Scope, Send
+
+from pagefile.access.identity import Identity
+from pagefile.access.keys import KeyStore
+from pagefile.access.tokens import TokenSettings
+from pagefile.batch import Batch, Put
+from pagefile.handle import Admin
+from pagefile.surfaces.http import idempotency
+from pagefile.surfaces.http.app import Mounted, make_app
+from pagefile.surfaces.http.config import ServerConfig
+
+Sign = Callable[..., dict[str, str]]
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::pagefile.memory.isolation.IsolationWarning"),
+    pytest.mark.xdist_group("http-security"),
+]
+
+
+@pytest.fixture(scope="module")
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Sign]:
+    """The file with an issuer's keys, and how it signs."""
+    path = tmp_path_factory.mktemp("issuer") / "jwks.json"
+    signer = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
+    jwk = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(signer.public_key()))
+    path.write_text(json.dumps({"keys": [jwk | {"kid": "k", "alg": "RS256", "use": "sig"}]}))
+
+    def sign(tenant: str = "acme", **claims: Any) -> dict[str, str]:
+        usual = {"iss": "i", "aud": "a", "exp": time.time() + 600, "scope": "read write"}
+        text = jwt.encode(usual | {"tenant": tenant} | claims, signer, "RS256", {"kid": "k"})
+        return {"authorization": f"Bearer {text}"}
+
+    return str(path), sign
+
+
+@contextmanager
+def serving(path: Path, **settings: Any) -> Iterator[TestClient]:
+    config = ServerConfig(
+        url=str(path / "s.db"), durability="process", log_level="error", **settings
+    )
+    with TestClient(make_app(config), base_url="http://127.0.0.1:8000") as client:
+        yield client
+
+
+def key(tenant_admin: Admin, *rights: str, user_id: str | None = None) -> dict[str, str]:
+    made = KeyStore(tenant_admin).create("default", rights, user_id=user_id)
+    return {"authorization": f"Bearer {made.secret}"}
+
+
+def once(name: str) -> dict[str, str]:
+    return {"idempotency-key": name}
+
+
+# One caller is not another
+
+_LONG = "spiffe://prod.example.com/ns/agents-production/sa/customer-facing/"
+
+
+@pytest.mark.parametrize(
+    ("user_claim", "ann", "bob"),
+    [
+        ("sub", {"sub": f"{_LONG}ann"}, {"sub": f"{_LONG}bob"}),
+        ("email", {"email": "ann@x"}, {"email": "bob@x"}),
+    ],
+)
+def test_no_token_is_given_what_another_was_answered(
+    issuer: tuple[str, Sign],
+    tmp_path: Path,
+    user_claim: str,
+    ann: dict[str, str],
+    bob: dict[str, str],
+) -> None:
+    jwks, sign = issuer
+    tokens = TokenSettings(jwks=jwks, issuer="i", audience="a", user_claim=user_claim)
+    body = {"objective": "call the bank"}
+    with serving(tmp_path, tokens=tokens) as client:
+        first = client.post("/v1/runs", json=body, headers=sign(**ann) | once("1"))
+        again = client.post("/v1/runs", json=body, headers=sign(**ann, iat=1) | once("1"))
+        other = client.post("/v1/runs", json=body, headers=sign(**bob) | once("1"))
+        names = {client.get("/v1/whoami", headers=sign(**who)).json()["name"] for who in (ann, bob)}
+
+    assert again.json() == first.json()
+    assert again.headers["idempotent-replayed"] == "true"
+    assert other.status_code == 201
+    assert "idempotent-replayed" not in other.headers
+    assert other.json()["run_id"] != first.json()["run_id"]
+    assert len(names) == 2
+
+
+def test_a_tenant_does_not_use_up_the_rate_of_another(
+    issuer: tuple[str, Sign], tmp_path: Path
+) -> None:
+    jwks, sign = issuer
+    tokens = TokenSettings(jwks=jwks, issuer="i", audience="a")
+    with serving(tmp_path, tokens=tokens, rate_per_second=1) as client:
+        evil = [client.get("/v1/whoami", headers=sign("evil", sub="x")) for _ in range(9)]
+        acme = client.get("/v1/whoami", headers=sign("acme", sub="x"))
+
+    assert 429 in {each.status_code for each in evil}
+    assert acme.status_code == 200
+
+
+def test_no_name_and_key_together_look_like_another_name_and_key(
+    issuer: tuple[str, Sign], tmp_path: Path
+) -> None:
+    jwks, sign = issuer
+    tokens = TokenSettings(jwks=jwks, issuer="i", audience="a")
+    slot = {"payload": 1, "from_id": "a", "to_id": "b"}
+    with serving(tmp_path, tokens=tokens) as client:
+        for thread, sub, repeat in (("t", "a:b", "c"), ("u", "a", "b:c")):
+            path = f"/v1/threads/{thread}/slots"
+            made = client.post(path, json=slot, headers=sign(sub=sub) | once(repeat))
+            assert made.status_code == 201, made.text
+
+
+def test_callers_who_differ_in_anything_that_counts_have_another_principal() -> None:
+    rights = frozenset({"read"})
+    callers = [
+        Identity("key:1", "acme", rights),  # type: ignore[arg-type]
+        Identity("key:1", "other", rights),  # type: ignore[arg-type]
+        Identity("key:1", "acme", rights, "ann"),  # type: ignore[arg-type]
+        Identity("key:1", "acme", rights, "", "x"),  # type: ignore[arg-type]
+        Identity("key:1", "acme", rights, None, "x"),  # type: ignore[arg-type]
+    ]
+
+    assert len({each.principal for each in callers}) == len(callers)
+    assert callers[0].principal == Identity("key:1", "acme", frozenset()).principal
+
+
+def test_wrong_keys_shut_nobody_out_who_has_a_right_one(tmp_path: Path) -> None:
+    with Admin(str(tmp_path / "s.db")) as admin:
+        bob = key(admin, "read")
+    with serving(tmp_path, failures_per_second=1) as client:
+        wrong = [{"authorization": f"Bearer pf_{n:012x}_{'x' * 43}"} for n in range(9)]
+        codes = [client.get("/v1/whoami", headers=each).status_code for each in wrong]
+        right = client.get("/v1/whoami", headers=bob).status_code
+
+    assert (codes[0], codes[-1], right) == (401, 429, 200)
+
+
+# A key for repeats: never twice
+
+
+class Slow:
+    """An application that is done when it is told to be, and counts how often it was."""
+
+    def __init__(self) -> None:
+        self.may_end = threading.Event()
+        self.done = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.to_thread(self.may_end.wait)
+        self.done += 1
+        await JSONResponse({"done": self.done}, 201)(scope, receive, send)
+
+
+@contextmanager
+def slow_server(path: Path, slow: Slow) -> Iterator[TestClient]:
+    settings: dict[str, Any] = {"local": True, "body_seconds": 5.0, "request_seconds": 0.1}
+    config = ServerConfig(
+        url=str(path / "s.db"), durability="process", log_level="error", **settings
+    )
+    app = make_app(config, [Mounted("/slow", slow)])
+    with TestClient(app, base_url="http://127.0.0.1:8000") as client:
+        try:
+            yield client
+        finally:
+            slow.may_end.set()
+
+
+def until_settled(client: TestClient, name: str) -> Any:
+    ends = time.monotonic() + 30
+    while True:
+        answer = client.post("/slow", headers=once(name))
+        if answer.status_code != 409 or time.monotonic() > ends:
+            return answer
+
+
+def test_a_request_that_took_too_long_is_done_once_and_a_repeat_gets_its_answer(
+    tmp_path: Path,
+) -> None:
+    slow = Slow()
+    with slow_server(tmp_path, slow) as client:
+        first = client.post("/slow", headers=once("k"))
+        meanwhile = client.post("/slow", headers=once("k"))
+        slow.may_end.set()
+        repeat = until_settled(client, "k")
+
+    assert (first.status_code, first.json()["outcome"]) == (503, "unknown")
+    assert (meanwhile.status_code, meanwhile.json()["code"]) == (409, "under_way")
+    assert (repeat.status_code, repeat.json()) == (201, {"done": 1})
+    assert repeat.headers["idempotent-replayed"] == "true"
+    assert slow.done == 1
+
+
+def test_what_a_server_that_died_left_undecided_is_not_done_again_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    died = Slow()
+    with slow_server(tmp_path, died) as client:
+        client.post("/slow", headers=once("k"))
+        with Admin(str(tmp_path / "s.db")) as admin:
+            left = _records(admin)
+    slow = Slow()
+    slow.may_end.set()
+    with Admin(str(tmp_path / "s.db")) as admin, slow_server(tmp_path, slow) as client:
+        # As if the first had ended here: what it stored since is taken back.
+        for name, value in left.items():
+            admin.open("default").store.commit(Batch([Put(name, value)]))
+        soon = client.post("/slow", headers=once("k"))
+        monkeypatch.setattr(idempotency, "_now_us", lambda: time.time_ns() // 1_000 + 3_600 * 10**6)
+        later = client.post("/slow", headers=once("k"))
+        others = client.post("/slow", headers=once("new"))
+        monkeypatch.setattr(
+            idempotency, "_now_us", lambda: time.time_ns() // 1_000 + 90_000 * 10**6
+        )
+        next_day = client.post("/slow", headers=once("k"))
+
+    assert (soon.status_code, "under way" in soon.text) == (409, True)
+    assert (later.status_code, later.json()["outcome"]) == (409, "unknown")
+    assert "use a new key" in later.json()["detail"]
+    assert (others.status_code, next_day.status_code) == (201, 201)
+
+
+def _records(admin: Admin) -> dict[str, Any]:
+    store = admin.open("default").store
+    found = [store.get(name) for name in store.names("document", prefix="http/once/")]
+    return {each.name: each.value for each in found if each is not None and not each.erased}
+
+
+class Failing:
+    """An application that fails, nobody knows how far it came."""
+
+    calls = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.calls += 1
+        raise RuntimeError("in the middle")
+
+
+def test_a_request_that_failed_in_the_middle_is_not_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = Failing()
+    config = ServerConfig(
+        url=str(tmp_path / "s.db"), durability="process", log_level="error", local=True
+    )
+    app = make_app(config, [Mounted("/failing", failing)])
+    with TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False) as client:
+        codes = [client.post("/failing", headers=once("k")).status_code for _ in range(2)]
+        monkeypatch.setattr(idempotency, "_now_us", lambda: time.time_ns() // 1_000 + 3_600 * 10**6)
+        codes.append(client.post("/failing", headers=once("k")).status_code)
+
+    assert (codes, failing.calls) == ([500, 409, 409], 1)
+
+
+# A key for repeats: nothing of the forgotten
+
+
+def test_no_answer_to_a_question_is_kept(tmp_path: Path) -> None:
+    slot = {"payload": "I am ill", "from_id": "user", "to_id": "x", "user_id": "ann"}
+    with serving(tmp_path, local=True) as client:
+        client.post("/v1/threads/t/slots", json=slot)
+        asked = client.post("/v1/context", json={"thread_id": "t"}, headers=once("q"))
+        client.post("/v1/forget", json={"user_id": "ann"})
+        again = client.post("/v1/context", json={"thread_id": "t"}, headers=once("q"))
+        with Admin(str(tmp_path / "s.db")) as admin:
+            assert _records(admin) == {}
+
+    assert "I am ill" in asked.text
+    assert "I am ill" not in again.text
+    assert "idempotent-replayed" not in again.headers
+
+
+def test_nothing_is_left_that_a_forgotten_request_could_be_guessed_from(tmp_path: Path) -> None:
+    body = {"content": "HIV positive", "user_id": "ann"}
+    with serving(tmp_path, local=True) as client:
+        made = client.put("/v1/blocks/note", json=body, headers=once("k"))
+        again = client.put("/v1/blocks/note", json=body, headers=once("k"))
+        other = client.put("/v1/blocks/note", json=body | {"content": "x"}, headers=once("k"))
+        gone = client.post("/v1/forget", json={"user_id": "ann"}, headers=once("f"))
+        same = client.post("/v1/forget", json={"user_id": "ann"}, headers=once("f"))
+        late = client.put("/v1/blocks/note", json=body, headers=once("k"))
+        note = client.get("/v1/blocks/note?user_id=ann")
+    assert [each.status_code for each in (made, again, other)] == [200, 200, 422]
+    assert (same.json(), same.headers["idempotent-replayed"]) == (gone.json(), "true")
+    assert (late.status_code, "forgotten" in late.text, note.status_code) == (409, True, 404)
+
+    with Admin(str(tmp_path / "s.db")) as admin:
+        store = admin.open("default").store
+        names = store.names("document", prefix="http/once/")
+        left = [each for name in names for each in store.history(name) if not each.erased]
+    assert len(left) == 3  # Two claims, and the answer that says how much was forgotten.
+    for each in left:
+        salt, fingerprint = each.value.get("salt", ""), each.value["fingerprint"]
+        guesses = (
+            (("PUT", "/v1/blocks/note", ""), body),
+            (("POST", "/v1/forget", ""), {"user_id": "ann"}),
+        )
+        for what, guess in guesses:
+            sent = json.dumps(guess, separators=(",", ":")).encode()
+            text = salt.encode() + repr(what).encode() + sent
+            assert fingerprint != hashlib.sha256(text).hexdigest()
