@@ -23,6 +23,7 @@ from pagefile.access.identity import Identity
 from pagefile.access.keys import KeyStore
 from pagefile.access.tokens import TokenSettings
 from pagefile.batch import Batch, Put
+from pagefile.errors import Unavailable
 from pagefile.handle import Admin
 from pagefile.surfaces.http import idempotency
 from pagefile.surfaces.http.app import Mounted, make_app
@@ -320,3 +321,61 @@ def test_nothing_is_left_that_a_forgotten_request_could_be_guessed_from(tmp_path
             sent = json.dumps(guess, separators=(",", ":")).encode()
             text = salt.encode() + repr(what).encode() + sent
             assert fingerprint != hashlib.sha256(text).hexdigest()
+
+
+class Recovering:
+    """An application that stores nothing at first, and says so."""
+
+    calls = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.calls += 1
+        if self.calls == 1:
+            raise Unavailable("the store is away", "try again")
+        await JSONResponse({"calls": self.calls}, 201)(scope, receive, send)
+
+
+def test_a_request_that_certainly_stored_nothing_may_be_sent_again(tmp_path: Path) -> None:
+    config = ServerConfig(
+        url=str(tmp_path / "s.db"), durability="process", log_level="error", local=True
+    )
+    app = make_app(config, [Mounted("/recovering", Recovering())])
+    with TestClient(app, base_url="http://127.0.0.1:8000") as client:
+        codes = [client.post("/recovering", headers=once("k")).status_code for _ in range(3)]
+
+    assert codes == [503, 201, 201]
+
+
+def test_what_is_kept_of_a_request_about_two_users_tells_nothing_of_the_other(
+    tmp_path: Path,
+) -> None:
+    episodes = [
+        {"session_id": "s", "input": "Ann is ill", "user_id": "ann", "id": "ep_a"},
+        {"session_id": "s", "input": "Bob is well", "user_id": "bob", "id": "ep_b"},
+        {"session_id": "s", "input": "It rains", "id": "ep_c"},
+    ]
+    with serving(tmp_path, local=True) as client:
+        body = {"episodes": episodes}
+        made = client.post("/v1/episodes/batch", json=body, headers=once("k"))
+        again = client.post("/v1/episodes/batch", json=body, headers=once("k"))
+        with Admin(str(tmp_path / "s.db")) as admin:
+            [kept] = _records(admin).values()
+
+    assert (made.status_code, again.json()) == (201, made.json())
+    assert kept["has_body"] is False
+
+
+def test_what_is_kept_of_a_pack_that_was_loaded_goes_with_the_user_of_the_run(
+    tmp_path: Path,
+) -> None:
+    run = {"objective": "treat Ann", "run_id": "r", "user_id": "ann"}
+    with serving(tmp_path, local=True) as client:
+        client.post("/v1/runs", json=run)
+        pack = client.post("/v1/runs/r/packs").json()["pack_id"]
+        loaded = client.post("/runs/resume/load", json={"pack_path": pack}, headers=once("k"))
+        client.post("/v1/forget", json={"user_id": "ann"})
+        with Admin(str(tmp_path / "s.db")) as admin:
+            left = _records(admin)
+
+    assert "treat Ann" in loaded.text
+    assert left == {}

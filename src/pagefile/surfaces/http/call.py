@@ -101,9 +101,16 @@ class Caller:
         return self.identity.name
 
     def user(self, user_id: str | None) -> str | None:
-        """See `Identity.of_user`; what is kept of this request is kept with that user."""
-        self._call.partition = self.identity.of_user(user_id)
-        return self._call.partition
+        """See `Identity.of_user`; what is kept of this request is kept with that user.
+
+        Of one about several it is kept with the first, and tells nothing of the others.
+        """
+        call, user_id = self._call, self.identity.of_user(user_id)
+        if call.partition is None:
+            call.partition = user_id
+        elif user_id != call.partition:
+            call.is_untraceable = True
+        return user_id
 
     def touches(self, user_id: str | None) -> None:
         """Say whose data is answered with, where that is known only now."""

@@ -51,8 +51,9 @@ _MOST_BODY = 65_536
 _LIFETIME_US = 24 * 3_600 * 1_000_000
 _SWEEP_EVERY = 200
 _SWEPT_AT_ONCE = 50
-#: Requests that are seen through though nobody waits for them, and for how long.
+#: Requests that are seen through though nobody waits for them: how many, how large, how long.
 _MOST_LEFT_ALONE = 1_000
+_MOST_BYTES_ALONE = 268_435_456
 _MOST_SECONDS_ALONE = 600.0
 
 
@@ -93,7 +94,8 @@ class Idempotent:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._count = 0
-        self._left_alone: set[asyncio.Task[None]] = set()
+        #: How large the bodies are of requests that nobody waits for.
+        self._left_alone: dict[asyncio.Task[None], int] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_changing = scope["type"] == "http" and scope["method"] in _CHANGING
@@ -124,19 +126,20 @@ class Idempotent:
             await asyncio.shield(task)
         except asyncio.CancelledError:
             kept.let_go()
-            self._leave_alone(task)
+            self._leave_alone(task, len(body))
             raise
 
-    def _leave_alone(self, task: asyncio.Task[None]) -> None:
+    def _leave_alone(self, task: asyncio.Task[None], size: int) -> None:
         """Let it go on by itself: that nobody waits any more does not undo what it did."""
-        if len(self._left_alone) >= _MOST_LEFT_ALONE:
+        held = sum(self._left_alone.values())
+        if len(self._left_alone) >= _MOST_LEFT_ALONE or held + size > _MOST_BYTES_ALONE:
             task.cancel()
-        self._left_alone.add(task)
+        self._left_alone[task] = size
         timer = asyncio.get_running_loop().call_later(_MOST_SECONDS_ALONE, task.cancel)
 
         def ended(_: asyncio.Task[None]) -> None:
             timer.cancel()
-            self._left_alone.discard(task)
+            self._left_alone.pop(task, None)
             if not task.cancelled():
                 task.exception()  # Its answer said so already.
 

@@ -1,11 +1,12 @@
 """The MCP server: memory, threads and runs as tools, resources and prompts for any client.
 
 identity        who calls: a tenant, perhaps one user of it, and rights
+rights          what a call needs, in one table
 caller          what a tool is given: the handle, and whose things may be touched
 budget          the cap on an answer, and what was left out
 tool            one tool: what it takes and gives
 memory_tools, thread_tools, proposal_tools      our ten tools
-resources, prompts
+resources, listing, prompts
 refusal         an error as a client sees it
 places          the handles of a server's tenants
 service         all of it, apart from the protocol

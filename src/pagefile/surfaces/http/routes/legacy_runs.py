@@ -339,6 +339,7 @@ async def load(request: Request) -> Response:
     given = await body_of(request, OldLoad)
     path = shelf_of(request).find_named(caller.identity.tenant, given.pack_path)
     restored = await restore(caller, path, given.new_run_id)
+    await own_run(caller, restored.run_id)  # What is kept of the answer is kept with its user.
     return reply(Loaded(ok=True, run_id=restored.run_id, ws=restored.ws))
 
 
