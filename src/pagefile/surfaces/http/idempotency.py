@@ -302,6 +302,10 @@ class _Body:
         self._whole = await whole_body(receive, most)
         self._digest.update(self._whole)
 
+    def __len__(self) -> int:
+        """How much of it is in memory."""
+        return len(self._whole)
+
     @property
     def digest(self) -> bytes:
         return self._digest.digest()
