@@ -182,7 +182,9 @@ class Forgetting:
         doomed = self._documents(touched)
         # Of a log that goes only in part, the rest may be brought in again.
         logs = _logs(touched) if extent.before is None else set[str]()
-        derived = self._derived(user_id, frozenset(_ids_of_episodes(doomed)))
+        # Of a user who goes as a whole nothing has to be read to know what goes.
+        episodes = () if extent.is_all else _ids_of_episodes(doomed)
+        derived = self._derived(user_id, frozenset(episodes))
         # Named, so that versions go too that are newer than what the rest is measured by.
         selectors += [Selector(document=name) for name in doomed if name.startswith(_WHOLE)]
         selectors += [Selector(document=name) for name in derived.documents if name not in doomed]

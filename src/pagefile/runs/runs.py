@@ -23,7 +23,7 @@ from pagefile.records import Document
 from pagefile.runs import artifacts
 from pagefile.runs.config import RunConfig, config_from
 from pagefile.runs.eviction import fit
-from pagefile.runs.ledger import Identity
+from pagefile.runs.ledger import Identity, body_of
 from pagefile.runs.names import (
     BROUGHT,
     EPISODES,
@@ -35,7 +35,7 @@ from pagefile.runs.names import (
     require_id,
 )
 from pagefile.runs.redaction import redact
-from pagefile.runs.result import WorkingSet
+from pagefile.runs.result import WorkingSet, working_set_in
 from pagefile.runs.run import Run
 from pagefile.store import Store
 
@@ -137,9 +137,9 @@ class Runs:
         if not _is_run(found) or not first:
             raise NotFound(f"there is no run {run_id!r}", "boot it, or list the runs")
         assert found is not None
-        ws = found.value
+        ws = working_set_in(found)
         identity = Identity(run_id, ws["task_id"], ws["thread_id"], found.user)
-        recorded = {} if first[0].erased else first[0].value["payload"].get("config", {})
+        recorded = {} if first[0].erased else body_of(first[0])["payload"].get("config", {})
         return Run(self._store, identity, config_from(recorded), self._items)
 
     def list(self, *, after: str = "", limit: int = 100) -> list[str]:

@@ -99,7 +99,8 @@ async def import_(request: Request) -> Response:
                 with path.open("rb") as lines:
                     if read_export(lines)[0].user_id != own:
                         raise Forbidden("this key is bound to another user", "use another key")
-            return reply(await memory.import_(path))
+            own_only = own is not None or "admin" not in caller.identity.rights
+            return reply(await memory.import_(path, own_only=own_only))
 
 
 @router.post("/forget", **told(takes=Forgetting, gives=Forgotten, optional=True))
