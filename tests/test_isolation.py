@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import secrets
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,12 +15,24 @@ import pytest
 from starlette.testclient import TestClient
 
 import pagefile
-from pagefile import Append, Batch, Corrupt, Episode, Fact, Invalid, Memory, Put
+from pagefile import (
+    Append,
+    Batch,
+    ConsolidationPolicy,
+    Corrupt,
+    Episode,
+    Fact,
+    Forbidden,
+    Invalid,
+    Memory,
+    Put,
+)
 from pagefile.access.keys import KeyStore
 from pagefile.memory.fact_kinds import PredicateKinds
 from pagefile.memory.owner import owner_key
 from pagefile.surfaces.http.app import make_app
 from pagefile.surfaces.http.config import ServerConfig
+from pagefile.surfaces.mcp import Identity, mcp_service
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::pagefile.memory.isolation.IsolationWarning"),
@@ -353,3 +367,217 @@ class TestMalformed:
             pf.store.append(event)
             with pytest.raises(Corrupt):
                 run.rebuild()
+
+
+def mcr(scope: str, **more: Any) -> dict[str, Any]:
+    return {
+        "_schema_version": "2.1",
+        "op": "add",
+        "type": "policy",
+        "scope": scope,
+        "content": f"refund {scope}",
+        "confidence": 0.9,
+        "rationale": "r",
+        "source_refs": ["x"],
+        **more,
+    }
+
+
+def members(pack: bytes | Path) -> bytes:
+    """All that a pack holds, unpacked."""
+    source = io.BytesIO(pack) if isinstance(pack, bytes) else pack
+    with zipfile.ZipFile(source) as archive:
+        return b"".join(map(archive.read, archive.namelist()))
+
+
+class TestRunsAndThreads:
+    @pytest.mark.parametrize("path", ["/v1/runs", "/runs/boot"])
+    def test_no_run_is_begun_in_the_thread_of_another(self, place: Place, path: str) -> None:
+        body = {"objective": "o", "thread_id": "bobs"}
+        answer = place.client.post(path, headers=place.ann, json=body)
+
+        assert answer.status_code == 404, answer.text
+
+    def test_a_library_refuses_a_users_run_in_a_thread_where_others_speak(self) -> None:
+        with pagefile.open("memory:") as pf:
+            pf.context.append("t", "x", "a", "b", user_id="bob")
+            with pytest.raises(Forbidden):
+                pf.runs.boot("o", user_id="ann", thread_id="t")
+
+            assert pf.runs.list() == []
+
+    def test_what_others_say_later_is_in_no_pack_or_prompt_of_the_run(self, tmp_path: Path) -> None:
+        with pagefile.open("memory:") as pf:
+            run = pf.runs.boot("o", user_id="ann", thread_id="t")
+            for user, said in (("ann", "mine"), (None, "of nobody"), ("bob", "of bob")):
+                pf.context.append("t", said, "a", "b", user_id=user, usage_instructions=f"u {said}")
+            pack = run.create_resume_pack(tmp_path)
+            shown = pf.assemble(run, None, 4_000).text()
+            restored = pf.runs.restore_from_pack(pack)
+            slots = pf.context.get_thread_slots(restored.load()["thread_id"])
+
+            assert [text in shown for text in ("mine", "of nobody", "of bob")] == [
+                True,
+                True,
+                False,
+            ]
+            assert b"of bob" not in members(pack)
+            assert len(slots) == 3
+
+    def test_an_event_that_names_another_users_batch_brings_no_items_of_theirs(
+        self, tmp_path: Path
+    ) -> None:
+        with pagefile.open("memory:") as pf:
+            theirs = pf.items.propose([mcr("user", user_id="bob")], user_id="bob").batch_id
+            pf.items.commit(theirs, reviewer="r")
+            run = pf.runs.boot("o", user_id="ann")
+            run.log("MEMORY_COMMIT", {"batch_id": theirs, "memory_ids": []})
+
+            assert b"refund" not in members(run.create_resume_pack(tmp_path))
+
+    def test_a_connection_for_one_user_is_shown_nothing_that_others_said(
+        self, tmp_path: Path
+    ) -> None:
+        with pagefile.Admin(f"{tmp_path}/s.db") as admin:
+            pf = admin.open("default")
+            run = pf.runs.boot("o", user_id="ann", run_id="r", thread_id="t")
+            for user, said in (("ann", "mine"), ("bob", "of bob")):
+                pf.context.append("t", said, "a", "b", user_id=user)
+            service, ann = mcp_service(admin), Identity("default", "ann")
+            told = service.call(ann, "get_thread", {"thread_id": "t"})[1]
+            context = service.call(ann, "get_context", {"run_id": run.run_id})[1]
+
+            assert ("mine" in told, "of bob" in told) == (True, False)
+            assert ("mine" in context, "of bob" in context) == (True, False)
+            with pytest.raises(Forbidden):
+                service.call(ann, "get_context", {"thread_id": "t"})
+
+
+class TestReview:
+    @pytest.mark.parametrize(
+        ("path", "scope"),
+        [
+            ("/v1/batches", "global"),
+            ("/v1/runs/{run}/batches", "global"),
+            ("/v1/runs/{run}/batches", "project"),
+            ("/runs/{run}/memory/propose", "global"),
+        ],
+    )
+    def test_a_users_key_proposes_nothing_that_concerns_others(
+        self, place: Place, path: str, scope: str
+    ) -> None:
+        run = self._run(place)
+        body = {"mcrs": [mcr(scope, **({"project_id": "p"} if scope == "project" else {}))]}
+        answer = place.client.post(path.format(run=run), headers=place.ann, json=body)
+
+        assert answer.status_code == 403, answer.text
+
+    @pytest.mark.parametrize("path", ["/v1/runs/{run}/milestones", "/runs/{run}/milestone"])
+    def test_no_milestone_of_a_users_key_commits_what_concerns_others(
+        self, place: Place, path: str
+    ) -> None:
+        run = self._run(place)
+        staged = place.client.post(
+            f"/v1/runs/{run}/batches", headers=place.writer, json={"mcrs": [mcr("global")]}
+        ).json()
+        body = {"memory_batch_id": staged["batch_id"]}
+        refused = place.client.post(path.format(run=run), headers=place.ann, json=body)
+        batch = place.client.get(f"/v1/batches/{staged['batch_id']}", headers=place.boss)
+
+        assert (refused.status_code, batch.json()["status"]) == (403, "staged"), refused.text
+
+    def test_a_users_key_still_commits_its_own_with_a_milestone(self, place: Place) -> None:
+        run = self._run(place)
+        body = {"mcrs": [mcr("user", user_id="ann")]}
+        made = place.client.post(f"/v1/runs/{run}/batches", headers=place.ann, json=body).json()
+        done = place.client.post(
+            f"/v1/runs/{run}/milestones",
+            headers=place.ann,
+            json={"memory_batch_id": made["batch_id"]},
+        )
+
+        assert (done.status_code, len(done.json()["committed_memory_ids"])) == (201, 1), done.text
+
+    def test_items_of_a_pack_come_in_with_admin_alone(self, place: Place, tmp_path: Path) -> None:
+        mark = secrets.token_hex(8)
+        with pagefile.open("memory:") as pf:
+            run = pf.runs.boot("o")
+            batch = run.memory.propose([mcr("global") | {"content": mark}]).batch_id
+            run.memory.commit(batch, reviewer="me")
+            pack = run.create_resume_pack(tmp_path).read_bytes()
+        told = []
+        for who in (place.writer, place.boss):
+            answer = place.client.post("/v1/packs", headers=who | ZIP, content=pack)
+            found = place.client.get(f"/v1/items?q={mark}", headers=place.bob).json()["items"]
+            told.append((answer.status_code, answer.json().get("items_left_out"), len(found)))
+
+        assert told == [(201, 1, 0), (201, 0, 1)]
+
+    @pytest.mark.parametrize("decision", ["commit", "reject"])
+    def test_a_reviewer_of_facts_needs_admin(self, place: Place, decision: str) -> None:
+        with pagefile.open(place.url) as pf:
+            careful = ConsolidationPolicy(auto_commit=None)
+            memory = Memory(pf, policy=careful)
+            memory.remember(
+                Episode(session_id="s", user_id="ann", input=f"I live in {decision.title()}ville")
+            )
+            memory.consolidate()
+            fact_id = memory.proposals.waiting(user_id="ann")[0].id
+        path = f"/v1/proposals/{fact_id}/{decision}"
+        told = [
+            place.client.post(path, headers=who, json={"user_id": "ann"}).status_code
+            for who in (place.ann, place.writer, place.boss)
+        ]
+
+        assert told == [403, 403, 200]
+
+    def _run(self, place: Place) -> str:
+        made = place.client.post("/v1/runs", headers=place.ann, json={"objective": "o"})
+        return str(made.json()["run_id"])
+
+
+class TestForgetting:
+    def test_packs_that_wait_on_the_server_go_with_their_user(self, place: Place) -> None:
+        client, boss = place.client, place.boss
+        body = {"objective": "o", "run_id": "dans", "user_id": "dan", "thread_id": "dans"}
+        client.post("/v1/runs", headers=boss, json=body)
+        body = {"objective": "o", "run_id": "group", "thread_id": "group"}
+        client.post("/v1/runs", headers=boss, json=body)
+        slot = {"payload": "x", "from_id": "a", "to_id": "b", "user_id": "dan"}
+        client.post("/v1/threads/group/slots", headers=boss, json=slot)
+        client.post("/v1/runs", headers=boss, json={"objective": "o", "run_id": "another"})
+        made = {
+            run: client.post(f"/v1/runs/{run}/packs", headers=boss).json()["download"]
+            for run in ("dans", "group", "another")
+        }
+        body = {"user_id": "dan", "session_id": "group"}
+        partly = client.post("/v1/forget", headers=boss, json=body).json()
+        wholly = client.post("/v1/forget", headers=boss, json={"user_id": "dan"}).json()
+        left = {run: client.get(path, headers=boss).status_code for run, path in made.items()}
+
+        assert sorted(made[run] in str(partly["receipt"]["remaining"]) for run in made) == [
+            False,
+            True,
+            True,
+        ]
+        assert left == {"dans": 404, "group": 404, "another": 200}
+        assert wholly["receipt"]["remaining"] == []
+
+    def test_a_pack_brings_nothing_back_of_who_was_forgotten(self, tmp_path: Path) -> None:
+        with pagefile.open("memory:") as pf:
+            memory = Memory(pf, embedder=None)
+            own = pf.runs.boot("o", user_id="ann", run_id="own")
+            shared = pf.runs.boot("o", run_id="shared", thread_id="t")
+            for user in ("ann", "bob"):
+                pf.context.append("t", f"of {user}", "a", "b", user_id=user)
+            batch = shared.memory.propose([mcr("user", user_id="ann")]).batch_id
+            shared.memory.commit(batch, reviewer="r")
+            packs = [run.create_resume_pack(tmp_path) for run in (own, shared)]
+            memory.forget(user_id="ann")
+            with pytest.raises(Forbidden):
+                pf.runs.restore_from_pack(packs[0])
+            restored = pf.runs.restore_from_pack(packs[1])
+            slots = pf.context.get_thread_slots(restored.load()["thread_id"])
+
+            assert [slot.payload for slot in slots] == [None, "of bob"]
+            assert len(list(memory.export(user_id="ann"))) == 2

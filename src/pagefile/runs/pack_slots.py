@@ -85,11 +85,16 @@ class UsageTexts:
         return "" if found is None or found.erased else str(found.value)
 
 
+def erased_slot(entry: Entry) -> PackedSlot:
+    """The place of a slot, without what it said."""
+    return PackedSlot(entry.index, entry.time_us, erased=True)
+
+
 def slot_of(entry: Entry, usage_text: str) -> PackedSlot:
     """A stored slot as a pack has it."""
     content = entry.content
     if content is None or content.kind == _ERASED:
-        return PackedSlot(entry.index, entry.time_us, erased=True)
+        return erased_slot(entry)
     return PackedSlot(
         entry.index,
         entry.time_us,

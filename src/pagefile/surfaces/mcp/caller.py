@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from pagefile.context.names import log_of
 from pagefile.errors import Forbidden, NotFound, shown
 from pagefile.surfaces.mcp.budget import Budget
 from pagefile.surfaces.mcp.identity import READ, WRITE, Identity
@@ -12,10 +13,12 @@ from pagefile.surfaces.mcp.identity import READ, WRITE, Identity
 if TYPE_CHECKING:
     from pagefile.context.thread import ThreadContext
     from pagefile.handle import Pagefile
+    from pagefile.records import Entry
     from pagefile.runs.run import Run
 
 #: How far the owner of a thread is looked for behind slots that were erased.
 _MOST_ERASED = 10_000
+_PAGE = 1_000
 
 
 class Caller:
@@ -52,6 +55,22 @@ class Caller:
         if view is None or not self._owns(view):
             raise NotFound(f"there is no thread {shown(thread_id)}", "check the id")
         return view
+
+    def require_alone(self, thread_id: str) -> None:
+        """Refuse a connection for one user a prompt of what others say too."""
+        own, start, log = self.identity.user, 0, log_of(thread_id)
+        while own is not None:
+            entries = self.pf.store.read(log, start, limit=_PAGE)
+            if any(not self.may_see(entry) for entry in entries):
+                raise Forbidden("others speak in this thread too", "use a key for the tenant")
+            if len(entries) < _PAGE:
+                return
+            start = entries[-1].index + 1
+
+    def may_see(self, entry: Entry) -> bool:
+        """Whether what a slot says may be shown to the caller."""
+        own = self.identity.user
+        return own is None or entry.erased or entry.user == own
 
     def require_writable(self, thread_id: str) -> bool:
         """Refuse to write into a thread that is another user's; whether it is yet to come."""

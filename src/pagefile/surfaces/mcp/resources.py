@@ -116,7 +116,7 @@ def read(caller: Caller, uri: str) -> Content:
     kind, name = _parsed(uri)
     if kind == "threads":
         view = caller.thread(name)
-        return Content(_JSON, encoded(messages_of(view, caller.budget, limit=_MOST_MESSAGES)))
+        return Content(_JSON, encoded(messages_of(caller, view, limit=_MOST_MESSAGES)))
     if kind == "runs":
         return Content(_JSON, encoded(caller.budget.require(caller.run(name).load())))
     caller.require(writes=True)  # Making one is noted in the run's ledger.

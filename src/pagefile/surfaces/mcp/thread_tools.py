@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from pagefile.errors import Conflict, Invalid, LimitExceeded
-from pagefile.surfaces.mcp.budget import Budget, Capped, LeftOut
+from pagefile.surfaces.mcp.budget import Capped, LeftOut
 from pagefile.surfaces.mcp.caller import Caller
 from pagefile.surfaces.mcp.memory_tools import UserId
 from pagefile.surfaces.mcp.tool import Tool
@@ -96,14 +96,14 @@ class Messages(msgspec.Struct, frozen=True):
 
 def get(caller: Caller, given: GetThread) -> Messages:
     return messages_of(
-        caller.thread(given.thread_id), caller.budget, limit=given.limit, before=given.before
+        caller, caller.thread(given.thread_id), limit=given.limit, before=given.before
     )
 
 
 def messages_of(
-    view: ThreadContext, budget: Budget, *, limit: int, before: int | None = None
+    caller: Caller, view: ThreadContext, *, limit: int, before: int | None = None
 ) -> Messages:
-    """The newest messages of a thread that fit, oldest first."""
+    """The newest messages of a thread that fit, oldest first, without what others said in it."""
     length = len(view)
     stop = length if before is None else min(before, length)
     slots = view.get_slice(max(0, stop - limit), stop) if stop else []
@@ -111,7 +111,8 @@ def messages_of(
     def told(newest: Sequence[Said], left: LeftOut | None) -> Messages:
         return Messages(length, tuple(reversed(newest)), left)
 
-    return budget.filled([_said(slot) for slot in reversed(slots)], told, _OLDER)
+    seen = [_said(slot) for slot in reversed(slots) if caller.may_see(slot.entry)]
+    return caller.budget.filled(seen, told, _OLDER)
 
 
 def _said(slot: BufferSlot) -> Said:
@@ -157,6 +158,7 @@ def context(caller: Caller, given: GetContext) -> Context:
         source = caller.run(given.run_id)
     elif given.thread_id is not None:
         source = caller.thread(given.thread_id)
+        caller.require_alone(given.thread_id)
     room = budget.most - _AROUND_TOKENS
     for _ in range(_ATTEMPTS):
         prompt = caller.pf.assemble(
