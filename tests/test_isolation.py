@@ -581,3 +581,47 @@ class TestForgetting:
 
             assert [slot.payload for slot in slots] == [None, "of bob"]
             assert len(list(memory.export(user_id="ann"))) == 2
+
+    def test_what_a_users_slots_say_about_their_use_goes_with_the_user(
+        self, tmp_path: Path
+    ) -> None:
+        with pagefile.open(f"{tmp_path}/s.db") as pf:
+            memory = Memory(pf, embedder=None)
+            for user in ("ann", "bob", None):
+                pf.context.append("t", "x", "a", "b", user_id=user, usage_instructions="be ZEBRA")
+            pf.context.append("u", "x", "a", "b", user_id="ann", usage_instructions="ann's ZEBU")
+            memory.forget(user_id="ann")
+            told = [
+                slot.metadata.usage_instructions
+                for slot in pf.context.get_thread_slots("t")
+                if not slot.erased
+            ]
+            pf.context.append("u", "y", "a", "b", user_id="ann", usage_instructions="be ZEBRA")
+            anew = pf.context.get_thread_slots("u")[-1].metadata.usage_instructions
+
+        assert (told, anew) == (["be ZEBRA", "be ZEBRA"], "be ZEBRA")
+        assert b"ZEBU" not in Path(f"{tmp_path}/s.db").read_bytes()
+
+    def test_a_usage_text_of_a_store_of_before_is_still_shown(self) -> None:
+        with pagefile.open("memory:") as pf:
+            text = "How."
+            digest = hashlib.sha256(text.encode()).hexdigest()
+            keys = {"lane": ("str", "a", "b")}
+            old = Append(
+                "thread/t", "x", user="ann", kind="slot", keys=keys, notes={"usage": digest}
+            )
+            pf.store.commit(Batch([Put(f"usage/{digest}", text, kind="usage"), old]))
+
+            assert pf.context.get_thread_slots("t")[0].metadata.usage_instructions == text
+
+    def test_a_usage_text_in_a_pack_is_restored_for_each_user_who_has_it(
+        self, tmp_path: Path
+    ) -> None:
+        with pagefile.open("memory:") as pf, pagefile.open("memory:") as other:
+            run = pf.runs.boot("o", thread_id="t")
+            for user in ("ann", "bob"):
+                pf.context.append("t", "x", "a", "b", user_id=user, usage_instructions="How.")
+            restored = other.runs.restore_from_pack(run.create_resume_pack(tmp_path))
+            slots = other.context.get_thread_slots(restored.load()["thread_id"])
+
+            assert [slot.metadata.usage_instructions for slot in slots] == ["How."] * 2

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from pagefile.batch import Append, Put
-from pagefile.context.names import PATHS, THREADS, USAGE, USES
+from pagefile.context.names import PATHS, THREADS, USAGE, USES, usage_document
 from pagefile.context.slot import LANE
 from pagefile.errors import Invalid, PagefileError
 from pagefile.memory.block import put_again
@@ -252,7 +252,8 @@ def _usage(given: Put, user: str | None, _: bool) -> None:
     _bare(given)
     _require(type(given.value) is str, "is no text")
     digest = hashlib.sha256(given.value.encode()).hexdigest()
-    _require(given.document == f"{USAGE}{owner_key(user)}/{digest}", "is another text")
+    _require(user is not None, "is nobody's")
+    _require(given.document == usage_document(digest, user), "is another text")
 
 
 def _touch(given: Put, user: str | None, _: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Protocol, Self
 import msgspec
 
 from pagefile.batch import Batch, Condition, Operation, Selector, VersionIs
-from pagefile.context.names import THREADS
+from pagefile.context.names import THREADS, USAGE
 from pagefile.context.names import log_of as thread_log
 from pagefile.errors import Conflict, Invalid, LimitExceeded
 from pagefile.memory.episode import document_of, require_episode_id
@@ -42,6 +42,7 @@ _KINDS = {
     "fact-alias/": "aliases",
     "item/": "items",
     THREADS: "slots",
+    USAGE: "usage_texts",
     "run/": "runs",
     "episode/": "milestones",
     "ledger/": "events",
@@ -72,7 +73,9 @@ _WHOLE = (
     "fact-alias/",
 )
 #: What counts as one thing each however many versions it had.
-_DOCUMENTS = frozenset({"episodes", "blocks", "facts", "items", "runs", "milestones", "receipts"})
+_DOCUMENTS = frozenset(
+    {"episodes", "blocks", "facts", "items", "runs", "milestones", "receipts", "usage_texts"}
+)
 
 
 class ForgetReceipt(int):

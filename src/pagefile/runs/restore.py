@@ -200,11 +200,18 @@ class _Restoring:
 
     def _write_slots(self) -> None:
         log = THREADS + self._contents.ws["thread_id"]
+        texts: dict[str, str] = {}
+        stored: set[tuple[str, str | None]] = set()
         for slot in self._contents.slots():
             if not slot.erased and self._was_forgotten(slot.user, log):
                 slot = PackedSlot(slot.index, slot.time_us, erased=True)
             if slot.usage_text:
-                self._add_if_new(slot.put_usage())
+                texts[slot.usage] = slot.usage_text
+            known = (slot.usage, slot.user)
+            if slot.usage in texts and known not in stored:
+                # A text stands in a pack once, and in a store with each user who has it.
+                stored.add(known)
+                self._add_if_new(slot.put_usage(texts[slot.usage]))
             self._add(slot.append(self._thread), size=len(slot.body))
 
     def _write_items(self) -> None:
