@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import hashlib
 import io
 import json
 import secrets
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,10 +27,14 @@ from pagefile import (
     Forbidden,
     Invalid,
     Memory,
+    NotFound,
     Put,
 )
 from pagefile.access.keys import KeyStore
+from pagefile.dispatch import HandlerResponse, Organism
+from pagefile.dispatch import Identity as Caller
 from pagefile.memory.fact_kinds import PredicateKinds
+from pagefile.memory.facts import FactStore
 from pagefile.memory.owner import owner_key
 from pagefile.surfaces.http.app import make_app
 from pagefile.surfaces.http.config import ServerConfig
@@ -625,3 +631,94 @@ class TestForgetting:
             slots = other.context.get_thread_slots(restored.load()["thread_id"])
 
             assert [slot.metadata.usage_instructions for slot in slots] == ["How."] * 2
+
+    def test_who_waits_for_an_answer_is_told_that_the_conversation_is_gone(self) -> None:
+        with pagefile.open("memory:") as pf:
+            asyncio.run(_forgotten_meanwhile(pf))
+
+    def test_the_tenants_own_name_is_no_user(self) -> None:
+        with pagefile.open("memory:") as pf:
+            memory = Memory(pf, embedder=None)
+            memory.facts.declare("eats", "multi")
+            for call in (memory.forget, memory.export, memory.profile):
+                with pytest.raises(Invalid):
+                    call(user_id="~pagefile")
+
+            assert PredicateKinds(pf.store).kind("eats") == "multi"
+
+
+async def _forgotten_meanwhile(pf: pagefile.Pagefile) -> None:
+    organism = Organism(pf, name="o")
+    started, going_on = asyncio.Event(), asyncio.Event()
+
+    @organism.listener("slow", payload=Asked)
+    async def slow(payload: Asked) -> HandlerResponse:
+        started.set()
+        await going_on.wait()
+        return HandlerResponse.respond(payload)
+
+    async with organism:
+        caller = Caller("cli", "ann")
+        delivery = await organism.inject(Asked("x"), "slow", caller=caller)
+        await started.wait()
+        early = asyncio.create_task(organism.answer(delivery))
+        await asyncio.to_thread(Memory(pf, embedder=None).forget, user_id="ann")
+        going_on.set()
+        async with asyncio.timeout(60):
+            for waiting in (early, organism.answer(delivery)):
+                with pytest.raises(NotFound):
+                    await waiting
+
+
+@dataclasses.dataclass
+class Asked:
+    text: str
+
+
+class TestOddInput:
+    @pytest.mark.parametrize("path", [None, 5, b"x", "\ud800", "x" * 600, "x\x00"])
+    def test_what_is_no_path_is_refused(self, path: Any) -> None:
+        with pagefile.open("memory:") as pf:
+            for call in (pf.runs.restore_from_pack, pf.runs.verify_pack, pf.runs.import_jsonl):
+                with pytest.raises(Invalid):
+                    call(path)
+
+    def test_limits_that_are_none_are_refused(self, tmp_path: Path) -> None:
+        with pagefile.open("memory:") as pf:
+            pack = pf.runs.boot("o").create_resume_pack(tmp_path)
+            with pytest.raises(Invalid):
+                pf.runs.verify_pack(pack, limits=True)  # type: ignore[arg-type]
+
+    def test_numbers_and_lists_that_are_none_are_refused(self) -> None:
+        with pagefile.open("memory:") as pf:
+            memory = Memory(pf, embedder=None)
+            calls: list[Callable[[], Any]] = [
+                lambda: memory.duplicates(user_id="ann", threshold=10**5000),
+                lambda: memory.facts.restore(None, user_id="ann"),  # type: ignore[arg-type]
+                lambda: memory.facts.derived_from(None, user_id="ann"),  # type: ignore[arg-type]
+                lambda: memory.facts.derived_from("id", user_id="ann"),
+                lambda: memory.facts.derived_from([[]], user_id="ann"),  # type: ignore[list-item]
+                lambda: memory.facts.documents_of(None, user_id="ann"),  # type: ignore[arg-type]
+                lambda: memory.facts.holding([["x"]], user_id="ann"),  # type: ignore[list-item]
+            ]
+            for call in calls:
+                with pytest.raises(Invalid):
+                    call()
+
+    def test_two_aliases_that_are_said_at_once_make_no_circle(self) -> None:
+        """One of them is said between the other's look and its commit."""
+        with pagefile.open("memory:") as pf:
+            facts = FactStore(pf)
+            store = facts._store
+            commit = store.commit
+
+            def slowly(batch: Batch, **more: Any) -> Any:
+                store.commit = commit  # type: ignore[method-assign]
+                facts.alias("y", "x", user_id="ann")
+                return commit(batch, **more)
+
+            store.commit = slowly  # type: ignore[method-assign]
+            with pytest.raises(Invalid):
+                facts.alias("x", "y", user_id="ann")
+
+            assert facts.aliases(user_id="ann") == {"y": "x"}
