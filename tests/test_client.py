@@ -583,7 +583,8 @@ def test_a_key_of_one_user_gets_no_prompt_of_others_words(client: Client, runnin
     client.threads.append("t-bob", "a secret", "user", "agent", user_id="bob")
     client.threads.append("t-ann", "mine", "user", "agent", user_id="ann")
     with running.client(api_key=running.key_for(user_id="ann")) as ann:
-        ann.runs.boot("borrow", run_id="r-borrow", thread_id="t-bob")
+        with pytest.raises(NotFound):
+            ann.runs.boot("borrow", run_id="r-borrow", thread_id="t-bob")
 
         assert "mine" in str(ann.context.assemble(thread_id="t-ann").messages)
         for asked in ({"thread_id": "t-mixed"}, {"thread_id": "t-bob"}, {"run_id": "r-borrow"}):

@@ -239,7 +239,7 @@ def _made(
     tail: Tail | None = None
     taken = 0
     if where.thread_id is not None:
-        reader = TailReader(past, where.thread_id, asked.agent, by)
+        reader = TailReader(past, where.thread_id, asked.agent, by, only_user=where.only_user)
         tail = reader.read(limit, options.max_slots)
         taken = filling.take_tail(tail, limit)
     # The newest message may take more than its share: then less is left for the others.

@@ -24,6 +24,8 @@ class Source(msgspec.Struct, frozen=True):
     user_id: str | None
     thread_id: str | None = None
     run: RunState | None = None
+    #: Whose run it is: in its thread, what other users said is not shown.
+    only_user: str | None = None
 
 
 def source_of(past: Snapshot, given: Any, user_id: str | None) -> Source:
@@ -62,7 +64,7 @@ def _run(past: Snapshot, run_id: str, user_id: str | None) -> Source:
         raise Forbidden(f"run {run_id!r} is another user's", "leave user_id out, or give the run's")
     ws = found.value
     thread_id = ws["thread_id"] if past.has_log(log_of(ws["thread_id"])) else None
-    return Source(name, user_id, thread_id, RunState(ws, found))
+    return Source(name, user_id, thread_id, RunState(ws, found), found.user)
 
 
 def counter_of(given: TokenCounter | str | None, source: Any) -> TokenCounter:

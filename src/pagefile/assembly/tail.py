@@ -9,7 +9,7 @@ import msgspec
 from pagefile.assembly.measuring import Meter
 from pagefile.assembly.pairing import Dropped, Paired, Told, Unit, paired, told
 from pagefile.context.names import log_of
-from pagefile.context.slot import BufferSlot
+from pagefile.context.slot import BufferSlot, is_anothers
 from pagefile.snapshot import Snapshot
 
 _FIRST_PAGE = 32
@@ -59,11 +59,20 @@ class Tail(msgspec.Struct, frozen=True):
 class TailReader:
     """Reads a thread at a position from its end, so that the rest of it costs nothing."""
 
-    def __init__(self, past: Snapshot, thread_id: str, agent: str, by: Meter) -> None:
+    def __init__(
+        self,
+        past: Snapshot,
+        thread_id: str,
+        agent: str,
+        by: Meter,
+        *,
+        only_user: str | None = None,
+    ) -> None:
         self._past = past
         self._thread_id = thread_id
         self._agent = agent
         self._by = by
+        self._only_user = only_user
 
     def read(self, room: int, most: int) -> Tail:
         """The newest messages that could fit into `room` tokens, of `most` slots at most."""
@@ -84,6 +93,8 @@ class TailReader:
             if not entries:
                 return found, True  # The rest was let go.
             for entry in reversed(entries):
+                if is_anothers(entry, self._only_user):
+                    continue
                 one = told(BufferSlot(entry, self._thread_id), self._agent)
                 taken += sum(map(self._by.message, one[1]))
                 found.appendleft(one)

@@ -90,13 +90,17 @@ class Appender:
         for slot in slots:
             text = slot.usage_instructions
             operations.append(slot_append(log, slot, shelf.digest(text) if text else "", limit))
-        unknown = {text for slot in slots if not shelf.knows(text := slot.usage_instructions)}
+        unknown = {
+            (slot.usage_instructions, slot.user_id)
+            for slot in slots
+            if not shelf.knows(slot.usage_instructions, slot.user_id)
+        }
         if unknown:
             for slot in slots:
                 # The texts are stored first, and not for a message that will be refused.
                 codec.encode(slot.payload)
-            for text in unknown:
-                shelf.put(text)
+            for text, user_id in unknown:
+                shelf.put(text, user_id)
         when = () if expected_len is None else [LengthIs(log, expected_len)]
         is_new = thread_id not in self._residents
         leaving = self.make_room(thread_id)

@@ -219,7 +219,7 @@ class ContextBuffer:
 
         appender = self._appender
         slots = messages(slots)
-        if all(self._shelf.knows(slot.usage_instructions) for slot in slots):
+        if all(self._shelf.knows(slot.usage_instructions, slot.user_id) for slot in slots):
             draft = appender.draft(thread_id, slots, key, expected_len)
         else:
             draft = await asyncio.to_thread(appender.draft, thread_id, slots, key, expected_len)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from hashlib import sha256
 
 from pagefile.errors import Invalid, shown
 from pagefile.naming import Naming
@@ -11,7 +12,7 @@ from pagefile.naming import Naming
 THREADS = "thread/"
 #: Documents, one per thread that stands on a call path.
 PATHS = "path/"
-#: Documents, one per usage text, named by its digest.
+#: Documents, one per usage text of a user, and of nobody; see `usage_document`.
 USAGE = "usage/"
 #: Documents, one per thread that was used without being written to.
 USES = "use/"
@@ -33,6 +34,14 @@ def log_of(thread_id: str) -> str:
     if type(thread_id) is not str or not thread_id:
         raise Invalid("thread_id", f"{shown(thread_id)} is no thread id", "give a non-empty str")
     return _log_of(thread_id)
+
+
+def usage_document(digest: str, user_id: str | None) -> str:
+    """Where a usage text of a user's slots is: with the user, so that it goes with them."""
+    if user_id is None:
+        return USAGE + digest
+    owner = sha256(user_id.encode(errors="surrogatepass")).hexdigest()[:32]
+    return f"{USAGE}{owner}/{digest}"
 
 
 def require_name(field: str, name: object) -> None:

@@ -49,7 +49,8 @@ def reader_of(
         content = entry.content
         if content is None or b'"usage"' not in content.notes:
             return BufferSlot(entry, thread_id)
-        return BufferSlot(entry, thread_id, shelf.text(str(entry.notes.get("usage", ""))))
+        text = shelf.text(str(entry.notes.get("usage", "")), entry.user)
+        return BufferSlot(entry, thread_id, text)
 
     def slots(start: int, stop: int) -> Iterator[BufferSlot]:
         while start < stop:

@@ -161,6 +161,11 @@ class BufferSlot(msgspec.Struct, eq=False, weakref=True):
         )
 
 
+def is_anothers(entry: Entry, user_id: str | None) -> bool:
+    """Whether another user said it than the one that is named; what nobody said is nobody's."""
+    return user_id is not None and not entry.erased and entry.user not in (None, user_id)
+
+
 def without_position(entry: Entry) -> Entry:
     """The entry for those who must not see how many commits there were of others."""
     return msgspec.structs.replace(entry, position=0)

@@ -59,13 +59,14 @@ class Answers:
         journal = JOURNALS + delivery.thread_id
         after = delivery.place - 1
         async with feed_of(self._store).follow_async(journal, after) as entries:
+            # What was injected has a journal, unless its user was forgotten meanwhile: none comes.
+            if not await asyncio.to_thread(self._store.has_log, journal):
+                raise _gone(delivery)
             async for entry in entries:
                 found = await self._answer_in(entry, delivery)
                 if found is not None:
                     return found
-        raise NotFound(
-            f"conversation {delivery.thread_id!r} is gone", "it was erased, or kept long enough"
-        )
+        raise _gone(delivery)
 
     async def _answer_in(self, entry: Entry, delivery: Delivery) -> Answer | None:
         if entry.erased:
@@ -84,6 +85,12 @@ class Answers:
             return None
         slot = slot_of(self._store, delivery.thread_id, entry.position, answered[1])
         return None if slot is None else slot.value
+
+
+def _gone(delivery: Delivery) -> NotFound:
+    return NotFound(
+        f"conversation {delivery.thread_id!r} is gone", "it was erased, or kept long enough"
+    )
 
 
 def slot_of(store: Store, thread: str, position: int, ordinal: int) -> Entry | None:

@@ -21,6 +21,7 @@ from pagefile.errors import Invalid, shown
 from pagefile.memory.document import plain, shaped
 from pagefile.memory.owner import owner_key, users_key
 from pagefile.records import Document
+from pagefile.typed import convert
 
 #: A user's blocks stand under this key in their order.
 BY_ORDER = "memory.block.order"
@@ -72,6 +73,22 @@ def put_block(block: MemoryBlock, user_id: str | None) -> Put:
         keys={ALL: True, BY_ORDER: (block.pinned_order, block.name)},
         tenant_keys=users_key(user_id),
     )
+
+
+def put_again(value: object, document: str, user_id: str | None) -> Put:
+    """What writes a body that was stored elsewhere, as a version or an end of a block."""
+    stored = convert(value, _Stored)
+    if stored.gone:
+        # Only the digest of its name is left.
+        return Put(document, value, user=user_id, kind="block", tenant_keys=users_key(user_id))
+    require_block_name(stored.name)
+    block = MemoryBlock(
+        name=stored.name,
+        content=stored.content,
+        updated_at=stored.updated_at,
+        pinned_order=stored.pinned_order,
+    )
+    return put_block(block, user_id)
 
 
 def block_of(document: Document) -> MemoryBlock:

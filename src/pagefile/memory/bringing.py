@@ -13,17 +13,17 @@ from pagefile import codec
 from pagefile.batch import Append, Batch, Condition, LengthIs, Operation, Put, VersionIs
 from pagefile.errors import Conflict, Invalid, NotFound, shown
 from pagefile.memory.export import TAKEN_AT, ExportLine, decoded_mapping, read_export, told_body
-from pagefile.memory.forget import PARTITIONED
+from pagefile.memory.export_forms import require_own
 from pagefile.memory.forgotten import forgotten_of
-from pagefile.memory.owner import owner_key, require_user
+from pagefile.memory.owner import require_user
 from pagefile.records import Document, Entry
 from pagefile.store import Store
 
 _AT_ONCE = 200
 #: How often a stream is tried again after something was forgotten or indexed anew.
 _ATTEMPTS = 100
-#: What memory writes for itself; an export never holds it.
-_NOT_A_USERS = ("recall", "memory/forgotten/")
+#: The document of a run, which says whose all else of it is.
+_RUNS = "run/"
 
 #: From documents that were brought in to what makes them findable, and on what condition.
 Indexing = Callable[[Sequence[Put]], tuple[list[Operation], list[Condition]]]
@@ -48,11 +48,14 @@ class Bringing:
         indexing: Indexing,
         refresh: Callable[[Conflict], bool],
         check: Callable[[Append | Put], None],
+        *,
+        own_only: bool = False,
     ) -> None:
         self._store = store
         self._check = check
         self._indexing = indexing
         self._refresh = refresh
+        self._own_only = own_only
 
     def bring(self, source: Lines) -> ImportReceipt:
         """Take an export in.
@@ -67,10 +70,16 @@ class Bringing:
             header, records = read_export(lines())
             require_user(header.user_id)
             for number, record in enumerate(records, start=2):
-                _require_own(record, header.user_id, number)
-                self._check(_operation(record))
+                self._require(record, header.user_id, number)
             _, records = read_export(lines())
             return self._store_all(header.user_id, records)
+
+    def _require(self, record: ExportLine, user_id: str | None, number: int) -> None:
+        if record.stream not in ("log", "document"):
+            raise Invalid("export", f"line {number} is of no stream", "export it again")
+        operation = _operation(record)
+        require_own(operation, user_id, own_only=self._own_only, where=f"line {number}")
+        self._check(operation)
 
     def _store_all(self, user_id: str | None, records: Iterator[ExportLine]) -> ImportReceipt:
         stored = present = gone = 0
@@ -90,26 +99,42 @@ class Bringing:
             forgotten = forgotten_of(self._store, user_id)
             if forgotten.digests and forgotten.among([run[0].name]) is not None:
                 return None
-            here = self._here(run)
+            allowed: list[Condition] = [VersionIs(forgotten.document, forgotten.version)]
+            allowed += self._unless_anothers(user_id, run[0])
+            here = self._here(user_id, run)
             try:
-                self._store_run(run, here, VersionIs(forgotten.document, forgotten.version))
+                self._store_run(run, here, allowed)
                 return max(len(run) - here, 0)
             except Conflict as conflict:
                 last = conflict
                 if not self._refresh(conflict) and conflict.target not in (
                     forgotten.document,
                     run[0].name,
+                    *(each.document for each in allowed if isinstance(each, VersionIs)),
                 ):
                     raise
         raise last
 
-    def _here(self, run: Sequence[ExportLine]) -> int:
+    def _unless_anothers(self, user_id: str | None, line: ExportLine) -> list[Condition]:
+        """That what belongs to a run belongs to a run of the user, or to none that is known."""
+        run_id = require_own(_operation(line), user_id, own_only=self._own_only)
+        name = f"{_RUNS}{run_id}"
+        if not self._own_only or run_id is None or line.name == name:
+            return []
+        found = self._store.get(name)
+        if found is not None and not found.erased and found.user != user_id:
+            raise _not_here()
+        return [VersionIs(name, 0 if found is None else found.version)]
+
+    def _here(self, user_id: str | None, run: Sequence[ExportLine]) -> int:
         """How much of the stream is here already; other content is a conflict."""
         name = run[0].name
         if run[0].stream == "log":
             found: Sequence[Entry | Document] = self._store.read(name, 0, len(run))
         else:
             found = self._store.history(name, limit=10_000)
+        if self._own_only and any(not each.erased and each.user != user_id for each in found):
+            raise _not_here()
         here = [told_body(record) for record in found if not record.erased]
         wanted = [bytes(line.value) for line in run]
         if here[: len(wanted)] != wanted[: len(here)]:
@@ -122,7 +147,7 @@ class Bringing:
             )
         return len(here)
 
-    def _store_run(self, run: Sequence[ExportLine], here: int, allowed: Condition) -> None:
+    def _store_run(self, run: Sequence[ExportLine], here: int, allowed: list[Condition]) -> None:
         name = run[0].name
         for at in range(here, len(run), _AT_ONCE):
             part = run[at : at + _AT_ONCE]
@@ -133,7 +158,12 @@ class Bringing:
             last = at + len(part) == len(run)
             puts = [one for one in operations[-1:] if isinstance(one, Put)] if last else []
             more, when = self._indexing(puts)
-            self._store.commit(Batch([*operations, *more], [condition, allowed, *when]))
+            self._store.commit(Batch([*operations, *more], [condition, *allowed, *when]))
+
+
+def _not_here() -> Invalid:
+    """The same words whatever the line holds: they must not tell whether a guess was right."""
+    return Invalid("export", "names a stream that is taken", "import it elsewhere")
 
 
 def _operation(line: ExportLine) -> Append | Put:
@@ -208,19 +238,3 @@ def _file(path: str | os.PathLike[str]) -> BinaryIO:
         raise Invalid(
             "source", f"{shown(os.fspath(path))} cannot be read ({error})", "check it"
         ) from error
-
-
-def _require_own(record: ExportLine, user_id: str | None, number: int) -> None:
-    """Refuse a line that would write what is another user's, or the store's own.
-
-    Digests show what was changed by chance; who makes lines by hand makes them too.
-    """
-    whose = owner_key(user_id)
-    prefix = next((each for each in PARTITIONED if record.name.startswith(each)), None)
-    strange = prefix is not None and record.name[len(prefix) :].split("/")[0] != whose
-    if record.user != user_id or strange or record.name.startswith(_NOT_A_USERS):
-        raise Invalid(
-            "export", f"line {number} is no record of the user it is for", "export it again"
-        )
-    if record.stream not in ("log", "document"):
-        raise Invalid("export", f"line {number} is of no stream", "export it again")

@@ -10,9 +10,9 @@ import msgspec
 from pagefile.batch import Condition, Operation, VersionIs
 from pagefile.memory.document import living
 from pagefile.memory.extraction_state import state_name
-from pagefile.memory.fact_documents import RETRACTION
+from pagefile.memory.fact_documents import RETRACTION, document_of
 from pagefile.memory.fact_index import FactIndexing
-from pagefile.memory.facts import FactStore
+from pagefile.memory.fact_salvage import Readable, readable
 from pagefile.memory.forget import Derived
 from pagefile.memory.ids import new_id
 from pagefile.memory.owner import owner_key
@@ -33,9 +33,8 @@ class DerivedFromEpisodes:
     forgotten is left in it.
     """
 
-    def __init__(self, store: Store, facts: FactStore, indexing: FactIndexing) -> None:
+    def __init__(self, store: Store, indexing: FactIndexing) -> None:
         self._store = store
-        self._facts = facts
         self._indexing = indexing
 
     def __call__(self, user_id: str | None, episodes: frozenset[str]) -> Derived:
@@ -49,8 +48,11 @@ class DerivedFromEpisodes:
             if not episodes.isdisjoint(candidate.sources)
         ]
         documents += self._retractions(user_id, episodes)
-        resting = self._facts.derived_from(episodes, user_id=user_id)
-        documents += self._facts.documents_of([each.id for each in resting], user_id=user_id)
+        known = readable(self._store, user_id)
+        resting = [each for each in known.facts if not episodes.isdisjoint(each.sources)]
+        documents += _documents(known, {each.id for each in resting}, user_id)
+        # The envelope says what it rests on, whatever became of the rest of it.
+        documents += [each.name for each in known.odd if not episodes.isdisjoint(each.sources)]
         beside: list[Operation] = []
         conditions: list[Condition] = []
         kept = [
@@ -95,12 +97,13 @@ class DerivedFromEpisodes:
 
     def recorded(self, user_id: str | None, before: datetime) -> list[str]:
         """The documents of facts that were recorded before a moment, wherever that was."""
-        early = [
+        known = readable(self._store, user_id)
+        early = {
             fact.id
-            for fact in self._facts.assertions(user_id=user_id)
+            for fact in known.facts
             if fact.recorded_at is not None and fact.recorded_at < before
-        ]
-        return self._facts.documents_of(early, user_id=user_id)
+        }
+        return _documents(known, early, user_id)
 
     def _candidates(self, user_id: str | None) -> Iterator[Document]:
         cursor: str | None = None
@@ -110,3 +113,15 @@ class DerivedFromEpisodes:
             cursor = page.cursor
             if cursor is None:
                 return
+
+
+def _documents(known: Readable, fact_ids: set[str], user_id: str | None) -> list[str]:
+    """The documents that these assertions and their retractions are."""
+    if not fact_ids:
+        return []
+    retracted = f"{RETRACTION}/{owner_key(user_id)}/"
+    return [
+        *(document_of(user_id, fact_id) for fact_id in sorted(fact_ids)),
+        *(retracted + each.id for each in known.retractions if each.target in fact_ids),
+        *(each.name for each in known.odd if not fact_ids.isdisjoint(each.sources)),
+    ]

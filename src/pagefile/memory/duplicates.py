@@ -31,7 +31,7 @@ class Duplicate(msgspec.Struct, frozen=True):
 
 def require_threshold(threshold: object) -> float:
     """A share of terms that makes sense to compare by."""
-    if type(threshold) not in (int, float) or not 0.5 <= float(str(threshold)) <= 1:
+    if type(threshold) not in (int, float) or not 0.5 <= threshold <= 1:  # type: ignore[operator]
         raise Invalid("threshold", shown(threshold), "give 0.5 to 1")
     return float(str(threshold))
 

@@ -281,11 +281,11 @@ def assertion_in(document: Document) -> Assertion:
 def ledger_of(store: Store, query: Query, most: int | None = None) -> tuple[Ledger, bool]:
     """What stands under a key, and whether there was more than `most` of it."""
     ledger = Ledger({}, {})
-    for document in _found(store, query, most):
+    for document in documents_under(store, query, most):
         if document is None:
             return ledger, True
         if document.kind == RETRACTION:
-            retraction = _retraction_in(document)
+            retraction = retraction_in(document)
             ledger.retractions[retraction.id] = retraction
         else:
             assertion = assertion_in(document)
@@ -296,7 +296,7 @@ def ledger_of(store: Store, query: Query, most: int | None = None) -> tuple[Ledg
 def aliases_of(store: Store, user_id: str | None) -> list[Alias]:
     """All that was ever said about names, in the order it was recorded."""
     found = []
-    for document in _found(store, Query(BY_ALIAS, "", user=user_id), None):
+    for document in documents_under(store, Query(BY_ALIAS, "", user=user_id), None):
         assert document is not None
         stored = shaped(document, StoredAlias)
         name = document.name.rsplit("/", 1)[-1]
@@ -305,7 +305,8 @@ def aliases_of(store: Store, user_id: str | None) -> list[Alias]:
     return sorted(found, key=lambda alias: alias.order)
 
 
-def _retraction_in(document: Document) -> Retraction:
+def retraction_in(document: Document) -> Retraction:
+    """The retraction that a document holds."""
     stored = shaped(document, StoredRetraction)
     name = document.name.rsplit("/", 1)[-1]
     order = (_recorded(document, stored.recorded_us), document.position, stored.place, name)
@@ -317,7 +318,7 @@ def _recorded(document: Document, given_us: int | None) -> int:
     return document.time_us if given_us is None else min(given_us, document.time_us)
 
 
-def _found(store: Store, query: Query, most: int | None) -> Iterator[Document | None]:
+def documents_under(store: Store, query: Query, most: int | None) -> Iterator[Document | None]:
     """Living documents under a key; None when there were more than `most`."""
     left = most
     while True:

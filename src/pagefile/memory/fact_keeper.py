@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from pagefile.batch import Absent, Put
-from pagefile.errors import Conflict
+from pagefile.errors import Conflict, Invalid, shown
 from pagefile.memory.change import require_name_or_none
 from pagefile.memory.fact import Fact, moment_us
 from pagefile.memory.fact_commits import FactCommits
@@ -40,7 +40,7 @@ class FactKeeper(FactReader):
 
     def derived_from(self, sources: Iterable[str], *, user_id: str | None = None) -> list[Fact]:
         """The user's assertions that name one of these slots or episodes as a source."""
-        wanted = set(sources)
+        wanted = _ids("sources", sources)
         return [
             each.fact()
             for each in self._assertions(require_name_or_none("user_id", user_id))
@@ -53,7 +53,7 @@ class FactKeeper(FactReader):
 
     def documents_of(self, fact_ids: Iterable[str], *, user_id: str | None = None) -> list[str]:
         """The documents that these assertions and their retractions are."""
-        wanted = set(fact_ids)
+        wanted = _ids("fact_ids", fact_ids)
         if not wanted:
             return []
         ledger, _ = ledger_of(self._store, Query(BY_PREDICATE, user=user_id))
@@ -108,6 +108,8 @@ class FactKeeper(FactReader):
             Conflict: an assertion that is there says something else.
         """
         require_name_or_none("user_id", user_id)
+        if not isinstance(lines, Iterable):
+            raise Invalid("lines", f"{shown(lines)} is no list", "give what `export` gave")
         read = [line_of(line, f"lines[{i}]") for i, line in enumerate(lines)]
         pairs = list(puts_of(read, user_id))
         chunks = (pairs[at : at + _CHUNK] for at in range(0, len(pairs), _CHUNK))
@@ -140,3 +142,14 @@ class FactKeeper(FactReader):
     def _assertions(self, user_id: str | None) -> list[Assertion]:
         ledger, _ = ledger_of(self._store, Query(BY_PREDICATE, user=user_id))
         return sorted(ledger.assertions.values(), key=lambda each: each.order)
+
+
+def _ids(field: str, given: Iterable[str]) -> set[str]:
+    """Ids of any collection; a text is not one."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise Invalid(field, f"{shown(given)} is no list of ids", "give a list")
+    found = list(given)
+    for each in found:
+        if type(each) is not str:
+            raise Invalid(field, f"{shown(each)} is no id", "give texts")
+    return set(found)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import get_args
+from collections.abc import Iterable, Mapping
+from typing import Any, get_args
 
 import msgspec
 
@@ -12,13 +12,13 @@ from pagefile.bounds import MOST_PER_READ
 from pagefile.errors import Invalid, shown
 from pagefile.memory.extraction.predicates import MULTI as EXTRACTED
 from pagefile.memory.fact import canonical_predicate
+from pagefile.memory.owner import OF_TENANT
 from pagefile.memory.plane import Kind
+from pagefile.records import Entry
 from pagefile.store import Store
 
 #: Stands for every predicate that nobody declared.
 ANY = "*"
-#: Of the tenant and no user's: neither erasing a user nor erasing nobody's data takes it.
-_PARTITION = "~pagefile"
 _LOG = "fact-kinds"
 
 _MULTI = """
@@ -55,7 +55,7 @@ class PredicateKinds:
         if kind not in get_args(Kind):
             raise Invalid("kind", shown(kind), f"use one of {', '.join(get_args(Kind))}")
         value = {"predicate": name, "kind": kind}
-        self._store.append(Append(_LOG, value, user=_PARTITION, kind="fact-kind", actor=actor))
+        self._store.append(Append(_LOG, value, user=OF_TENANT, kind="fact-kind", actor=actor))
 
     def declared(self, known_us: int | None = None) -> Kinds:
         """What counts now, or counted then."""
@@ -64,17 +64,30 @@ class PredicateKinds:
     def statements(self) -> list[Statement]:
         """All that was ever declared, in order."""
         found: list[Statement] = []
+        start = 0
         while True:
-            entries = self._store.read(_LOG, len(found), limit=MOST_PER_READ)
-            for entry in entries:
-                value = entry.value
-                found.append((entry.time_us, value["predicate"], value["kind"]))
+            entries = self._store.read(_LOG, start, limit=MOST_PER_READ)
+            found += [
+                (entry.time_us, value["predicate"], value["kind"])
+                for entry in entries
+                if (value := _declaration(entry)) is not None
+            ]
             if len(entries) < MOST_PER_READ:
                 return found
+            start = entries[-1].index + 1
 
     def kind(self, predicate: str) -> Kind:
         """How many objects this predicate holds now."""
         return self.declared().of(canonical_predicate(predicate))
+
+
+def _declaration(entry: Entry) -> Mapping[str, Any] | None:
+    """What an entry declares; one that is erased, or says something else, declares nothing."""
+    value = None if entry.erased else entry.value
+    if not isinstance(value, dict) or entry.user != OF_TENANT:
+        return None
+    is_one = isinstance(value.get("predicate"), str) and value.get("kind") in get_args(Kind)
+    return value if is_one else None
 
 
 class Kinds(msgspec.Struct, frozen=True):

@@ -149,6 +149,9 @@ class FactReader:
         require_flag("history", history)
         if not isinstance(fact_ids, (list, tuple)) or len(fact_ids) > MOST_IDS:
             raise Invalid("fact_ids", shown(fact_ids), f"give a list of at most {MOST_IDS} ids")
+        for fact_id in fact_ids:
+            if type(fact_id) is not str:
+                raise Invalid("fact_ids", f"{shown(fact_id)} is no id", "give ids of facts")
         view = self.viewpoint(valid_at, known_at, user_id)
         by_id: dict[str, list[Sight]] = {}
         for fact_id in fact_ids:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from pagefile.batch import Absent, Batch, CountBelow, Put
+from pagefile.batch import Absent, Batch, Condition, CountBelow, Put, Unchanged
 from pagefile.context.backend import Backend, store_behind
 from pagefile.context.closing import ClosesItsStore
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, shown
@@ -36,6 +36,9 @@ __all__ = ["Beside", "FactStore", "PredicateKinds", "assertions_of"]
 
 MOST_AT_ONCE = 2_000
 MOST_ALIASES = 10_000
+
+#: How often an alias is tried again after another was said meanwhile.
+_ATTEMPTS = 100
 
 
 class FactStore(FactKeeper, ClosesItsStore):
@@ -193,14 +196,23 @@ class FactStore(FactKeeper, ClosesItsStore):
         """
         require_text("name", name)
         require_text("canonical", canonical)
-        names = Names(aliases_of(self._store, require_name_or_none("user_id", user_id)))
-        if names.of(canonical) == names.of(name):
-            if name in names:
-                return  # It stands for the same already.
-            raise Invalid(
-                "canonical", f"{shown(canonical)} is the same as the name", "give another name"
-            )
-        self._say_alias(user_id, name, canonical, actor)
+        require_name_or_none("user_id", user_id)
+        for _ in range(_ATTEMPTS):
+            position = self._store.head().position
+            names = Names(aliases_of(self._store, user_id))
+            if names.of(canonical) == names.of(name):
+                if name in names:
+                    return None  # It stands for the same already.
+                raise Invalid(
+                    "canonical", f"{shown(canonical)} is the same as the name", "give another name"
+                )
+            # Two that are right by themselves could make a circle together.
+            unchanged = Unchanged(BY_ALIAS, "", position, user=user_id)
+            try:
+                return self._say_alias(user_id, name, canonical, actor, unchanged)
+            except Conflict as conflict:
+                last = conflict
+        raise last
 
     def unalias(self, name: str, *, user_id: str | None = None, actor: str = "") -> None:
         """Let a name stand for itself again.
@@ -214,10 +226,17 @@ class FactStore(FactKeeper, ClosesItsStore):
             raise NotFound(f"{shown(name)} is no alias of this user", "see aliases()")
         self._say_alias(user_id, name, None, actor)
 
-    def _say_alias(self, user_id: str | None, name: str, canonical: str | None, actor: str) -> None:
+    def _say_alias(
+        self,
+        user_id: str | None,
+        name: str,
+        canonical: str | None,
+        actor: str,
+        *conditions: Condition,
+    ) -> None:
         put = alias_put(user_id, name, canonical, require_actor(actor))
         room = CountBelow(BY_ALIAS, "", MOST_ALIASES, user=user_id)
-        self._store.commit(Batch([put], [Absent(put.document), room]))
+        self._store.commit(Batch([put], [Absent(put.document), room, *conditions]))
 
 
 def _require_at_once(count: int) -> None:

@@ -10,7 +10,7 @@ from typing import Protocol, Self
 import msgspec
 
 from pagefile.batch import Batch, Condition, Operation, Selector, VersionIs
-from pagefile.context.names import THREADS
+from pagefile.context.names import THREADS, USAGE
 from pagefile.context.names import log_of as thread_log
 from pagefile.errors import Conflict, Invalid, LimitExceeded
 from pagefile.memory.episode import document_of, require_episode_id
@@ -42,6 +42,7 @@ _KINDS = {
     "fact-alias/": "aliases",
     "item/": "items",
     THREADS: "slots",
+    USAGE: "usage_texts",
     "run/": "runs",
     "episode/": "milestones",
     "ledger/": "events",
@@ -72,7 +73,9 @@ _WHOLE = (
     "fact-alias/",
 )
 #: What counts as one thing each however many versions it had.
-_DOCUMENTS = frozenset({"episodes", "blocks", "facts", "items", "runs", "milestones", "receipts"})
+_DOCUMENTS = frozenset(
+    {"episodes", "blocks", "facts", "items", "runs", "milestones", "receipts", "usage_texts"}
+)
 
 
 class ForgetReceipt(int):
@@ -182,7 +185,9 @@ class Forgetting:
         doomed = self._documents(touched)
         # Of a log that goes only in part, the rest may be brought in again.
         logs = _logs(touched) if extent.before is None else set[str]()
-        derived = self._derived(user_id, frozenset(_ids_of_episodes(doomed)))
+        # Of a user who goes as a whole nothing has to be read to know what goes.
+        episodes = () if extent.is_all else _ids_of_episodes(doomed)
+        derived = self._derived(user_id, frozenset(episodes))
         # Named, so that versions go too that are newer than what the rest is measured by.
         selectors += [Selector(document=name) for name in doomed if name.startswith(_WHOLE)]
         selectors += [Selector(document=name) for name in derived.documents if name not in doomed]

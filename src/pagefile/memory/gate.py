@@ -19,6 +19,7 @@ from pagefile.memory.document import plain, shaped
 from pagefile.memory.item import Gate
 from pagefile.memory.proposal import ItemBatch
 from pagefile.store import Store
+from pagefile.typed import convert
 
 _TOKENS = "item-token/"
 _FORM = re.compile(r"mst_([0-9a-f]{24})_([0-9a-f]{64})")
@@ -72,6 +73,11 @@ def spend(store: Store, text: object, batch: ItemBatch, now_us: int) -> Pass:
     used = msgspec.structs.replace(token, used_by=batch.batch_id)
     condition = VersionIs(found.name, found.version)
     return Pass("token", "", (_put(match[1], used),), (condition,))
+
+
+def user_of_token(value: object) -> str | None:
+    """Whose token the body of a token's document is."""
+    return convert(value, _Token).user_id
 
 
 def _put(name: str, token: _Token) -> Put:

@@ -148,7 +148,7 @@ def put_item(document: str, item: MemoryItem, cause: Cause) -> Put:
     is_users = place.scope == "user"
     return Put(
         document,
-        plain(_Stored(item, cause)),
+        plain(StoredItem(item, cause)),
         user=item.user_id,
         kind="item",
         actor=cause.by,
@@ -160,11 +160,13 @@ def put_item(document: str, item: MemoryItem, cause: Cause) -> Put:
 
 def revision_of(document: Document) -> Revision:
     """The item in a stored version, a copy of its own."""
-    value = shaped(document, _Stored)
+    value = shaped(document, StoredItem)
     return Revision(document.version, document.position, value.item, value.cause)
 
 
-class _Stored(msgspec.Struct):
+class StoredItem(msgspec.Struct):
+    """The body of an item's document."""
+
     item: MemoryItem
     cause: Cause
 

@@ -39,16 +39,25 @@ class Keeping(WatchedCalls):
         self._uses.flush()
         return MemoryExport(self._store, self._facts, user_id, self._clock())
 
-    def import_(self, source: Lines) -> ImportReceipt:
+    def import_(self, source: Lines, *, own_only: bool = False) -> ImportReceipt:
         """Take in what `export` gave: a path, or the lines. Doing it again does nothing.
 
+        With `own_only`, for lines that somebody else made: what users other than
+        the export's would meet is refused, and so are streams that hold records of others.
+
         Raises:
+            Invalid: a line is not what its name says, or another's; nothing was stored.
             Corrupt: a line was changed or is missing; nothing was stored.
             Conflict: something else stands here under the same name.
         """
         findables = self._findables
+        require_flag("own_only", own_only)
         return Bringing(
-            self._store, findables.indexing, self._index.refresh, findables.check
+            self._store,
+            findables.indexing,
+            self._index.refresh,
+            findables.check,
+            own_only=own_only,
         ).bring(source)
 
     def forget(

@@ -141,7 +141,7 @@ class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):
         self._rememberer = Rememberer(self._store, self._index, guard, duplicates, on_duplicate)
         self._recaller = Recaller(self._store, self._index, self._facts, self._uses, reranker)
         self._searching = Searching(self._recaller, ItemReader(self._store))
-        derived = DerivedFromEpisodes(self._store, self._facts, indexing)
+        derived = DerivedFromEpisodes(self._store, indexing)
         self._forgetting = Forgetting(self._store, self._index, derived)
         self._profiles = Profiles(self._store, self._index, self._facts)
         self._provenances = Provenances(self._store, self._facts, self._uses)

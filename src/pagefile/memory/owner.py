@@ -6,6 +6,7 @@ import hashlib
 from functools import lru_cache
 
 from pagefile.batch import Unchanged
+from pagefile.errors import Invalid
 from pagefile.naming import Naming
 from pagefile.ordering import KeyValue
 
@@ -14,6 +15,9 @@ _NAMING = Naming(512)
 #: and for nobody.
 USERS = "memory.user"
 NOBODY = "memory.nobody"
+#: In the place of a user, what is the tenant's: neither erasing a user nor erasing nobody's
+#: data takes it.
+OF_TENANT = "~pagefile"
 #: Documents: what went into prompts, by the digest of the user, then by the receipt's id.
 RECEIPTS = "receipt/"
 
@@ -36,6 +40,11 @@ def unchanged_since(user_id: str | None, position: int) -> Unchanged:
 
 
 def require_user(user_id: object) -> None:
-    """None is the bucket of nobody; the empty string would look like it and is refused."""
+    """None is the bucket of nobody; the empty string would look like it and is refused.
+
+    So is the name of what belongs to the tenant and to no user.
+    """
+    if user_id == OF_TENANT:
+        raise Invalid("user_id", f"{OF_TENANT!r} is reserved", "give another name")
     if user_id is not None and (type(user_id) is not str or user_id not in _NAMING.known_good):
         _NAMING.check_text("user_id", user_id)

@@ -49,7 +49,7 @@ class Archive:
             for entry in reversed(self._store.read(self.log, start, stop)):
                 if len(found) == limit:
                     return found
-                if not entry.erased and all(w in entry.value["content"].lower() for w in words):
+                if not entry.erased and _holds(entry.value, words):
                     found.append(entry.value)
             stop = start
         return found
@@ -66,6 +66,12 @@ class Archive:
                 item: Item = entry.value
                 return item
         raise NotFound(f"no item {shown(item_id)} has left", "look at `evicted`")
+
+
+def _holds(item: Any, words: list[str]) -> bool:
+    """Whether an item has all the words; what is no item has none."""
+    content = item.get("content") if isinstance(item, dict) else None
+    return isinstance(content, str) and all(word in content.lower() for word in words)
 
 
 def is_sliding(item: Mapping[str, Any]) -> bool:

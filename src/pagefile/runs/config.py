@@ -58,6 +58,8 @@ class RunConfig(msgspec.Struct, frozen=True):
 
 def config_from(recorded: Mapping[str, Any]) -> RunConfig:
     """The settings that a run was booted with; what we do not know is left out."""
+    if not isinstance(recorded, Mapping):
+        raise Invalid("config", f"{shown(recorded)} is no mapping", "boot the run again")
     known = {name: recorded[name] for name in RunConfig.__struct_fields__ if name in recorded}
     try:
         return convert(known, RunConfig)

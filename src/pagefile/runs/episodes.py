@@ -14,6 +14,7 @@ from pagefile.batch import Condition, LengthIs, Operation, Put, VersionIs
 from pagefile.errors import Conflict, Corrupt, Invalid, NotFound
 from pagefile.records import Document, Entry
 from pagefile.runs import artifacts
+from pagefile.runs.ledger import body_of
 from pagefile.runs.names import EPISODES, RUNS, episode_name, made_id, require_id
 from pagefile.runs.patch import diff
 from pagefile.runs.working import WorkingRun
@@ -131,7 +132,7 @@ class Episodes:
 
     def _before(self, last: Entry) -> dict[str, Any]:
         try:
-            return self._after(last.value["payload"].get("episode_id", ""))
+            return self._after(body_of(last)["payload"].get("episode_id", ""))
         except (NotFound, Invalid):
             # Packs of older formats tell of milestones that they do not hold.
             return self._run.at(0)
@@ -161,7 +162,7 @@ class Episodes:
     def list(self) -> list[str]:
         """The ids of all milestones, oldest first."""
         entries = self._run.ledger.of_type("MILESTONE")
-        named = (e.value["payload"].get("episode_id") for e in entries if not e.erased)
+        named = (body_of(e)["payload"].get("episode_id") for e in entries if not e.erased)
         return [episode_id for episode_id in named if episode_id]
 
     def diff(self, a: str, b: str) -> dict[str, Any]:

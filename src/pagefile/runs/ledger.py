@@ -17,7 +17,7 @@ import msgspec
 from pagefile import chance
 from pagefile.batch import Append
 from pagefile.bounds import bounded, require_count
-from pagefile.errors import Invalid, shown
+from pagefile.errors import Corrupt, Invalid, shown
 from pagefile.query import Query
 from pagefile.records import Entry
 from pagefile.runs import artifacts
@@ -153,7 +153,7 @@ class Ledger:
             body["payload"] = {"error_type": "erased", "message": "the content was erased"}
             return self._whole(body, "ERROR", "erased", entry.index + 1, moment)
         happened = entry.notes.get(_HAPPENED, moment)
-        return self._whole(entry.value, entry.kind, entry.actor, entry.index + 1, happened)
+        return self._whole(body_of(entry), entry.kind, entry.actor, entry.index + 1, happened)
 
     def _whole(
         self,
@@ -176,6 +176,25 @@ class Ledger:
             "run_id": self._identity.run_id,
             "payload": body["payload"],
         }
+
+
+def body_of(entry: Entry) -> Mapping[str, Any]:
+    """What an event says of itself.
+
+    Raises:
+        Corrupt: the entry is no event.
+    """
+    value = entry.value
+    if (
+        type(value) is not dict
+        or not value.keys() >= {"event_id", "parent_event_id", "payload"}
+        or type(value["payload"]) is not dict
+    ):
+        raise Corrupt(
+            f"entry {entry.index} of {entry.log!r} is no event",
+            "something else wrote it: erase it, or restore a copy",
+        )
+    return value
 
 
 def copied(identity: Identity, event: Mapping[str, Any]) -> Append:

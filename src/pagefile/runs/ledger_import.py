@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pagefile.batch import Batch, Condition, LengthIs, Operation, Put, VersionIs
-from pagefile.errors import Conflict, Invalid
+from pagefile.errors import Conflict, Invalid, shown
 from pagefile.runs.config import RunConfig, config_from
 from pagefile.runs.ledger import Identity, copied, require_lines
-from pagefile.runs.names import RESTORING, RUNS, WORKING_SET, made_id, require_id
+from pagefile.runs.names import RESTORING, RUNS, WORKING_SET, made_id, path_from, require_id
 from pagefile.runs.rebuild import Fold
 from pagefile.runs.run import Run
 
@@ -34,7 +34,9 @@ def import_jsonl(runs: Runs, path: str | os.PathLike[str], *, new_run_id: str | 
             tell the working set. Conflict: the run id is taken. Nothing was stored.
     """
     run_id = require_id("new_run_id", made_id("run") if new_run_id is None else new_run_id)
-    file = Path(path)
+    file = path_from(path)
+    if file is None:
+        raise Invalid("path", f"{shown(path)} is no path", "give one that export_jsonl wrote")
     first, config, wanted, last_seq = _read_through(file)
     start = first["payload"]["working_set"]
     identity = Identity(run_id, start["task_id"], start["thread_id"])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+from pathlib import Path
 
 from pagefile import chance
 from pagefile.errors import Invalid, shown
@@ -36,6 +39,21 @@ def require_id(field: str, value: object) -> str:
             "use 1 to 64 letters, digits, '_' and '-'",
         )
     return value
+
+
+def path_from(path: object) -> Path | None:
+    """A path that the system can be asked about; None for what is none, or too long for one."""
+    told = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if not isinstance(told, str) or "\x00" in told:
+        return None
+    try:
+        os.stat(told)
+    except UnicodeEncodeError:
+        return None
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            return None
+    return Path(told)
 
 
 def made_id(prefix: str) -> str:

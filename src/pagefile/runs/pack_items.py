@@ -24,6 +24,9 @@ from pagefile.runs.pack_format import ITEMS, checked, parse_object, placed
 from pagefile.store import Store
 from pagefile.typed import convert
 
+#: Where items stand that are for one user each.
+_OF_USERS = "item/user/"
+
 
 class PackedItem(msgspec.Struct, frozen=True):
     """One line of `memory_items.jsonl`."""
@@ -57,11 +60,19 @@ def item_documents(store: Store, run_id: str, batch_ids: Iterable[str], at: int)
     return sorted(found)
 
 
-def item_lines(store: Store, documents: Iterable[str], at: int) -> Iterator[Any]:
-    """The items as they were at a position; those that are gone are left out."""
+def item_lines(
+    store: Store, documents: Iterable[str], at: int, user_id: str | None
+) -> Iterator[Any]:
+    """The items as they were at a position, without those that are gone.
+
+    Nor are those that other users have for themselves in a pack of a user's run,
+    whatever its events say.
+    """
     for name in documents:
         document = store.get(name, at=at)
-        if document is not None and not document.erased and not document.deleted:
+        if document is None or document.erased or document.deleted:
+            continue
+        if user_id is None or document.user == user_id or not name.startswith(_OF_USERS):
             yield document.value
 
 

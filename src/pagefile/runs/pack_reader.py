@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Protocol
 
-from pagefile.errors import Invalid
+from pagefile.errors import Invalid, shown
 from pagefile.runs import pack_format as pack
 from pagefile.runs.config import RunConfig, config_from
+from pagefile.runs.names import path_from
 from pagefile.runs.old_packs import ManifestPack, RunFolder, SimplePack
 from pagefile.runs.pack_archive import Members, open_members, require_listed
 from pagefile.runs.pack_episodes import PackedEpisode, read_episode
@@ -68,10 +68,12 @@ def open_pack(
     progress: pack.Progress | None = None,
 ) -> Iterator[Contents]:
     """A pack of any format, read and found sound."""
-    if not isinstance(path, (str, os.PathLike)) or "\x00" in os.fspath(path):
+    if limits is not None and not isinstance(limits, pack.PackLimits):
+        raise Invalid("limits", f"{shown(limits)} is no PackLimits", "give PackLimits(…)")
+    place = path_from(path)
+    if place is None:
         raise NotAPack(path, "is no path")
-    place = Path(path)
-    with open_members(place, limits if limits is not None else pack.PackLimits()) as members:
+    with open_members(place, pack.PackLimits() if limits is None else limits) as members:
         yield _contents(members, progress)
 
 

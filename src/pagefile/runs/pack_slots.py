@@ -15,7 +15,8 @@ import msgspec
 from pagefile import codec
 from pagefile.batch import Append, Put
 from pagefile.content import mapping_from_bytes, mapping_to_bytes
-from pagefile.context.names import USAGE
+from pagefile.context.names import usage_document
+from pagefile.context.usage import stored_text
 from pagefile.errors import PagefileError
 from pagefile.records import Entry
 from pagefile.runs.pack_errors import WrongContent
@@ -61,10 +62,14 @@ class PackedSlot(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
             mapping_from_bytes(self.notes.encode()),
         )
 
-    def put_usage(self) -> Put:
-        """What stores its usage text."""
-        digest = hashlib.sha256(self.usage_text.encode()).hexdigest()
-        return Put(USAGE + digest, self.usage_text, kind="usage")
+    @property
+    def usage(self) -> str:
+        """The digest of the usage text that it refers to, if it does."""
+        return str(mapping_from_bytes(self.notes.encode()).get("usage", "")) if self.notes else ""
+
+    def put_usage(self, text: str) -> Put:
+        """What stores the usage text that it refers to."""
+        return Put(usage_document(self.usage, self.user), text, user=self.user, kind="usage")
 
 
 class UsageTexts:
@@ -81,15 +86,19 @@ class UsageTexts:
         if not digest or digest in self._told:
             return ""
         self._told.add(digest)
-        found = self._store.get(USAGE + digest, at=self._at)
-        return "" if found is None or found.erased else str(found.value)
+        return stored_text(self._store, digest, entry.user, self._at) or ""
+
+
+def erased_slot(entry: Entry) -> PackedSlot:
+    """The place of a slot, without what it said."""
+    return PackedSlot(entry.index, entry.time_us, erased=True)
 
 
 def slot_of(entry: Entry, usage_text: str) -> PackedSlot:
     """A stored slot as a pack has it."""
     content = entry.content
     if content is None or content.kind == _ERASED:
-        return PackedSlot(entry.index, entry.time_us, erased=True)
+        return erased_slot(entry)
     return PackedSlot(
         entry.index,
         entry.time_us,

@@ -15,13 +15,14 @@ import msgspec
 
 from pagefile import chance
 from pagefile.context.names import THREADS
+from pagefile.context.slot import is_anothers
 from pagefile.errors import Conflict, NotFound, Unavailable, Unsupported, shown
 from pagefile.records import Document, Entry, Head
 from pagefile.runs import names as stored
 from pagefile.runs import pack_format as pack
 from pagefile.runs.pack_episodes import episode_of
 from pagefile.runs.pack_items import item_documents, item_lines
-from pagefile.runs.pack_slots import UsageTexts, slot_of
+from pagefile.runs.pack_slots import UsageTexts, erased_slot, slot_of
 from pagefile.runs.redaction import redact
 from pagefile.runs.working import WorkingRun
 from pagefile.store import Store
@@ -62,7 +63,12 @@ def create_resume_pack(
             f"no pack could be written to {shown(str(folder))} ({error.strerror})",
             "look at the disk and the permissions, then retry",
         ) from error
-    run.log("RESUME_SNAPSHOT", {"pack_id": pack_id, "pointers": told})
+    try:
+        run.log("RESUME_SNAPSHOT", {"pack_id": pack_id, "pointers": told})
+    except NotFound:
+        # The run ended, or was forgotten, meanwhile: nothing of it may be left in a file.
+        path.unlink(missing_ok=True)
+        raise
     return path
 
 
@@ -173,11 +179,14 @@ def _write(
                 writer.document(pack.episode_member(episode_id), pack.encode_json(packed))
         documents = item_documents(store, run.run_id, cut.batches, cut.at)
         if documents:
-            writer.lines(pack.ITEMS, item_lines(store, documents, cut.at))
+            writer.lines(pack.ITEMS, item_lines(store, documents, cut.at, cut.document.user))
         if store.length(cut.thread, at=cut.at):
             texts = UsageTexts(store, cut.at)
+            # What others said in the thread is theirs: only its place is kept.
             slots = (
-                slot_of(entry, "" if entry.erased else texts.first(entry))
+                erased_slot(entry)
+                if entry.erased or is_anothers(entry, cut.document.user)
+                else slot_of(entry, texts.first(entry))
                 for entry in cut.entries(cut.thread)
             )
             writer.lines(pack.SLOTS, slots)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pagefile.errors import Corrupt
+from pagefile.errors import Corrupt, PagefileError
 from pagefile.runs import artifacts
 from pagefile.runs.patch import apply_patch, diff
 from pagefile.runs.result import WorkingSet
@@ -74,9 +74,22 @@ def rebuild(run: WorkingRun) -> Rebuilt:
     """Fold the ledger from its first event and hold the result against what is stored.
 
     Raises:
-        Corrupt: the ledger does not begin with the run's start, or part of it was erased.
+        Corrupt: the ledger does not begin with the run's start, or part of it was erased
+            or is no event.
         NotFound: there is no such run.
     """
+    try:
+        return _rebuilt(run)
+    except PagefileError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Corrupt(
+            f"the ledger of {run!r} has an event that is none ({type(error).__name__}: {error})",
+            "something else wrote it; the stored working set is all there is",
+        ) from error
+
+
+def _rebuilt(run: WorkingRun) -> Rebuilt:
     stored, stop = run.now()
     wanted = {p["to_seq"] for kind, p in events_of(run.ledger, stop) if kind == "WS_ROLLBACK"}
     fold = Fold(run.config.pinned_context_max_items, wanted)

@@ -24,7 +24,9 @@ from pagefile.batch import (
     VersionIs,
 )
 from pagefile.context.names import THREADS
-from pagefile.errors import Conflict
+from pagefile.errors import Conflict, Forbidden
+from pagefile.memory.forgotten import Forgotten, forgotten_of
+from pagefile.naming import require_flag
 from pagefile.runs.archive import Archive
 from pagefile.runs.config import config_from
 from pagefile.runs.ledger import Identity, copied
@@ -40,6 +42,7 @@ from pagefile.runs.names import (
 )
 from pagefile.runs.pack_format import PackLimits, Progress, encode_json
 from pagefile.runs.pack_reader import Contents, open_pack
+from pagefile.runs.pack_slots import PackedSlot
 from pagefile.runs.run import Run
 from pagefile.store import Store
 
@@ -59,25 +62,30 @@ def restore_from_pack(
     new_run_id: str | None = None,
     limits: PackLimits | None = None,
     progress: Progress | None = None,
+    with_items: bool = True,
 ) -> Run:
     """Make a run of a pack; it goes on where the packed one stood.
 
     The working set has the new run id, and a new thread id when the pack brings
     slots, which are put in a thread of their own. Events and milestones are as
     they were; one more event, `RUN_RESTORED`, names the pack and the run it was
-    made of. Long-term items that the store has already stay as they are.
+    made of. Long-term items that the store has already stay as they are; without
+    `with_items` none is brought, for who has not reviewed them. What was forgotten
+    of a user stays so: their slots leave their places alone, their items nothing.
 
     Raises:
         Conflict: the run id is taken. Nothing was stored.
+        Forbidden: the packed run was forgotten with its user. Nothing was stored.
         Invalid, Corrupt, LimitExceeded, Unsupported: what is wrong with the pack;
             `pack_errors` has a class for each reason. Nothing was stored.
     """
     run_id = require_id("new_run_id", made_id("run") if new_run_id is None else new_run_id)
+    require_flag("with_items", with_items)
     _require_free(runs._store, run_id)
     reading = None if progress is None else _half(progress, False)
     writing = None if progress is None else _half(progress, True)
     with open_pack(path, limits, reading) as contents:
-        return _Restoring(runs, contents, run_id, writing).write()
+        return _Restoring(runs, contents, run_id, writing, with_items).write()
 
 
 def _half(progress: Progress, is_second: bool) -> Progress:
@@ -104,10 +112,18 @@ class _Restoring:
     """One restore under way."""
 
     def __init__(
-        self, runs: Runs, contents: Contents, run_id: str, progress: Progress | None
+        self,
+        runs: Runs,
+        contents: Contents,
+        run_id: str,
+        progress: Progress | None,
+        with_items: bool,
     ) -> None:
         self._store = runs._store
         self._contents = contents
+        self._with_items = with_items
+        self._forgotten: dict[str | None, Forgotten] = {}
+        self._require_remembered()
         self._report = contents.report
         ws = contents.ws
         thread_id = made_id("thread") if self._report.slots else ws["thread_id"]
@@ -129,6 +145,19 @@ class _Restoring:
         self._pending: list[Operation] = []
         self._when: list[Condition] = []
         self._size = 0
+
+    def _require_remembered(self) -> None:
+        """Refuse a run that was forgotten; one that is nobody's cannot be."""
+        contents, run_id = self._contents, self._contents.report.run_id
+        if contents.user_id is not None and self._was_forgotten(contents.user_id, RUNS + run_id):
+            raise Forbidden(
+                f"run {run_id!r} was forgotten, and is not stored again", "boot a new one"
+            )
+
+    def _was_forgotten(self, user_id: str | None, name: str) -> bool:
+        if user_id not in self._forgotten:
+            self._forgotten[user_id] = forgotten_of(self._store, user_id)
+        return self._forgotten[user_id].among([name]) is not None
 
     def write(self) -> Run:
         """All of it; the last commit makes it a run."""
@@ -170,15 +199,27 @@ class _Restoring:
         return Put(self._document, value, self.run.user_id, kind)
 
     def _write_slots(self) -> None:
+        log = THREADS + self._contents.ws["thread_id"]
+        texts: dict[str, str] = {}
+        stored: set[tuple[str, str | None]] = set()
         for slot in self._contents.slots():
+            if not slot.erased and self._was_forgotten(slot.user, log):
+                slot = PackedSlot(slot.index, slot.time_us, erased=True)
             if slot.usage_text:
-                self._add_if_new(slot.put_usage())
+                texts[slot.usage] = slot.usage_text
+            known = (slot.usage, slot.user)
+            if slot.usage in texts and known not in stored:
+                # A text stands in a pack once, and in a store with each user who has it.
+                stored.add(known)
+                self._add_if_new(slot.put_usage(texts[slot.usage]))
             self._add(slot.append(self._thread), size=len(slot.body))
 
     def _write_items(self) -> None:
         """Just before the end: nobody is to meet the memories of a run that never came."""
         brought = []
-        for item in self._contents.items():
+        for item in self._contents.items() if self._with_items else ():
+            if self._was_forgotten(item.item.user_id, item.document):
+                continue
             brought.append(item.document)
             self._add_if_new(item.put())
         if brought:
@@ -228,6 +269,8 @@ class _Restoring:
     def _unchanged(self) -> Iterator[Condition]:
         """Nobody but us has written to what is to be the run."""
         yield VersionIs(self._document, self._version)
+        for known in self._forgotten.values():
+            yield VersionIs(known.document, known.version)
         for log, length in self._lengths.items():
             if log != self._thread or self._report.slots:
                 yield LengthIs(log, length)
@@ -237,6 +280,8 @@ class _Restoring:
             try:
                 self._store.commit(Batch(operations, when))
             except Conflict as error:
+                if any(error.target == each.document for each in self._forgotten.values()):
+                    raise  # Somebody was forgotten meanwhile: what was written so far stays unseen.
                 known = [c for c in when if isinstance(c, Absent) and c.document == error.target]
                 if not known or error.target.startswith(EPISODES):
                     raise _taken(self.run.run_id, error.current) from error

@@ -7,6 +7,9 @@ from typing import Any
 
 import msgspec
 
+from pagefile.errors import Corrupt
+from pagefile.records import Document
+
 WorkingSet = dict[str, Any]
 
 
@@ -44,6 +47,30 @@ class PatchResult:
         if self.ok:
             return f"<PatchResult ok, {len(self.evicted)} evicted>"
         return f"<PatchResult refused, {self.code}: {self.error}>"
+
+
+_TEXTS = ("task_id", "thread_id", "run_id", "status", "objective")
+_LISTS = ("acceptance_criteria", "constraints", "blockers", "pinned_context", "sliding_context")
+
+
+def working_set_in(document: Document) -> WorkingSet:
+    """The working set that a document holds, as it is stored.
+
+    Raises:
+        Corrupt: it holds none.
+    """
+    value: WorkingSet = document.value
+    if (
+        type(value) is not dict
+        or type(value.get("_update_seq")) is not int
+        or any(type(value.get(name)) is not str for name in _TEXTS)
+        or any(type(value.get(name)) is not list for name in _LISTS)
+    ):
+        raise Corrupt(
+            f"document {document.name!r} is no working set",
+            "something else wrote it: delete the run, or restore a copy",
+        )
+    return value
 
 
 def copy_of(value: Mapping[str, Any]) -> dict[str, Any]:

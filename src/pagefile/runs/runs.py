@@ -17,13 +17,15 @@ from pagefile.batch import (
     Put,
     VersionIs,
 )
-from pagefile.errors import Conflict, Invalid, NotFound, shown
+from pagefile.context.names import log_of
+from pagefile.context.slot import is_anothers
+from pagefile.errors import Conflict, Forbidden, Invalid, NotFound, shown
 from pagefile.memory.items import LongTermItems
 from pagefile.records import Document
 from pagefile.runs import artifacts
 from pagefile.runs.config import RunConfig, config_from
 from pagefile.runs.eviction import fit
-from pagefile.runs.ledger import Identity
+from pagefile.runs.ledger import Identity, body_of
 from pagefile.runs.names import (
     BROUGHT,
     EPISODES,
@@ -35,7 +37,7 @@ from pagefile.runs.names import (
     require_id,
 )
 from pagefile.runs.redaction import redact
-from pagefile.runs.result import WorkingSet
+from pagefile.runs.result import WorkingSet, working_set_in
 from pagefile.runs.run import Run
 from pagefile.store import Store
 
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 
 _PAGE = 1_000
 _ATTEMPTS = 1_000
+#: How many of a thread's first slots say whose it is.
+_LOOKED_AT = 100
 
 
 class Runs:
@@ -73,7 +77,8 @@ class Runs:
         `settings` are recorded with the start, secrets redacted.
 
         Raises:
-            Conflict: the run id is taken. Invalid, LimitExceeded: nothing was stored.
+            Conflict: the run id is taken. Forbidden: it is a user's run, and the thread
+            begins with what others said. Invalid, LimitExceeded: nothing was stored.
         """
         chosen = RunConfig() if config is None else config
         if not isinstance(chosen, RunConfig):
@@ -86,11 +91,24 @@ class Runs:
             require_id("thread_id", made_id("thread") if thread_id is None else thread_id),
             user_id,
         )
+        self._require_own_thread(identity)
         ws = _initial(identity, objective, acceptance_criteria, constraints, current_stage)
         artifacts.check("working_set", ws)
         fit(ws, chosen.budget, chosen.counter())
         recorded = redact(dict(settings or {})) | chosen.to_json()
         return self._start(identity, chosen, ws, {"config": recorded}, writer_id)
+
+    def _require_own_thread(self, identity: Identity) -> None:
+        """Refuse a user's run in a thread that another user began."""
+        try:
+            log = log_of(identity.thread_id)
+        except Invalid:
+            return
+        found = [] if identity.user_id is None else self._store.read(log, limit=_LOOKED_AT)
+        if any(is_anothers(entry, identity.user_id) for entry in found):
+            raise Forbidden(
+                f"others speak in thread {identity.thread_id!r}", "choose another thread_id"
+            )
 
     def _start(
         self,
@@ -140,9 +158,9 @@ class Runs:
         if not _is_run(found) or not first:
             raise NotFound(f"there is no run {run_id!r}", "boot it, or list the runs")
         assert found is not None
-        ws = found.value
+        ws = working_set_in(found)
         identity = Identity(run_id, ws["task_id"], ws["thread_id"], found.user)
-        recorded = {} if first[0].erased else first[0].value["payload"].get("config", {})
+        recorded = {} if first[0].erased else body_of(first[0])["payload"].get("config", {})
         return Run(self._store, identity, config_from(recorded), self._items)
 
     def list(self, *, after: str = "", limit: int = 100) -> list[str]:
@@ -191,12 +209,21 @@ class Runs:
         new_run_id: str | None = None,
         limits: PackLimits | None = None,
         progress: Progress | None = None,
+        with_items: bool = True,
     ) -> Run:
-        """Make a run of a resume pack; everything is checked before anything is stored."""
+        """Make a run of a resume pack; everything is checked before anything is stored.
+
+        Without `with_items` its long-term items stay out: they were reviewed elsewhere.
+        """
         from pagefile.runs.restore import restore_from_pack
 
         return restore_from_pack(
-            self, path, new_run_id=new_run_id, limits=limits, progress=progress
+            self,
+            path,
+            new_run_id=new_run_id,
+            limits=limits,
+            progress=progress,
+            with_items=with_items,
         )
 
     def verify_pack(

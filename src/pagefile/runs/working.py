@@ -10,16 +10,15 @@ from pagefile.batch import Append, Batch, Condition, Drop, Operation, Prune, Put
 from pagefile.bounds import require_count
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, PagefileError, shown
 from pagefile.naming import require_callable
-from pagefile.records import Document
 from pagefile.runs import artifacts
 from pagefile.runs.archive import Archive, is_sliding
 from pagefile.runs.config import RunConfig, require_transition
 from pagefile.runs.eviction import fit
-from pagefile.runs.ledger import Identity, Ledger
+from pagefile.runs.ledger import Identity, Ledger, body_of
 from pagefile.runs.names import GONE, RUNS, WORKING_SET
 from pagefile.runs.patch import apply_patch, diff
 from pagefile.runs.redaction import redact
-from pagefile.runs.result import PatchResult, WorkingSet, copy_of
+from pagefile.runs.result import PatchResult, WorkingSet, copy_of, working_set_in
 from pagefile.store import Store
 
 _UPDATE_ATTEMPTS = 1_000
@@ -181,14 +180,14 @@ class WorkingRun:
         found = self._store.get(self._name, at=at)
         if found is None or found.erased:
             raise self._gone()
-        return _value(found), self._store.length(self.ledger.log, at=at)
+        return working_set_in(found), self._store.length(self.ledger.log, at=at)
 
     def at(self, seq: int) -> WorkingSet:
         """The working set as it was at a sequence number."""
         found = self._store.get(self._name, version=_version(seq))
         if found is None or found.erased or found.kind == GONE:
             raise NotFound(f"{self!r} has no state {seq}", "list the ledger, or choose a newer one")
-        return _value(found)
+        return working_set_in(found)
 
     def diff(self, a: int, b: int) -> dict[str, Any]:
         """What changed between two sequence numbers."""
@@ -222,7 +221,7 @@ class WorkingRun:
         found = self._store.get(self._name)
         if found is None or found.erased:
             raise self._gone()
-        self._seen = _value(found)
+        self._seen = working_set_in(found)
         return self._seen
 
     def _gone(self) -> NotFound:
@@ -347,7 +346,7 @@ def events_of(ledger: Ledger, stop: int) -> Iterator[tuple[str, dict[str, Any]]]
     """Type and payload of the first events that are still readable, oldest first."""
     for entry in ledger.entries(0, stop):
         if not entry.erased:
-            yield entry.kind, entry.value["payload"]
+            yield entry.kind, body_of(entry)["payload"]
 
 
 def _seq(ws: Mapping[str, Any]) -> int:
@@ -359,8 +358,3 @@ def _version(seq: int) -> int:
     if type(seq) is not int or seq < 0:
         raise Invalid("seq", f"{shown(seq)} is no sequence number", "give 0 or more")
     return seq + 1
-
-
-def _value(document: Document) -> WorkingSet:
-    value: WorkingSet = document.value
-    return value

@@ -193,7 +193,7 @@ class Facts:
         reason: str = "",
         idempotency_key: str | None = None,
     ) -> shapes.facts.ProposedFact:
-        """Make a candidate a fact."""
+        """Make a candidate a fact; needs `admin`."""
         ask = asked(
             "POST",
             place("/v1/proposals/{fact_id}/commit", fact_id=fact_id),
@@ -210,7 +210,7 @@ class Facts:
         reason: str = "",
         idempotency_key: str | None = None,
     ) -> shapes.facts.ProposedFact:
-        """Keep a candidate from becoming a fact."""
+        """Keep a candidate from becoming a fact; needs `admin`."""
         ask = asked(
             "POST",
             place("/v1/proposals/{fact_id}/reject", fact_id=fact_id),

@@ -34,6 +34,7 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ok: bool
     run_id: str
     ws: dict[str, Any]
+    items_left_out: int = 0
 
 
 class PackReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from pagefile.context.names import log_of
 from pagefile.context.slot import BufferSlot
-from pagefile.errors import NotFound
+from pagefile.errors import Forbidden, NotFound, shown
 from pagefile.surfaces.http.call import Caller
 
 if TYPE_CHECKING:
@@ -39,6 +40,38 @@ async def require_own_thread(caller: Caller, thread_id: str) -> None:
     first = await caller.pf.store.read(log_of(thread_id), limit=1)
     if first and (first[0].erased or first[0].user != own):
         raise NotFound(f"there is no thread {thread_id!r}", "append to another one")
+
+
+def require_own_scope(caller: Caller, mcrs: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse a caller who is bound to one user changes that concern others.
+
+    Raises:
+        Forbidden: there are such changes among these.
+    """
+    own = caller.identity.user_id
+    if own is None:
+        return
+    for mcr in mcrs:
+        # What is no change request is refused by who reads it.
+        if isinstance(mcr, Mapping) and mcr.get("scope", "user") != "user":
+            raise Forbidden(
+                f"this key is bound to one user, and scope {shown(mcr['scope'])} concerns others",
+                "use scope 'user', or a key for the whole tenant",
+            )
+
+
+async def require_own_batch(caller: Caller, batch_id: str | None) -> None:
+    """Refuse a caller who is bound to one user a batch with changes that concern others.
+
+    Raises:
+        Forbidden: there are such changes in it. NotFound: there is no such batch.
+    """
+    if caller.identity.user_id is None or not batch_id:
+        return
+    batch = await caller.pf.items.batch(batch_id)
+    if batch.user_id != caller.identity.user_id:
+        raise NotFound(f"there is no batch {batch_id!r}", "list the batches")
+    require_own_scope(caller, [{"scope": change.scope} for change in batch.changes])
 
 
 def may_see(caller: Caller, slot: BufferSlot) -> bool:

@@ -14,6 +14,7 @@ import msgspec
 from starlette.requests import Request
 
 from pagefile.errors import LimitExceeded, NotFound, Unavailable
+from pagefile.runs.pack_users import holds_user
 from pagefile.surfaces.http.problems import Refused
 
 _NAME = re.compile(r"([A-Za-z0-9_-]{1,64})_(pack_[0-9a-f]{32})\.zip")
@@ -79,6 +80,11 @@ class PackShelf:
         last = name.rpartition("/")[2]
         found = _NAME.fullmatch(last)
         return self.find(tenant, found[2] if found else last)
+
+    def of_user(self, tenant: str, user_id: str) -> list[Path]:
+        """The packs that hold something of a user: a run, slots or items."""
+        folder = self.folder_of(tenant)
+        return [folder / name for name in self._names(folder) if holds_user(folder / name, user_id)]
 
     @staticmethod
     def _names(folder: Path) -> list[str]:

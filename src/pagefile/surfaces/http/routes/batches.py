@@ -14,7 +14,7 @@ from pagefile.memory.proposal import BatchPage, ItemBatch
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import Caller, caller_of
 from pagefile.surfaces.http.documents import told
-from pagefile.surfaces.http.owning import own_run
+from pagefile.surfaces.http.owning import own_run, require_own_scope
 from pagefile.surfaces.http.pagination import Limit
 
 router = APIRouter(prefix="/v1", tags=["batches"])
@@ -66,6 +66,7 @@ async def propose(request: Request) -> Response:
     """Stage changes to long-term items; nothing holds before they are committed."""
     caller = caller_of(request)
     given = await body_of(request, NewBatch)
+    require_own_scope(caller, given.mcrs)
     made = await caller.pf.items.propose(
         given.mcrs,
         scope_filters=given.scope_filters,
@@ -150,6 +151,7 @@ async def propose_for_run(request: Request, run_id: str) -> Response:
     """Stage changes for a run; the step is in its ledger."""
     caller = caller_of(request)
     given = await body_of(request, RunBatch)
+    require_own_scope(caller, given.mcrs)
     run = await own_run(caller, run_id)
     made = await run.memory.propose(
         given.mcrs,

@@ -260,9 +260,10 @@ async def list_proposals(
 
 @router.post("/proposals/{fact_id}/commit", **told(takes=Review, gives=ProposedFact, optional=True))
 async def commit_proposal(request: Request, fact_id: FactId) -> Response:
-    """Make a candidate a fact."""
+    """Make a candidate a fact; needs `admin`."""
     caller = caller_of(request)
     memory = await caller.memory()
+    caller.require("admin")
     given = await body_of(request, Review, may_be_empty=True)
     made = await memory.proposals.commit(
         fact_id, reviewer=caller.writer_id, user_id=caller.user(given.user_id)
@@ -272,9 +273,10 @@ async def commit_proposal(request: Request, fact_id: FactId) -> Response:
 
 @router.post("/proposals/{fact_id}/reject", **told(takes=Review, gives=ProposedFact, optional=True))
 async def reject_proposal(request: Request, fact_id: FactId) -> Response:
-    """Keep a candidate from becoming a fact."""
+    """Keep a candidate from becoming a fact; needs `admin`."""
     caller = caller_of(request)
     memory = await caller.memory()
+    caller.require("admin")
     given = await body_of(request, Review, may_be_empty=True)
     made = await memory.proposals.reject(
         fact_id,

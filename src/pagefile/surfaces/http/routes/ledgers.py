@@ -14,7 +14,7 @@ from pagefile.runs.names import LEDGERS
 from pagefile.surfaces.http.bodies import body_of, encoded, reply
 from pagefile.surfaces.http.call import caller_of
 from pagefile.surfaces.http.documents import told
-from pagefile.surfaces.http.owning import own_run
+from pagefile.surfaces.http.owning import own_run, require_own_batch
 from pagefile.surfaces.http.pagination import Cursor, Limit, Page, cursor_of, number_in
 from pagefile.surfaces.http.sse import MEDIA_TYPE, after_of, event_stream
 
@@ -108,6 +108,7 @@ async def make_milestone(request: Request, run_id: str) -> Response:
     caller = caller_of(request)
     given = await body_of(request, NewMilestone, may_be_empty=True)
     run = await own_run(caller, run_id)
+    await require_own_batch(caller, given.memory_batch_id)
     made = await run.milestone(
         given.reason,
         memory_batch_id=given.memory_batch_id,

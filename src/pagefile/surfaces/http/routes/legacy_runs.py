@@ -18,7 +18,12 @@ from pagefile.surfaces.http import etag
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import Caller, caller_of
 from pagefile.surfaces.http.documents import told
-from pagefile.surfaces.http.owning import own_run
+from pagefile.surfaces.http.owning import (
+    own_run,
+    require_own_batch,
+    require_own_scope,
+    require_own_thread,
+)
 from pagefile.surfaces.http.packs import info_of
 from pagefile.surfaces.http.patching import Patched, patched
 from pagefile.surfaces.http.problems import AsRefused
@@ -234,6 +239,7 @@ async def milestone(request: Request, run_id: str) -> Response:
     given = await body_of(request, OldMilestone, may_be_empty=True)
     run = await _open(caller, run_id)
     try:
+        await require_own_batch(caller, given.memory_batch_id)
         made = await run.milestone(
             given.reason,
             memory_batch_id=given.memory_batch_id or None,
@@ -257,6 +263,7 @@ async def propose(request: Request, run_id: str) -> Response:
     """Stage change requests; nothing holds before they are committed."""
     caller = caller_of(request)
     given = await body_of(request, OldProposal)
+    require_own_scope(caller, given.mcrs)
     run = await _open(caller, run_id)
     made = await run.memory.propose(
         given.mcrs, scope_filters=given.scope_filters or None, writer_id=caller.writer_id
@@ -275,6 +282,7 @@ async def commit(request: Request, run_id: str) -> Response:
     if token is None and (await gate_of(run) == "none" or _may_skip(caller, given)):
         reviewer = caller.writer_id
     try:
+        await require_own_batch(caller, given.batch_id)
         made = await run.memory.commit(
             given.batch_id, token=token, reviewer=reviewer, writer_id=caller.writer_id
         )
@@ -355,6 +363,8 @@ async def _boot(request: Request, gate: str) -> Response:
     given = await body_of(request, OldRun)
     if not given.objective.strip():
         raise Invalid("objective", "is blank", "say what the run is for")
+    if given.thread_id:
+        await require_own_thread(caller, given.thread_id)
     run = await caller.pf.runs.boot(
         given.objective,
         given.acceptance_criteria,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import datetime
 
@@ -15,12 +16,12 @@ from pagefile.memory.export import read_export
 from pagefile.memory.profile import MemoryProfile
 from pagefile.records import Receipt
 from pagefile.surfaces.http.bodies import body_of, reply
-from pagefile.surfaces.http.call import caller_of
+from pagefile.surfaces.http.call import Caller, caller_of
 from pagefile.surfaces.http.documents import told
-from pagefile.surfaces.http.packs import uploaded
+from pagefile.surfaces.http.packs import info_of, uploaded
 from pagefile.surfaces.http.pagination import Cursor, Limit, Page, page_by_name, place_in
 from pagefile.surfaces.http.routes.items import UserId
-from pagefile.surfaces.http.routes.packs import as_clients_fault
+from pagefile.surfaces.http.routes.packs import as_clients_fault, shelf_of
 
 router = APIRouter(prefix="/v1", tags=["privacy"])
 
@@ -103,7 +104,8 @@ async def import_(request: Request) -> Response:
                 with path.open("rb") as lines:
                     if read_export(lines)[0].user_id != own:
                         raise Forbidden("this key is bound to another user", "use another key")
-            return reply(await memory.import_(path))
+            own_only = own is not None or "admin" not in caller.identity.rights
+            return reply(await memory.import_(path, own_only=own_only))
 
 
 @router.post("/forget", **told(takes=Forgetting, gives=Forgotten, optional=True))
@@ -114,8 +116,9 @@ async def forget(request: Request) -> Response:
     given = await body_of(request, Forgetting, may_be_empty=True)
     if not given.dry_run:
         caller.require("admin")
+    user_id = caller.user(given.user_id)
     receipt = await memory.forget(
-        user_id=caller.user(given.user_id),
+        user_id=user_id,
         session_id=given.session_id,
         episode_id=given.episode_id,
         before=given.before,
@@ -123,11 +126,29 @@ async def forget(request: Request) -> Response:
     )
     caller.leaves_nothing()
     told_counts = dict(receipt.counts)
+    stored = receipt.receipt
+    if user_id is not None and not given.dry_run:
+        is_all = given.session_id is None and given.before is None
+        left = await asyncio.to_thread(_without_packs, request, caller, user_id, is_all)
+        stored = msgspec.structs.replace(stored, remaining=(*stored.remaining, *left))
     return reply(
         Forgotten(
             count=int(receipt),
             counts=told_counts,
             dry_run=receipt.dry_run,
-            receipt=receipt.receipt,
+            receipt=stored,
         )
     )
+
+
+def _without_packs(request: Request, caller: Caller, user_id: str, is_all: bool) -> list[str]:
+    """Remove the packs that wait here and hold something of the user; name those that stay.
+
+    Of a user who goes in part, a pack may hold what stays: that is for people to say.
+    """
+    found = shelf_of(request).of_user(caller.identity.tenant, user_id)
+    if not is_all:
+        return [f"a pack holds more of the user: DELETE {info_of(path).download}" for path in found]
+    for path in found:
+        path.unlink(missing_ok=True)
+    return []

@@ -16,7 +16,7 @@ from pagefile.surfaces.http.bodies import body_of, raw_reply, reply
 from pagefile.surfaces.http.call import call_of, caller_of
 from pagefile.surfaces.http.documents import told
 from pagefile.surfaces.http.hot import require_working_set
-from pagefile.surfaces.http.owning import own_run
+from pagefile.surfaces.http.owning import own_run, require_own_thread
 from pagefile.surfaces.http.pagination import Cursor, Limit, Page, cursor_of, place_in
 from pagefile.surfaces.http.patching import Patched, patched
 from pagefile.surfaces.http.problems import AsRefused, Refused
@@ -104,6 +104,8 @@ async def boot(request: Request) -> Response:
     """Start a run. An id that is taken is a conflict: nothing is ever reset."""
     caller = caller_of(request)
     given = await body_of(request, NewRun)
+    if given.thread_id is not None:
+        await require_own_thread(caller, given.thread_id)
     run = await caller.pf.runs.boot(
         given.objective,
         given.acceptance_criteria,
