@@ -164,8 +164,8 @@ def context(caller: Caller, given: GetContext) -> Context:
     source: Any = None
     at: int | None = None
     if given.run_id is not None:
+        # The prompt of a user's run leaves out what others said in its thread.
         source = caller.run(given.run_id)
-        at = caller.settled(source.load()["thread_id"])
     elif given.thread_id is not None:
         source = caller.thread(given.thread_id)
         at = caller.settled(given.thread_id)
