@@ -89,8 +89,9 @@ def test_every_known_flaw_has_a_test_named_after_it() -> None:
 def test_every_public_call_is_given_what_it_cannot_take() -> None:
     calls = {
         name
-        for name, _ in inspect.getmembers(Memory, inspect.isfunction)
-        if not name.startswith("_") and name != "close"
+        for name, call in inspect.getmembers(Memory, inspect.isfunction)
+        # What takes nothing but itself cannot be given the wrong thing.
+        if not name.startswith("_") and len(inspect.signature(call).parameters) > 1
     }
 
     assert calls - names_of_calls() == set()

@@ -65,6 +65,7 @@ _ANONYMOUS: dict[str, Callable[[Memory], Any]] = {
     "facts.assertion": lambda m: m.facts.assertion("f"),
     "facts.assertions": lambda m: m.facts.assertions(),
     "facts.count": lambda m: m.facts.count(),
+    "facts.count_holding": lambda m: m.facts.count_holding(),
     "facts.delete": lambda m: m.facts.delete(),
     "facts.derived_from": lambda m: m.facts.derived_from(["e"]),
     "facts.documents_of": lambda m: m.facts.documents_of(["f"]),
@@ -197,7 +198,7 @@ class IsolationContract(MemoryFixtures):
     def test_memory_I7_every_call_that_reads_or_writes_can_say_for_whom(self) -> None:
         """All but those that go over the whole tenant, or take records that say it themselves."""
         of_all = {"remember", "remember_many", "consolidate", "import_", "reindex", "users"}
-        of_all |= {"sync_vectors"}
+        of_all |= {"sync_vectors", "vectors_followed"}
         calls = {
             name
             for name, call in inspect.getmembers(Memory, inspect.isfunction)
