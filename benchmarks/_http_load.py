@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+#: How many requests go to one place before `{n}` in a path becomes the next number.
+_PER_PLACE = 5_000
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
 
 
@@ -50,11 +52,18 @@ def _wrk(target: Target, connections: int, seconds: int) -> Load:
         script += 'wrk.headers["content-type"] = "application/json"\n'
     if target.key:
         script += f'wrk.headers["authorization"] = "Bearer {target.key}"\n'
+    if "{n}" in target.path:
+        first, rest = target.path.split("{n}")
+        script += (
+            "local asked = 0\nrequest = function()\n  asked = asked + 1\n"
+            f"  local place = math.floor(asked / {_PER_PLACE})\n"
+            f"  return wrk.format(nil, {json.dumps(first)} .. place .. {json.dumps(rest)})\nend\n"
+        )
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as file:
         file.write(script)
         file.flush()
         command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", file.name]
-        command.append(f"http://127.0.0.1:{target.port}{target.path}")
+        command.append(f"http://127.0.0.1:{target.port}{target.path.replace('{n}', '0')}")
         said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     rate = re.search(r"Requests/sec:\s+([\d.]+)", said)
     slowest = re.search(r"99%\s+([\d.]+)(us|ms|s|m)", said)
@@ -71,7 +80,8 @@ def _wrk(target: Target, connections: int, seconds: int) -> Load:
 
 async def _own(target: Target, connections: int, seconds: int) -> Load:
     """A small client: one request after the other on each connection."""
-    head = f"{target.method} {target.path} HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+    path = target.path.replace("{n}", str(int(time.time())))
+    head = f"{target.method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n"
     if target.key:
         head += f"authorization: Bearer {target.key}\r\n"
     if target.body:

@@ -102,7 +102,7 @@ def redis_bytes(place: Workplace) -> list[Row]:
     count = 2_000 if place.quick else 20_000
     server = _server(place, "everysec")
     raw = place.closing(redis.Redis(port=server.port))
-    buffer = ContextBuffer(place.open_store(server.url))
+    buffer = ContextBuffer(place.open_store(server.url), max_slots_per_thread=count)
     place.announce("Redis, bytes per slot", 3)
 
     def append_together() -> int:

@@ -124,7 +124,7 @@ def writes(seconds: int, rounds: int, key: str, pids: dict[int, int], folder: st
         rows["library, 64 tasks"][1].append(made.per_second * seconds / spent)
         for port, pid in pids.items():
             before = cpu_seconds(pid)
-            target = Target(port, f"/v1/threads/bench{port}-{number}/slots", key, _SLOT)
+            target = Target(port, f"/v1/threads/bench{port}-{number}-{{n}}/slots", key, _SLOT)
             made = load(target, connections=_WRITERS, seconds=seconds)
             rows[names[port]][0].append(made)
             spent = cpu_seconds(pid) - before
