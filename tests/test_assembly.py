@@ -345,7 +345,9 @@ def require_properties(
 class TestProperties:
     @given(case=cases())
     @settings(max_examples=100)
-    def test_any_prompt_in_memory_fits_repeats_and_keeps_pairs(self, case: dict[str, Any]) -> None:
+    def test_threads_M10_any_prompt_in_memory_fits_repeats_and_keeps_pairs(
+        self, case: dict[str, Any]
+    ) -> None:
         with pagefile.open("memory:") as pf:
             assembly = assembly_on(pf)
             assert assembly._memory is not None
@@ -354,7 +356,9 @@ class TestProperties:
             assembly._memory.remember(episode("The kettle is broken"))
             hold_properties(pf, assembly, "t", case)
 
-    def test_any_prompt_in_a_file_fits_repeats_and_keeps_pairs(self, tmp_path: Path) -> None:
+    def test_threads_M10_any_prompt_in_a_file_fits_repeats_and_keeps_pairs(
+        self, tmp_path: Path
+    ) -> None:
         with pagefile.open(tmp_path / "state.db", durability="process") as pf:
             assembly = assembly_on(pf)
             assert assembly._memory is not None
@@ -427,7 +431,7 @@ class TestStability:
         assert after.messages[:-2] == before.messages[:-2]
         assert "boil water" in after.messages[-2]["content"]
 
-    def test_a_full_window_moves_in_steps_and_not_with_every_slot(
+    def test_threads_M09_a_full_window_moves_in_steps_and_not_with_every_slot(
         self, pf: Pagefile, assembly: Assembly
     ) -> None:
         say(pf, "long", *(f"message {n:04} of a long talk" for n in range(200)))
@@ -669,7 +673,7 @@ class TestBudget:
         with pytest.raises(Invalid, match="whole number"):
             assembly.assemble(None, None, 10, system="x", counter=Broken())
 
-    def test_a_long_thread_is_read_from_its_end_alone(self, pf: Pagefile) -> None:
+    def test_threads_M09_a_long_thread_is_read_from_its_end_alone(self, pf: Pagefile) -> None:
         say(pf, "t", *(f"message {n}" for n in range(1_000)))
         past = Snapshot(pf.store)
         read: list[int] = []
@@ -906,7 +910,7 @@ class TestRecall:
         assert "nobody committed" not in text
         assert "superseded" in reasons(prompt, "recall")
 
-    def test_what_the_prompt_says_already_is_not_said_twice(
+    def test_threads_M10_what_the_prompt_says_already_is_not_said_twice(
         self, pf: Pagefile, assembly: Assembly, memory: Memory
     ) -> None:
         memory.remember(episode("Ann drinks green tea"))
@@ -921,7 +925,7 @@ class TestRecall:
         assert whole_text(prompt).count(asked) == 1
         assert reasons(prompt, "recall") == ["duplicate"] * 3
 
-    def test_what_the_tail_no_longer_shows_of_its_own_thread_is_recalled(
+    def test_threads_M09_what_the_tail_no_longer_shows_of_its_own_thread_is_recalled(
         self, pf: Pagefile, assembly: Assembly, memory: Memory
     ) -> None:
         for number in range(60):

@@ -43,7 +43,9 @@ def organism_on(pf: Pagefile, pool: ProcessPool = POOL) -> Organism:
     return organism
 
 
-def test_w01_w05_a_worker_sees_the_same_memory_and_its_effects_are_recorded(pf: Pagefile) -> None:
+def test_threads_W01_W05_a_worker_sees_the_same_memory_and_its_effects_are_recorded(
+    pf: Pagefile,
+) -> None:
     async def story() -> None:
         async with organism_on(pf) as organism:
             answer = await organism.ask(Ask("sum", 101), "compute", caller=ANN)
@@ -64,7 +66,7 @@ def test_w01_w05_a_worker_sees_the_same_memory_and_its_effects_are_recorded(pf: 
     run(story())
 
 
-def test_w02_an_error_in_a_worker_is_the_same_as_anywhere(pf: Pagefile) -> None:
+def test_threads_W02_an_error_in_a_worker_is_the_same_as_anywhere(pf: Pagefile) -> None:
     async def story() -> None:
         async with organism_on(pf) as organism:
             answer = await organism.ask(Ask("broken"), "fail", caller=ANN)
@@ -76,7 +78,7 @@ def test_w02_an_error_in_a_worker_is_the_same_as_anywhere(pf: Pagefile) -> None:
     run(story())
 
 
-def test_w03_without_a_pool_a_cpu_bound_listener_is_refused(pf: Pagefile) -> None:
+def test_threads_W03_without_a_pool_a_cpu_bound_listener_is_refused(pf: Pagefile) -> None:
     with pytest.raises(Unsupported, match="no process pool"):
         Organism(pf).listener("compute", payload=Ask, cpu_bound=True)(dispatch_cpu.compute)
     with pagefile.open("memory:") as memory, pytest.raises(Unsupported, match="lives in this one"):
@@ -89,7 +91,7 @@ def test_w03_without_a_pool_a_cpu_bound_listener_is_refused(pf: Pagefile) -> Non
         organism_on(pf).listener("local", payload=Ask, cpu_bound=True)(local)
 
 
-def test_w06_a_killed_worker_leaves_nothing_behind_and_its_message_is_tried_again(
+def test_threads_W06_a_killed_worker_leaves_nothing_behind_and_its_message_is_tried_again(
     pf: Pagefile, tmp_path: Path
 ) -> None:
     async def story() -> None:
@@ -105,7 +107,7 @@ def test_w06_a_killed_worker_leaves_nothing_behind_and_its_message_is_tried_agai
     run(story())
 
 
-def test_w07_a_worker_is_stopped_when_its_time_is_over(pf: Pagefile) -> None:
+def test_threads_W07_a_worker_is_stopped_when_its_time_is_over(pf: Pagefile) -> None:
     async def story() -> None:
         async with organism_on(pf) as organism:
             answer = await organism.ask(Ask("hang"), "hang", caller=ANN)
@@ -116,7 +118,7 @@ def test_w07_a_worker_is_stopped_when_its_time_is_over(pf: Pagefile) -> None:
     run(story())
 
 
-def test_w07_a_worker_that_does_not_listen_is_ended(pf: Pagefile) -> None:
+def test_threads_W07_a_worker_that_does_not_listen_is_ended(pf: Pagefile) -> None:
     async def story() -> None:
         organism = organism_on(pf, pool=ProcessPool(workers=1, grace_seconds=0.2))
         organism.listener("deaf", payload=News, cpu_bound=True, timeout=0.3, retry=ONCE)(
@@ -134,7 +136,7 @@ def test_w07_a_worker_that_does_not_listen_is_ended(pf: Pagefile) -> None:
     run(story())
 
 
-def test_w09_one_hung_call_keeps_no_other_waiting(pf: Pagefile) -> None:
+def test_threads_W09_one_hung_call_keeps_no_other_waiting(pf: Pagefile) -> None:
     async def story() -> None:
         async with organism_on(pf) as organism:
             hung = await organism.inject(Ask("hang"), "hang", caller=ANN)
@@ -149,7 +151,7 @@ def test_w09_one_hung_call_keeps_no_other_waiting(pf: Pagefile) -> None:
     run(story())
 
 
-def test_w09_what_a_worker_sends_back_is_data_and_nothing_else() -> None:
+def test_threads_W09_B09_what_a_worker_sends_back_is_data_and_nothing_else() -> None:
     for raw in (b"\x80\x04]\x94.", b"", "text", b"\xc0", encode_result({"responses": 1})):
         with pytest.raises(Corrupt, match="no result"):
             decode_result(raw)

@@ -98,7 +98,7 @@ def test_every_key_has_its_effect(folder: Path) -> None:
     assert (compute.mode, compute.entry) == ("pool", "dispatch_cpu:compute")
 
 
-def test_w04_the_section_alone_turns_the_pool_on(folder: Path) -> None:
+def test_threads_W04_the_section_alone_turns_the_pool_on(folder: Path) -> None:
     text = WHOLE.format(folder=folder)
     off = text.replace("process_pool:\n", "process_pool:\n  enabled: false\n")
 
@@ -106,7 +106,7 @@ def test_w04_the_section_alone_turns_the_pool_on(folder: Path) -> None:
     assert any("needs a process_pool" in line for line in complaints(folder, off))
 
 
-def test_w08_the_organism_of_a_file_runs(folder: Path) -> None:
+def test_threads_W08_the_organism_of_a_file_runs(folder: Path) -> None:
     async def story() -> None:
         found = load(written(folder, WHOLE.format(folder=folder)))
         async with found.organism() as organism:
@@ -221,7 +221,9 @@ def test_the_address_may_come_from_the_environment(
     assert (found.url, found.tenant) == (str(folder / "env.db"), "env")
 
 
-def test_s06_s07_dispatch_is_imported_from_anywhere_with_nothing_beside_it(tmp_path: Path) -> None:
+def test_threads_S06_S07_dispatch_is_imported_from_anywhere_with_nothing_beside_it(
+    tmp_path: Path,
+) -> None:
     program = (
         "import sys, pagefile.dispatch as d; [getattr(d, n) for n in d.__all__]; "
         "print([m for m in ('yaml', 'dask', 'lxml', 'termcolor') if m in sys.modules])"

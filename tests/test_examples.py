@@ -49,7 +49,7 @@ def test_the_greeters_chain_is_answered_and_recorded(tmp_path: Path) -> None:
     assert ran.stderr == ""
 
 
-def test_w08_the_research_team_counts_in_another_process(tmp_path: Path) -> None:
+def test_threads_W08_the_research_team_counts_in_another_process(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, str(EXAMPLES / "research_team.py"), str(tmp_path)],
         capture_output=True,

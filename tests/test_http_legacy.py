@@ -194,7 +194,7 @@ def test_the_control_panels_calls_work(http: httpx.Client) -> None:
 # The flaws
 
 
-def test_s1_keys_are_asked_for_on_loopback_and_no_path_of_the_server_is_read(
+def test_runs_S01_keys_are_asked_for_on_loopback_and_no_path_of_the_server_is_read(
     server: HttpServer, http: httpx.Client, tmp_path: Path
 ) -> None:
     run = http.post("/runs", json={"objective": "x"}).json()["run_id"]
@@ -208,7 +208,7 @@ def test_s1_keys_are_asked_for_on_loopback_and_no_path_of_the_server_is_read(
     assert codes == {404}
 
 
-def test_s2_every_failure_has_its_status_and_one_envelope(http: httpx.Client) -> None:
+def test_runs_S02_every_failure_has_its_status_and_one_envelope(http: httpx.Client) -> None:
     run = http.post("/runs", json={"objective": "x", "run_id": "s2"}).json()["run_id"]
     failures = [
         (409, http.post("/runs", json={"objective": "x", "run_id": "s2"})),
@@ -235,7 +235,7 @@ def test_s2_every_failure_has_its_status_and_one_envelope(http: httpx.Client) ->
     assert all(answer.json()["ok"] is False for _, answer in failures)
 
 
-def test_s3_reading_what_is_not_there_stores_nothing(
+def test_runs_S03_reading_what_is_not_there_stores_nothing(
     server: HttpServer, http: httpx.Client
 ) -> None:
     before = http.get("/v1/store/head").json()
@@ -246,7 +246,7 @@ def test_s3_reading_what_is_not_there_stores_nothing(
     assert http.get("/v1/store/head").json() == before
 
 
-def test_s4_everything_a_server_needs_is_inside_the_package() -> None:
+def test_runs_S04_everything_a_server_needs_is_inside_the_package() -> None:
     missing = [
         folder
         for folder in (ROOT / "src/pagefile").rglob("*")
@@ -259,7 +259,7 @@ def test_s4_everything_a_server_needs_is_inside_the_package() -> None:
     assert "server = [" in build
 
 
-def test_s5_one_server_has_both_styles_of_paths_for_the_same_run(http: httpx.Client) -> None:
+def test_runs_S05_one_server_has_both_styles_of_paths_for_the_same_run(http: httpx.Client) -> None:
     http.post("/runs", json={"objective": "both", "run_id": "s5"})
     patch = {"_schema_version": "2.1", "expected_seq": 0, "set": {"status": "BUSY"}}
     http.post("/runs/s5/step/update", json={"patch": patch})
@@ -270,7 +270,7 @@ def test_s5_one_server_has_both_styles_of_paths_for_the_same_run(http: httpx.Cli
     assert [(ws["status"], ws["_update_seq"]) for ws in views] == [("DONE", 3)] * 3
 
 
-def test_s6_a_write_that_waits_holds_up_nobody_who_reads(
+def test_runs_S06_a_write_that_waits_holds_up_nobody_who_reads(
     server: HttpServer, http: httpx.Client
 ) -> None:
     http.post("/runs", json={"objective": "wait", "run_id": "s6"})
@@ -290,7 +290,7 @@ def test_s6_a_write_that_waits_holds_up_nobody_who_reads(
     assert http.post("/v1/threads/s6/slots", json=slot).status_code == 201
 
 
-def test_s7_every_operation_can_be_called_without_a_server_that_somebody_started(
+def test_runs_S07_every_operation_can_be_called_without_a_server_that_somebody_started(
     http: httpx.Client,
 ) -> None:
     document = http.get("/openapi.json").json()
@@ -301,7 +301,7 @@ def test_s7_every_operation_can_be_called_without_a_server_that_somebody_started
     assert {path: code for path, code in codes.items() if code not in (200, 404, 422)} == {}
 
 
-def test_s8_runs_are_listed_paged_deleted_followed_and_counted(http: httpx.Client) -> None:
+def test_runs_S08_runs_are_listed_paged_deleted_followed_and_counted(http: httpx.Client) -> None:
     for number in range(3):
         http.post("/runs", json={"objective": "x", "run_id": f"s8-{number}"})
     pages: list[str] = []
@@ -325,7 +325,7 @@ def test_s8_runs_are_listed_paged_deleted_followed_and_counted(http: httpx.Clien
     assert "pagefile_http_request_duration_seconds" in http.get("/metrics").text
 
 
-def test_s9_importing_and_making_the_application_touches_nothing(tmp_path: Path) -> None:
+def test_runs_S09_importing_and_making_the_application_touches_nothing(tmp_path: Path) -> None:
     code = (
         "from pagefile.surfaces.http.app import make_app\n"
         "from pagefile.surfaces.http.config import ServerConfig\n"

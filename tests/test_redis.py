@@ -40,6 +40,7 @@ from pagefile import (
     Unavailable,
     Unsupported,
 )
+from pagefile.context.conversations import Conversations
 from pagefile.engines.redis_layout import Keys
 from pagefile.engines.redis_server import address_of, script
 from pagefile.engines.redis_turn import LEASE_MS
@@ -695,7 +696,7 @@ def test_a_group_of_several_tenants_and_of_any_size_is_stored(
             assert handle.check()
 
 
-def test_a_lone_append_is_one_round_trip_and_five_small_steps_in_the_server(
+def test_threads_B19_a_lone_append_is_one_round_trip_and_five_small_steps_in_the_server(
     server: RedisServer, url: str
 ) -> None:
     with pagefile.open(url) as pf, redis.Redis(port=server.port) as raw:
@@ -729,3 +730,25 @@ def test_a_lone_append_that_is_refused_for_old_news_is_looked_at_again(url: str)
         assert [entry.value for entry in other.store.read("a")] == [2, 3]
         assert pf.verify()
         assert pf.check()
+
+
+def test_threads_B12_no_part_of_a_conversation_outlives_or_survives_the_others(
+    server: RedisServer, url: str
+) -> None:
+    with pagefile.open(url) as pf, redis.Redis(port=server.port) as raw:
+        pf.context.append("kept", {"n": 0}, "user", "agent")
+        pf.context.append("idle", {"text": "a word that is nowhere else"}, "user", "agent")
+        base = Keys(address_of(url).prefix, "default").base.decode()
+        stored = [key for key in raw.scan_iter() if key.decode().startswith(base)]
+        lifetimes = {raw.ttl(key) for key in stored}
+        # Nothing that a writer who died could have left undone: -1 is a key without an end.
+        assert lifetimes == {-1}
+        later_us = time.time_ns() // 1_000 + 3_600 * 1_000_000
+        conversations = Conversations(pf, ttl_seconds=60)
+        swept = conversations.expire(now_us=later_us)
+        assert {thread for ended in swept.ended for thread in ended.threads} == {"kept", "idle"}
+        assert not pf.context.thread_exists("idle")
+        assert pf.verify()
+        assert pf.check()
+        pf.context.append("idle", {"n": 1}, "user", "agent")
+        assert [slot.payload for slot in pf.context.get_thread_slots("idle")] == [{"n": 1}]
