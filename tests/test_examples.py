@@ -30,6 +30,24 @@ def test_the_agent_loop_tells_its_story(tmp_path: Path) -> None:
     assert ran.stderr == ""
 
 
+def test_a_working_set_is_patched_packed_and_restored(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, str(EXAMPLES / "working_set.py"), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert ran.stdout.splitlines() == [
+        "BOOT 0 task_123 thread_456",
+        "True BUSY 1",
+        "LOCK_ERROR expected_seq=0 current_seq=1",
+        "run_790 BUSY ['note-1']",
+        "BOOT -> BUSY",
+    ]
+    assert ran.stderr == ""
+
+
 def test_the_greeters_chain_is_answered_and_recorded(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, str(EXAMPLES / "greeter.py"), str(tmp_path)],
