@@ -660,6 +660,7 @@ def test_every_step_of_memory_leaves_its_event(pf: pagefile.Pagefile) -> None:
     assert kinds(run)[1:] == [
         "MEMORY_PROPOSE",
         "MEMORY_PROPOSE",
+        "MEMORY_TOKEN",
         "MEMORY_COMMIT",
         "MEMORY_ABORT",
         "MEMORY_UNDO",
@@ -722,8 +723,8 @@ def test_a_number_that_is_none_is_invalid_wherever_it_is_given(run: Run, bad: An
     for call in calls:
         with pytest.raises(Invalid):
             call()
-    # Of these only a rollback would have changed the run, so only its refusal is told.
-    assert kinds(run) == ["RUN_START", "ERROR"]
+    # Of these a rollback and an update would have changed the run: their refusals are told.
+    assert kinds(run) == ["RUN_START", "ERROR", "ERROR"]
 
 
 def test_arguments_of_a_wrong_type_are_invalid_and_change_nothing(

@@ -19,7 +19,7 @@ from pagefile.batch import (
 )
 from pagefile.context.names import log_of
 from pagefile.context.slot import is_anothers
-from pagefile.errors import Conflict, Forbidden, Invalid, NotFound, shown
+from pagefile.errors import Conflict, Corrupt, Forbidden, Invalid, NotFound, shown
 from pagefile.memory.items import LongTermItems
 from pagefile.records import Document
 from pagefile.runs import artifacts
@@ -37,6 +37,7 @@ from pagefile.runs.names import (
     require_id,
 )
 from pagefile.runs.redaction import redact
+from pagefile.runs.repair import identity_told
 from pagefile.runs.result import WorkingSet, working_set_in
 from pagefile.runs.run import Run
 from pagefile.store import Store
@@ -158,8 +159,11 @@ class Runs:
         if not _is_run(found) or not first:
             raise NotFound(f"there is no run {run_id!r}", "boot it, or list the runs")
         assert found is not None
-        ws = working_set_in(found)
-        identity = Identity(run_id, ws["task_id"], ws["thread_id"], found.user)
+        try:
+            ws = working_set_in(found)
+            identity = Identity(run_id, ws["task_id"], ws["thread_id"], found.user)
+        except Corrupt:  # Whoever loads it is told; its ledger is there, and repairs it.
+            identity = identity_told(self._store, run_id, found.user)
         recorded = {} if first[0].erased else body_of(first[0])["payload"].get("config", {})
         return Run(self._store, identity, config_from(recorded), self._items)
 
@@ -185,22 +189,23 @@ class Runs:
     ) -> Run:
         """A new run that begins where another stands, or stood at sequence `at`."""
         parent = self.open(run_id)
-        ws = parent.load() if at is None else parent.at(at)
-        seq = ws["_update_seq"]
-        made = made_id("run") if new_run_id is None else new_run_id
-        identity = Identity(
-            require_id("new_run_id", made), ws["task_id"], ws["thread_id"], parent.user_id
-        )
-        ws = ws | {"run_id": identity.run_id, "_update_seq": 0}
-        origin = {"parent_run_id": run_id, "at_seq": seq}
-        return self._start(
-            identity,
-            parent.config,
-            ws,
-            {"config": parent.config.to_json(), "parent": origin},
-            writer_id,
-            [("RUN_FORKED", origin)],
-        )
+        with parent.recording("fork", writer_id):
+            ws = parent.load() if at is None else parent.at(at)
+            seq = ws["_update_seq"]
+            made = made_id("run") if new_run_id is None else new_run_id
+            identity = Identity(
+                require_id("new_run_id", made), ws["task_id"], ws["thread_id"], parent.user_id
+            )
+            ws = ws | {"run_id": identity.run_id, "_update_seq": 0}
+            origin = {"parent_run_id": run_id, "at_seq": seq}
+            return self._start(
+                identity,
+                parent.config,
+                ws,
+                {"config": parent.config.to_json(), "parent": origin},
+                writer_id,
+                [("RUN_FORKED", origin)],
+            )
 
     def restore_from_pack(
         self,

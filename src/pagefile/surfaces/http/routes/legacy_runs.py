@@ -253,7 +253,9 @@ async def milestone(request: Request, run_id: str) -> Response:
             episode_id=made.episode_id,
             episode_path=f"/v1/runs/{run_id}/episodes/{made.episode_id}",
             committed_memory_ids=list(made.committed_memory_ids),
-            milestone_token=await run.memory.issue_token(ttl_seconds=_TTL_SECONDS),
+            milestone_token=await run.memory.issue_token(
+                ttl_seconds=_TTL_SECONDS, writer_id=caller.writer_id
+            ),
         )
     )
 
