@@ -18,12 +18,14 @@ from pagefile.context.names import THREADS
 from pagefile.context.slot import is_anothers
 from pagefile.errors import (
     Conflict,
+    Invalid,
     NotFound,
     PagefileError,
     Unavailable,
     Unsupported,
     shown,
 )
+from pagefile.naming import require_callable
 from pagefile.records import Document, Entry, Head
 from pagefile.runs import names as stored
 from pagefile.runs import pack_format as pack
@@ -55,13 +57,19 @@ def create_resume_pack(
     `pointers` are kept in the manifest, secrets redacted; ours come first.
 
     Raises:
+        Invalid: the folder or the pointers are none.
         NotFound: there is no such run. Unsupported: its ledger was pruned.
         Conflict: it was deleted meanwhile. Unavailable: the disk refused.
     """
-    store = run._store
-    cut = _Cut(store, run)
+    folder = stored.path_from(directory)
+    if folder is None:
+        raise Invalid("directory", f"{shown(directory)} is no path", "name a folder")
+    if pointers is not None and not isinstance(pointers, Mapping):
+        raise Invalid("pointers", f"{shown(pointers)} is no mapping", "give a dict")
+    if progress is not None:
+        require_callable("progress", progress)
+    cut = _Cut(run._store, run)
     pack_id = stored.made_id("pack")
-    folder = Path(directory)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{run.run_id}_{pack_id}.zip"
