@@ -519,7 +519,7 @@ _STEPS = st.lists(
 
 
 @settings(
-    max_examples=40,
+    max_examples=200,
     deadline=None,
     derandomize=True,
     phases=(Phase.explicit, Phase.reuse, Phase.generate),

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 _PAGE = 1_000
 _ATTEMPTS = 1_000
-#: How many of a thread's first slots say whose it is.
+#: How many of a thread's first and last slots say whose it is.
 _LOOKED_AT = 100
 
 
@@ -79,7 +79,7 @@ class Runs:
 
         Raises:
             Conflict: the run id is taken. Forbidden: it is a user's run, and the thread
-            begins with what others said. Invalid, LimitExceeded: nothing was stored.
+            begins or ends with what others said. Invalid, LimitExceeded: nothing was stored.
         """
         chosen = RunConfig() if config is None else config
         if not isinstance(chosen, RunConfig):
@@ -100,12 +100,18 @@ class Runs:
         return self._start(identity, chosen, ws, {"config": recorded}, writer_id)
 
     def _require_own_thread(self, identity: Identity) -> None:
-        """Refuse a user's run in a thread that another user began."""
+        """Refuse a user's run where others are seen to speak, at either end of the thread.
+
+        It is a courtesy: others may speak there tomorrow. What shows a user's run
+        (prompts, packs) leaves out what others said, wherever in the thread it is.
+        """
         try:
             log = log_of(identity.thread_id)
         except Invalid:
             return
-        found = [] if identity.user_id is None else self._store.read(log, limit=_LOOKED_AT)
+        if identity.user_id is None or not self._store.has_log(log):
+            return
+        found = [*self._store.read(log, limit=_LOOKED_AT), *self._store.read(log, -_LOOKED_AT)]
         if any(is_anothers(entry, identity.user_id) for entry in found):
             raise Forbidden(
                 f"others speak in thread {identity.thread_id!r}", "choose another thread_id"
