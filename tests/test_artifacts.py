@@ -183,12 +183,14 @@ NEW_EVENTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "MEMORY_PROPOSE": ({"batch_id": "b", "count": 2}, {"scope": {"user_id": "u"}}),
     "MEMORY_COMMIT": ({"batch_id": "b", "memory_ids": ["m"]}, {"milestone": "ep_1"}),
+    "MEMORY_TOKEN": ({"ttl_seconds": 300}, {}),
     "MEMORY_ABORT": ({"batch_id": "b"}, {}),
     "MEMORY_UNDO": ({"batch_id": "b"}, {}),
     "RESUME_SNAPSHOT": ({"pack_id": "p"}, {"pointers": {"ledger_last_seq": 3}}),
-    "RUN_RESTORED": ({"pack_id": "p", "parent_run_id": "r"}, {}),
+    "RUN_RESTORED": ({"pack_id": "p", "parent_run_id": "r"}, {"thread_id": "t"}),
     "RUN_FORKED": ({"parent_run_id": "r", "at_seq": 0}, {}),
     "WS_ROLLBACK": ({"to_seq": 1, "new_seq": 3}, {}),
+    "WS_REPAIRED": ({"damaged_seq": 2, "new_seq": 3}, {"reason": "no JSON"}),
     "RUN_ERASED": ({"reason": "asked"}, {}),
 }
 EVENTS = [

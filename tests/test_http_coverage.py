@@ -113,10 +113,14 @@ RUN: dict[str, str] = {
     "now": INNER,
     "page_in": "POST /v1/runs/{run_id}/evicted/{item_id}/page-in",
     "rebuild": "GET /v1/runs/{run_id}/rebuild",
+    "repair": "POST /v1/runs/{run_id}/repair",
+    "record": INNER,
     "recording": INNER,
     "require": INNER,
     "rollback": "POST /v1/runs/{run_id}/rollback",
+    "stored": INNER,
     "update": CODE,
+    "version_of": INNER,
 }
 LEDGER: dict[str, str] = {
     "entries": INNER,

@@ -351,8 +351,15 @@ class TestMalformed:
         with pagefile.open("memory:") as pf:
             pf.runs.boot("o", run_id="r")
             pf.store.commit(Batch([Put("run/r", value, kind="working_set")]))
+            run = pf.runs.open("r")
             with pytest.raises(Corrupt):
-                pf.runs.open("r")
+                run.load()
+            with pytest.raises(Corrupt, match="roll back"):
+                run.repair()  # Something else wrote a version that the ledger does not tell of.
+            run.rollback(0)
+
+            assert run.load()["objective"] == "o"
+            assert run.rebuild()
 
     @pytest.mark.parametrize(
         "value",

@@ -210,7 +210,11 @@ def test_runs_R05_ids_are_rewritten_and_the_fork_is_recorded(
     assert run.load()["run_id"] == "r2"
     assert {event["run_id"] for event in run.ledger} == {"r2"}
     assert last["event_type"] == "RUN_RESTORED"
-    assert last["payload"] == {"pack_id": verify_pack(path).pack_id, "parent_run_id": "r1"}
+    assert last["payload"] == {
+        "pack_id": verify_pack(path).pack_id,
+        "parent_run_id": "r1",
+        "thread_id": run.load()["thread_id"],
+    }
     assert run.load()["thread_id"] != "t1"
 
 

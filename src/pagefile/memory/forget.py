@@ -17,6 +17,7 @@ from pagefile.memory.episode import document_of, require_episode_id
 from pagefile.memory.episodes import Episodes
 from pagefile.memory.fact import require_moment
 from pagefile.memory.forgotten import forgotten_of
+from pagefile.memory.leavings import copies_of, texts_of_nothing_else
 from pagefile.memory.owner import RECEIPTS, owner_key, require_user, unchanged_since
 from pagefile.memory.text import require_session
 from pagefile.memory.use import OF_MEMORY, use_log
@@ -220,7 +221,12 @@ class Forgetting:
             VersionIs(forgotten.document, forgotten.version),
             unchanged_since(user_id, position),
         ]
+        # Read before their ledgers go: packs are files that no store reaches.
+        packs = self._packs(extent, touched)
         receipt = self._store.erase(selectors, beside=Batch(operations, conditions), scrub=scrub)
+        if packs:
+            remaining = (*receipt.remaining, *packs)
+            receipt = msgspec.structs.replace(receipt, remaining=remaining)
         if self._index.keeper is not None:
             left = self._index.keeper.erased(owner_key(user_id), whole=is_all)
             remaining = (*receipt.remaining, left)
@@ -246,9 +252,25 @@ class Forgetting:
             whose = Selector(user=user_id, anonymous=user_id is None, before_us=before_us)
             log = self._thread_of(session_id)
             if log is not None:
-                selectors.append(msgspec.structs.replace(whose, log=log))
+                going = msgspec.structs.replace(whose, log=log)
+                selectors.append(going)
+                texts = texts_of_nothing_else(self._store, going, self._holds(user_id))
+                selectors += [Selector(document=name) for name in texts]
             return selectors
         return selectors + of_nobody(self._store, before_us)
+
+    def _holds(self, user_id: str | None) -> set[str]:
+        """The logs that hold something of the user, or of nobody."""
+        whole = Selector(user=user_id, anonymous=user_id is None)
+        return _names_of_logs(self._rehearsed([whole]).removed)
+
+    def _packs(self, extent: Extent, touched: Sequence[Touched]) -> list[str]:
+        """A step for each resume pack that may hold what goes."""
+        if extent.session_id is None:
+            return copies_of(self._store, _names_of_logs(touched))
+        if self._thread_of(extent.session_id) is None:
+            return []
+        return copies_of(self._store, self._holds(extent.user_id), extent.session_id)
 
     def _episodes_before(
         self, user_id: str | None, session_id: str | None, before: datetime | None
@@ -332,8 +354,11 @@ def _counts(removed: Sequence[Touched]) -> dict[str, int]:
 
 def _logs(touched: Sequence[Touched]) -> set[str]:
     """The logs of which something goes, without those that are derived."""
-    names = {one.name for one in touched if one.stream == "log" and one.name is not None}
-    return {name for name in names if not name.startswith(_DERIVED)}
+    return {name for name in _names_of_logs(touched) if not name.startswith(_DERIVED)}
+
+
+def _names_of_logs(touched: Sequence[Touched]) -> set[str]:
+    return {one.name for one in touched if one.stream == "log" and one.name is not None}
 
 
 def _ids_of_episodes(documents: Iterable[str]) -> list[str]:

@@ -185,17 +185,25 @@ class LongTermItems(ItemReader, ClosesItsStore):
     # Deciding
 
     def issue_token(
-        self, run_id: str, *, ttl_seconds: int = 300, user_id: str | None = None
+        self,
+        run_id: str,
+        *,
+        ttl_seconds: int = 300,
+        user_id: str | None = None,
+        beside: Beside | None = None,
     ) -> str:
         """A token that lets one batch of this run pass, once. It cannot be read again.
 
-        `user_id` says in whose partition the token's digest lies.
+        `user_id` says in whose partition the token's digest lies. `beside` gives
+        operations of the caller's own for the same commit.
         """
+        _require_beside(beside)
         require_name("run_id", run_id)
         require_name_or_none("user_id", user_id)
         require_count(ttl_seconds, "ttl_seconds", least=1, most=_MOST_TOKEN_SECONDS)
         token, put = gate.issue(run_id, user_id, self._clock() + ttl_seconds * _SECOND)
-        self._store.commit(Batch([put], [Absent(put.document)]))
+        operations = (put, *(() if beside is None else beside("", ())))
+        self._store.commit(Batch(operations, [Absent(put.document)]))
         return token
 
     def commit(

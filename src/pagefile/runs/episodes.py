@@ -43,12 +43,13 @@ class Memory(Protocol):
 
 
 class Milestone(msgspec.Struct, frozen=True):
-    """What a milestone made."""
+    """What a milestone made; `digest` is SHA-256 of the episode's content."""
 
     episode_id: str
     committed_memory_ids: tuple[str, ...]
     first_sequence_id: int
     last_sequence_id: int
+    digest: str = ""
 
 
 class Episodes:
@@ -72,17 +73,18 @@ class Episodes:
         Raises:
             NotFound, Conflict, Invalid: the memory batch cannot be committed; nothing was stored.
         """
-        for _ in range(_ATTEMPTS):
-            made = self._create(reason, memory_batch_id, next_entry_point, writer_id)
-            if made is not None:
-                return made
-        raise Conflict(
-            f"{self._run!r} changed all the time",
-            "try again when it is quieter",
-            target=self._run.run_id,
-            expected=0,
-            current=len(self._run.ledger),
-        )
+        with self._run.recording("milestone", writer_id):
+            for _ in range(_ATTEMPTS):
+                made = self._create(reason, memory_batch_id, next_entry_point, writer_id)
+                if made is not None:
+                    return made
+            raise Conflict(
+                f"{self._run!r} changed all the time",
+                "try again when it is quieter",
+                target=self._run.run_id,
+                expected=0,
+                current=len(self._run.ledger),
+            )
 
     def _create(
         self, reason: str, memory_batch_id: str | None, next_entry_point: str, writer_id: str
@@ -119,7 +121,8 @@ class Episodes:
             "next_entry_point": next_entry_point,
         }
         artifacts.check("episode", body | {"created_at": "1970-01-01T00:00:00Z"})
-        notes = {"first": start + 1, "last": length, "digest": digest_of(body)}
+        digest = digest_of(body)
+        notes = {"first": start + 1, "last": length, "digest": digest}
         name = episode_name(run.run_id, episode_id)
         operations.append(Put(name, body, run.user_id, "episode", writer_id, notes=notes))
         told = {"reason": reason, "episode_id": episode_id}
@@ -128,7 +131,7 @@ class Episodes:
             run.commit(operations, conditions)
         except Conflict:
             return None
-        return Milestone(episode_id, ids, start + 1, length)
+        return Milestone(episode_id, ids, start + 1, length, digest)
 
     def _before(self, last: Entry) -> dict[str, Any]:
         try:
@@ -149,7 +152,8 @@ class Episodes:
         """
         document = self._document(episode_id)
         body: dict[str, Any] = document.value
-        if digest_of(body) != document.notes["digest"]:
+        # Written once: a later version is somebody's who has no business here.
+        if document.version != 1 or digest_of(body) != document.notes["digest"]:
             raise Corrupt(f"episode {episode_id!r} fails its digest", "restore a copy")
         return body | {"created_at": created_at(document)}
 

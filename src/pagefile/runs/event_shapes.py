@@ -56,12 +56,14 @@ PAYLOADS: Final[dict[str, Fields]] = {
         {"batch_id": _NAME, "count": _NUMBER}, {"scope": Either(_NAME, _OBJECT)}
     ),
     "MEMORY_COMMIT": _payload({"batch_id": _NAME, "memory_ids": _NAMES}, {"milestone": _NAME}),
+    "MEMORY_TOKEN": _payload({"ttl_seconds": _NUMBER}),
     "MEMORY_ABORT": _payload({"batch_id": _NAME}),
     "MEMORY_UNDO": _payload({"batch_id": _NAME}),
     "RESUME_SNAPSHOT": _payload({"pack_id": _NAME}, {"pointers": _OBJECT}),
-    "RUN_RESTORED": _payload({"pack_id": _NAME, "parent_run_id": _NAME}),
+    "RUN_RESTORED": _payload({"pack_id": _NAME, "parent_run_id": _NAME}, {"thread_id": _NAME}),
     "RUN_FORKED": _payload({"parent_run_id": _NAME, "at_seq": _NUMBER}),
     "WS_ROLLBACK": _payload({"to_seq": _NUMBER, "new_seq": _NUMBER}),
+    "WS_REPAIRED": _payload({"damaged_seq": _NUMBER, "new_seq": _NUMBER}, {"reason": _CONTENT}),
     "RUN_ERASED": _payload({"reason": _CONTENT}),
 }
 

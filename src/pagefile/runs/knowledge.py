@@ -55,11 +55,21 @@ class Knowledge:
         """This run's batches, in the order of creation."""
         return list(self._items.list_batches(status, self._run.run_id, limit=limit).items)
 
-    def issue_token(self, *, ttl_seconds: int = 300) -> str:
-        """A token that lets one batch of this run pass, once."""
-        return self._items.issue_token(
-            self._run.run_id, ttl_seconds=ttl_seconds, user_id=self._run.user_id
-        )
+    def issue_token(self, *, ttl_seconds: int = 300, writer_id: str = "api") -> str:
+        """A token that lets one batch of this run pass, once; the ledger tells of it."""
+        self._run.require()
+
+        def recorded(_: str, __: Sequence[str]) -> list[Operation]:
+            payload = {"ttl_seconds": ttl_seconds}
+            return [self._run.ledger.event("MEMORY_TOKEN", payload, writer_id)]
+
+        with self._run.recording("issue_token", writer_id):
+            return self._items.issue_token(
+                self._run.run_id,
+                ttl_seconds=ttl_seconds,
+                user_id=self._run.user_id,
+                beside=recorded,
+            )
 
     def commit(
         self,

@@ -6,6 +6,8 @@ only those, and the `code` stays the general one's.
 
 from __future__ import annotations
 
+import os
+
 from pagefile.errors import Corrupt, Invalid, LimitExceeded, Unsupported, shown
 
 _MAKE_AGAIN = "make the pack again"
@@ -15,7 +17,8 @@ class NotAPack(Invalid):
     """The file or folder is no pack of any format."""
 
     def __init__(self, path: object, fact: str) -> None:
-        super().__init__("path", f"{shown(str(path))} {fact}", "give the path of a resume pack")
+        told = shown(str(path) if isinstance(path, os.PathLike) else path)
+        super().__init__("path", f"{told} {fact}", "give the path of a resume pack")
 
 
 class UnsafeName(Invalid):

@@ -3,13 +3,48 @@
 from __future__ import annotations
 
 import zipfile
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from pagefile.context.names import THREADS
+from pagefile.memory.forgotten import forgotten_of
+from pagefile.runs.names import RUNS
 from pagefile.runs.pack_format import ITEMS, MANIFEST, SLOTS
+from pagefile.store import Store
 from pagefile.typed import from_json
+
+
+def was_forgotten(path: Path, run_id: str, store: Store) -> bool:
+    """Whether its run, or slots in it, were forgotten with their user."""
+    try:
+        held = _streams_in(str(path), path.stat().st_mtime_ns, run_id)
+    except OSError:
+        return False  # Somebody else removed it.
+    return any(
+        forgotten_of(store, user_id).among([name]) is not None for user_id, name in sorted(held)
+    )
+
+
+@lru_cache(maxsize=1_024)
+def _streams_in(path: str, _: int, run_id: str) -> frozenset[tuple[str, str]]:
+    """Users, and what of theirs a pack holds; a pack is never written again."""
+    held: set[tuple[str, str]] = set()
+    try:
+        with zipfile.ZipFile(path) as archive:
+            pointers = from_json(archive.read(MANIFEST), dict[str, Any])["pointers"]
+            if pointers["user_id"] is not None:
+                held.add((pointers["user_id"], RUNS + run_id))
+            if SLOTS in archive.namelist():
+                thread = THREADS + pointers["thread_id"]
+                with archive.open(SLOTS) as lines:
+                    users = {from_json(line, dict[str, Any]).get("user") for line in lines}
+                held |= {(user, thread) for user in users if isinstance(user, str)}
+    except (OSError, KeyError, TypeError, zipfile.BadZipFile, msgspec.DecodeError):
+        return frozenset()  # It holds nothing that anybody could restore.
+    return frozenset(held)
 
 
 def holds_user(path: Path, user_id: str) -> bool:

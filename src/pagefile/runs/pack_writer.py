@@ -6,7 +6,7 @@ import hashlib
 import os
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +16,16 @@ import msgspec
 from pagefile import chance
 from pagefile.context.names import THREADS
 from pagefile.context.slot import is_anothers
-from pagefile.errors import Conflict, NotFound, Unavailable, Unsupported, shown
+from pagefile.errors import (
+    Conflict,
+    Invalid,
+    NotFound,
+    PagefileError,
+    Unavailable,
+    Unsupported,
+    shown,
+)
+from pagefile.naming import require_callable
 from pagefile.records import Document, Entry, Head
 from pagefile.runs import names as stored
 from pagefile.runs import pack_format as pack
@@ -39,6 +48,7 @@ def create_resume_pack(
     *,
     pointers: Mapping[str, Any] | None = None,
     progress: pack.Progress | None = None,
+    writer_id: str = "api",
 ) -> Path:
     """Write all of a run, as it is now, to a new file in the folder; return its path.
 
@@ -47,13 +57,19 @@ def create_resume_pack(
     `pointers` are kept in the manifest, secrets redacted; ours come first.
 
     Raises:
+        Invalid: the folder or the pointers are none.
         NotFound: there is no such run. Unsupported: its ledger was pruned.
         Conflict: it was deleted meanwhile. Unavailable: the disk refused.
     """
-    store = run._store
-    cut = _Cut(store, run)
+    folder = stored.path_from(directory)
+    if folder is None:
+        raise Invalid("directory", f"{shown(directory)} is no path", "name a folder")
+    if pointers is not None and not isinstance(pointers, Mapping):
+        raise Invalid("pointers", f"{shown(pointers)} is no mapping", "give a dict")
+    if progress is not None:
+        require_callable("progress", progress)
+    cut = _Cut(run._store, run)
     pack_id = stored.made_id("pack")
-    folder = Path(directory)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{run.run_id}_{pack_id}.zip"
@@ -64,9 +80,10 @@ def create_resume_pack(
             "look at the disk and the permissions, then retry",
         ) from error
     try:
-        run.log("RESUME_SNAPSHOT", {"pack_id": pack_id, "pointers": told})
-    except NotFound:
+        run.record("RESUME_SNAPSHOT", {"pack_id": pack_id, "pointers": told}, writer_id)
+    except PagefileError:
         # The run ended, or was forgotten, meanwhile: nothing of it may be left in a file.
+        # Nor is there a pack that the ledger does not tell of.
         path.unlink(missing_ok=True)
         raise
     return path
@@ -91,6 +108,8 @@ class _Cut:
         self.events = store.length(self.ledger, at=self.at)
         self.episodes: list[str] = []
         self.batches: dict[str, None] = {}
+        #: States that were damaged, and repaired by later ones: the events tell them.
+        self.damaged: set[int] = set()
 
     def entries(self, log: str, *, whole: bool = False) -> Iterator[Entry]:
         """What the log had at the cut; with `whole`, nothing may be missing."""
@@ -172,7 +191,8 @@ def _write(
         writer = _Writer(archive, pack.Steps(cut.events + cut.document.version, progress))
         writer.document(pack.WORKING_SET, pack.encode_json(cut.ws))
         writer.lines(pack.LEDGER, _events(cut), counted=True)
-        writer.lines(pack.HISTORY, map(_version, cut.versions()), counted=True)
+        history = (_version(version, cut.damaged) for version in cut.versions())
+        writer.lines(pack.HISTORY, history, counted=True)
         for episode_id in dict.fromkeys(cut.episodes):
             packed = episode_of(store.get(stored.episode_name(run.run_id, episode_id), at=cut.at))
             if packed is not None:
@@ -228,12 +248,15 @@ def _events(cut: _Cut) -> Iterator[dict[str, Any]]:
             cut.episodes.append(payload["episode_id"])
         elif entry.kind == "MEMORY_COMMIT":
             cut.batches[payload["batch_id"]] = None
+        elif entry.kind == "WS_REPAIRED":
+            cut.damaged.add(payload["damaged_seq"])
         yield event
 
 
-def _version(version: Document) -> dict[str, Any]:
+def _version(version: Document, damaged: Collection[int]) -> dict[str, Any]:
     seq = version.version - 1
-    if version.erased or version.deleted or version.kind == stored.GONE:
+    is_gone = version.erased or version.deleted or version.kind == stored.GONE
+    if is_gone or seq in damaged:
         return {"seq": seq, "erased": True}
     return {"seq": seq, "working_set": version.value}
 

@@ -51,12 +51,16 @@ class Fold:
             artifacts.check("working_set", payload["working_set"])
             self.resume(payload["working_set"])
             return True
-        if kind not in ("WS_UPDATE_APPLIED", "WS_ROLLBACK"):
+        if kind not in ("WS_UPDATE_APPLIED", "WS_ROLLBACK", "WS_REPAIRED"):
             return False
         seq, before = int(payload["new_seq"]), self.ws
         if kind == "WS_ROLLBACK":
             after = self._kept.get(payload["to_seq"])
-        elif before is None or before["_update_seq"] + 1 != seq or "patch" not in payload:
+        elif before is None or before["_update_seq"] + 1 != seq:
+            after = None
+        elif kind == "WS_REPAIRED":
+            after = before  # What the ledger told is what was written.
+        elif "patch" not in payload:
             after = None
         else:
             after = _applied(before, payload, self._most_pinned)

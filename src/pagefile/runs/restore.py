@@ -171,7 +171,11 @@ class _Restoring:
             put = episode.put(self.run.run_id, self.run.user_id)
             self._add(put, when=Absent(put.document))
         self._write_items()
-        fork = {"pack_id": self._report.pack_id, "parent_run_id": self._report.run_id}
+        fork = {
+            "pack_id": self._report.pack_id,
+            "parent_run_id": self._report.run_id,
+            "thread_id": self._identity.thread_id,
+        }
         self._add(self.run.ledger.event("RUN_RESTORED", fork, _WRITER), last=True)
         self._add(self._version_put(last, WORKING_SET), last=True)
         self._flush()

@@ -59,18 +59,25 @@ def working_set_in(document: Document) -> WorkingSet:
     Raises:
         Corrupt: it holds none.
     """
-    value: WorkingSet = document.value
+    try:
+        value: WorkingSet = document.value
+    except Corrupt as error:
+        raise _unreadable(document, error.fact) from error
     if (
         type(value) is not dict
         or type(value.get("_update_seq")) is not int
         or any(type(value.get(name)) is not str for name in _TEXTS)
         or any(type(value.get(name)) is not list for name in _LISTS)
     ):
-        raise Corrupt(
-            f"document {document.name!r} is no working set",
-            "something else wrote it: delete the run, or restore a copy",
-        )
+        raise _unreadable(document, "fields of one are missing")
     return value
+
+
+def _unreadable(document: Document, why: str) -> Corrupt:
+    return Corrupt(
+        f"document {document.name!r}, version {document.version}, is no working set ({why})",
+        "if it is the newest, repair() the run: the ledger tells it; or restore a copy",
+    )
 
 
 def copy_of(value: Mapping[str, Any]) -> dict[str, Any]:

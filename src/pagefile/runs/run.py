@@ -14,6 +14,7 @@ from pagefile.runs.episodes import Episodes, Milestone
 from pagefile.runs.knowledge import Knowledge
 from pagefile.runs.ledger import Identity
 from pagefile.runs.rebuild import Rebuilt, rebuild
+from pagefile.runs.repair import Repaired, repair
 from pagefile.runs.result import PatchResult, WorkingSet
 from pagefile.runs.working import WorkingRun
 from pagefile.store import Store
@@ -43,17 +44,24 @@ class Run(WorkingRun):
         writer_id: str = "api",
     ) -> Milestone:
         """See `Episodes.create`."""
-        with self.recording("milestone", writer_id):
-            return self.episodes.create(
-                reason,
-                memory_batch_id=memory_batch_id,
-                next_entry_point=next_entry_point,
-                writer_id=writer_id,
-            )
+        return self.episodes.create(
+            reason,
+            memory_batch_id=memory_batch_id,
+            next_entry_point=next_entry_point,
+            writer_id=writer_id,
+        )
 
     def rebuild(self) -> Rebuilt:
         """Fold the ledger and compare: true when it gives the stored working set."""
         return rebuild(self)
+
+    def repair(self, *, writer_id: str = "api") -> Repaired:
+        """Make a damaged working set again from the ledger, as its newest version.
+
+        Raises:
+            Corrupt: the ledger does not tell it either.
+        """
+        return repair(self, writer_id)
 
     def brief(
         self,
@@ -84,4 +92,6 @@ class Run(WorkingRun):
         from pagefile.runs.pack_writer import create_resume_pack
 
         with self.recording("create_resume_pack", writer_id):
-            return create_resume_pack(self, directory, pointers=pointers, progress=progress)
+            return create_resume_pack(
+                self, directory, pointers=pointers, progress=progress, writer_id=writer_id
+            )

@@ -19,7 +19,7 @@ from pagefile.batch import (
 )
 from pagefile.context.names import log_of
 from pagefile.context.slot import is_anothers
-from pagefile.errors import Conflict, Forbidden, Invalid, NotFound, shown
+from pagefile.errors import Conflict, Corrupt, Forbidden, Invalid, NotFound, shown
 from pagefile.memory.items import LongTermItems
 from pagefile.records import Document
 from pagefile.runs import artifacts
@@ -37,6 +37,7 @@ from pagefile.runs.names import (
     require_id,
 )
 from pagefile.runs.redaction import redact
+from pagefile.runs.repair import identity_told
 from pagefile.runs.result import WorkingSet, working_set_in
 from pagefile.runs.run import Run
 from pagefile.store import Store
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 _PAGE = 1_000
 _ATTEMPTS = 1_000
-#: How many of a thread's first slots say whose it is.
+#: How many of a thread's first and last slots say whose it is.
 _LOOKED_AT = 100
 
 
@@ -78,7 +79,7 @@ class Runs:
 
         Raises:
             Conflict: the run id is taken. Forbidden: it is a user's run, and the thread
-            begins with what others said. Invalid, LimitExceeded: nothing was stored.
+            begins or ends with what others said. Invalid, LimitExceeded: nothing was stored.
         """
         chosen = RunConfig() if config is None else config
         if not isinstance(chosen, RunConfig):
@@ -99,12 +100,18 @@ class Runs:
         return self._start(identity, chosen, ws, {"config": recorded}, writer_id)
 
     def _require_own_thread(self, identity: Identity) -> None:
-        """Refuse a user's run in a thread that another user began."""
+        """Refuse a user's run where others are seen to speak, at either end of the thread.
+
+        It is a courtesy: others may speak there tomorrow. What shows a user's run
+        (prompts, packs) leaves out what others said, wherever in the thread it is.
+        """
         try:
             log = log_of(identity.thread_id)
         except Invalid:
             return
-        found = [] if identity.user_id is None else self._store.read(log, limit=_LOOKED_AT)
+        if identity.user_id is None or not self._store.has_log(log):
+            return
+        found = [*self._store.read(log, limit=_LOOKED_AT), *self._store.read(log, -_LOOKED_AT)]
         if any(is_anothers(entry, identity.user_id) for entry in found):
             raise Forbidden(
                 f"others speak in thread {identity.thread_id!r}", "choose another thread_id"
@@ -158,8 +165,11 @@ class Runs:
         if not _is_run(found) or not first:
             raise NotFound(f"there is no run {run_id!r}", "boot it, or list the runs")
         assert found is not None
-        ws = working_set_in(found)
-        identity = Identity(run_id, ws["task_id"], ws["thread_id"], found.user)
+        try:
+            ws = working_set_in(found)
+            identity = Identity(run_id, ws["task_id"], ws["thread_id"], found.user)
+        except Corrupt:  # Whoever loads it is told; its ledger is there, and repairs it.
+            identity = identity_told(self._store, run_id, found.user)
         recorded = {} if first[0].erased else body_of(first[0])["payload"].get("config", {})
         return Run(self._store, identity, config_from(recorded), self._items)
 
@@ -185,22 +195,23 @@ class Runs:
     ) -> Run:
         """A new run that begins where another stands, or stood at sequence `at`."""
         parent = self.open(run_id)
-        ws = parent.load() if at is None else parent.at(at)
-        seq = ws["_update_seq"]
-        made = made_id("run") if new_run_id is None else new_run_id
-        identity = Identity(
-            require_id("new_run_id", made), ws["task_id"], ws["thread_id"], parent.user_id
-        )
-        ws = ws | {"run_id": identity.run_id, "_update_seq": 0}
-        origin = {"parent_run_id": run_id, "at_seq": seq}
-        return self._start(
-            identity,
-            parent.config,
-            ws,
-            {"config": parent.config.to_json(), "parent": origin},
-            writer_id,
-            [("RUN_FORKED", origin)],
-        )
+        with parent.recording("fork", writer_id):
+            ws = parent.load() if at is None else parent.at(at)
+            seq = ws["_update_seq"]
+            made = made_id("run") if new_run_id is None else new_run_id
+            identity = Identity(
+                require_id("new_run_id", made), ws["task_id"], ws["thread_id"], parent.user_id
+            )
+            ws = ws | {"run_id": identity.run_id, "_update_seq": 0}
+            origin = {"parent_run_id": run_id, "at_seq": seq}
+            return self._start(
+                identity,
+                parent.config,
+                ws,
+                {"config": parent.config.to_json(), "parent": origin},
+                writer_id,
+                [("RUN_FORKED", origin)],
+            )
 
     def restore_from_pack(
         self,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from typing import Any
 
-from pagefile.batch import Append, Batch, Condition, Drop, Operation, Prune, Put, VersionIs
+from pagefile.batch import Batch, Condition, Operation, Put, VersionIs
 from pagefile.bounds import require_count
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, PagefileError, shown
 from pagefile.naming import require_callable
+from pagefile.records import Document
 from pagefile.runs import artifacts
 from pagefile.runs.archive import Archive, is_sliding
 from pagefile.runs.config import RunConfig, require_transition
@@ -17,6 +17,7 @@ from pagefile.runs.eviction import fit
 from pagefile.runs.ledger import Identity, Ledger, body_of
 from pagefile.runs.names import GONE, RUNS, WORKING_SET
 from pagefile.runs.patch import apply_patch, diff
+from pagefile.runs.recorder import Recorder
 from pagefile.runs.redaction import redact
 from pagefile.runs.result import PatchResult, WorkingSet, copy_of, working_set_in
 from pagefile.store import Store
@@ -32,11 +33,12 @@ _OWN_EVENTS = frozenset(
         "WS_UPDATE_APPLIED",
         "WS_UPDATE_REJECTED",
         "WS_ROLLBACK",
+        "WS_REPAIRED",
     ]
 )
 
 
-class WorkingRun:
+class WorkingRun(Recorder):
     """A run, as one of its writers sees it.
 
     Every change is one commit: the next version of the working set, its event,
@@ -45,25 +47,12 @@ class WorkingRun:
     """
 
     def __init__(self, store: Store, identity: Identity, config: RunConfig) -> None:
-        self._store = store
-        self._identity = identity
+        super().__init__(store, identity)
         self.config = config
-        self.ledger = Ledger(store, identity)
         self._archive = Archive(store, identity.run_id, identity.user_id)
         self._name = RUNS + identity.run_id
         self._counter = config.counter()
         self._seen: WorkingSet | None = None
-
-    def __repr__(self) -> str:
-        return f"<Run {self.run_id!r}>"
-
-    @property
-    def run_id(self) -> str:
-        return self._identity.run_id
-
-    @property
-    def user_id(self) -> str | None:
-        return self._identity.user_id
 
     # The working set
 
@@ -87,7 +76,8 @@ class WorkingRun:
         try:
             before = self._at_expected(expected)
             after, evicted, tokens = self._next(before, given)
-            self._commit(before, after, self._applied(after, given, evicted, tokens, writer_id))
+            told = self._applied(after, given, evicted, tokens, writer_id)
+            self._commit(_seq(before), after, told)
         except Conflict as error:
             self._seen = None
             text = f"LOCK_ERROR expected_seq={expected} current_seq={error.current}"
@@ -110,15 +100,14 @@ class WorkingRun:
         `change` gets the working set and returns `set` fields, or a mapping with
         `set` and `ops`. It may run several times, so it must not do anything else.
         """
-        require_callable("change", change)
-        require_count(attempts, "attempts")
-        result = PatchResult(False, error="attempts: none were allowed", code="invalid")
+        with self.recording("update", writer_id):
+            require_callable("change", change)
+            require_count(attempts, "attempts", least=1)
         for _ in range(attempts):
             now = self.load()
             returned = change(now)
-            if not isinstance(returned, Mapping):
-                raise Invalid("change", f"returned {shown(returned)}", "return a dict of fields")
-            made = dict(returned)
+            with self.recording("update", writer_id):
+                made = _fields_in(returned)
             if not made.keys() <= {"set", "ops"}:
                 made = {"set": made}
             made |= {"_schema_version": artifacts.SCHEMA_VERSION, "expected_seq": _seq(now)}
@@ -147,8 +136,7 @@ class WorkingRun:
                 own = ", ".join(sorted(_OWN_EVENTS))
                 rule = f"record what it stands for; {own} follow from that"
                 raise Invalid("event_type", f"{event_type} is the run's own", rule)
-            event = self.ledger.event(event_type, redact(payload), writer_id, parent_event_id)
-            return self._record(event)
+            return self.record(event_type, payload, writer_id, parent_event_id)
 
     # What left
 
@@ -176,15 +164,24 @@ class WorkingRun:
 
     def now(self) -> tuple[WorkingSet, int]:
         """The working set and the ledger's length, of one moment whatever others do."""
+        found, length = self.stored()
+        return working_set_in(found), length
+
+    def stored(self) -> tuple[Document, int]:
+        """The newest version, readable or not, and the ledger's length, of one moment."""
         at = self._store.head().position
         found = self._store.get(self._name, at=at)
         if found is None or found.erased:
             raise self._gone()
-        return working_set_in(found), self._store.length(self.ledger.log, at=at)
+        return found, self._store.length(self.ledger.log, at=at)
+
+    def version_of(self, seq: int) -> Document | None:
+        """The document as it was at a sequence number, readable or not."""
+        return self._store.get(self._name, version=_version(seq))
 
     def at(self, seq: int) -> WorkingSet:
         """The working set as it was at a sequence number."""
-        found = self._store.get(self._name, version=_version(seq))
+        found = self.version_of(seq)
         if found is None or found.erased or found.kind == GONE:
             raise NotFound(f"{self!r} has no state {seq}", "list the ledger, or choose a newer one")
         return working_set_in(found)
@@ -197,23 +194,24 @@ class WorkingRun:
         """Make the state of an earlier sequence number the newest. Nothing is erased."""
         with self.recording("rollback", writer_id):
             target = self.at(seq)
-        for _ in range(_UPDATE_ATTEMPTS):
-            before = self._load()
-            after = target | {"_update_seq": _seq(before) + 1}
-            payload = {"to_seq": seq, "new_seq": _seq(after)}
-            try:
-                self._commit(before, after, [self.ledger.event("WS_ROLLBACK", payload, writer_id)])
-            except Conflict:
-                self._seen = None
-                continue
-            return PatchResult(True, after)
-        raise Conflict(
-            f"{self!r} changed all the time",
-            "try again when it is quieter",
-            target=self.run_id,
-            expected=seq,
-            current=_seq(self._load()),
-        )
+            for _ in range(_UPDATE_ATTEMPTS):
+                # Not what the newest says, only its number: it may be damaged.
+                now = self.stored()[0].version - 1
+                after = target | {"_update_seq": now + 1}
+                payload = {"to_seq": seq, "new_seq": now + 1}
+                try:
+                    self._commit(now, after, [self.ledger.event("WS_ROLLBACK", payload, writer_id)])
+                except Conflict:
+                    self._seen = None
+                    continue
+                return PatchResult(True, after)
+            raise Conflict(
+                f"{self!r} changed all the time",
+                "try again when it is quieter",
+                target=self.run_id,
+                expected=seq,
+                current=now,
+            )
 
     # Inside
 
@@ -223,24 +221,6 @@ class WorkingRun:
             raise self._gone()
         self._seen = working_set_in(found)
         return self._seen
-
-    def _gone(self) -> NotFound:
-        return NotFound(f"there is no run {self.run_id!r}", "boot it, or list the runs")
-
-    def require(self) -> None:
-        """Refuse what would be recorded for a run that was deleted or erased."""
-        if not self._store.has_log(self.ledger.log):
-            raise self._gone()
-
-    def _record(self, event: Append) -> int:
-        """Append an event by itself; a run that ended does not get a new ledger by it."""
-        self.require()
-        index = self._store.append(event).index
-        if index == 0:  # A ledger's first event is the start: this one ended just now.
-            with suppress(NotFound):
-                self._store.commit(Batch([Prune(None, log=event.log), Drop(event.log)]))
-            raise self._gone()
-        return index + 1
 
     def _at_expected(self, expected: int) -> WorkingSet:
         """The working set to change: the one seen last will do, as the commit tests it again."""
@@ -286,11 +266,9 @@ class WorkingRun:
         operations += [self._archive.keep(item, writer_id) for item in evicted]
         return operations
 
-    def _commit(
-        self, before: WorkingSet, after: WorkingSet, operations: Sequence[Operation]
-    ) -> None:
+    def _commit(self, before: int, after: WorkingSet, operations: Sequence[Operation]) -> None:
         put = Put(self._name, after, self.user_id, WORKING_SET)
-        self.commit([put, *operations], [VersionIs(self._name, _version(_seq(before)))])
+        self.commit([put, *operations], [VersionIs(self._name, _version(before))])
         self._seen = after
 
     def commit(self, operations: Sequence[Operation], when: Sequence[Condition]) -> None:
@@ -324,29 +302,18 @@ class WorkingRun:
             text = f"{text} (and the refusal could not be recorded: {unlogged})"
         return PatchResult(False, error=text, code=error.code)
 
-    @contextmanager
-    def recording(self, operation: str, writer_id: str) -> Iterator[None]:
-        """Whatever is refused inside leaves its event, in a commit of its own, and is raised."""
-        try:
-            yield
-        except PagefileError as error:
-            told = {
-                "error_type": error.code,
-                "message": str(error)[:2_000],
-                "details": {"operation": operation},
-            }
-            try:
-                self._record(self.ledger.event("ERROR", redact(told), writer_id))
-            except PagefileError as unlogged:
-                error.add_note(f"and the refusal could not be recorded: {unlogged}")
-            raise
-
 
 def events_of(ledger: Ledger, stop: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """Type and payload of the first events that are still readable, oldest first."""
     for entry in ledger.entries(0, stop):
         if not entry.erased:
             yield entry.kind, body_of(entry)["payload"]
+
+
+def _fields_in(returned: object) -> dict[str, Any]:
+    if not isinstance(returned, Mapping):
+        raise Invalid("change", f"returned {shown(returned)}", "return a dict of fields")
+    return dict(returned)
 
 
 def _seq(ws: Mapping[str, Any]) -> int:

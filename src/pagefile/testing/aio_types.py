@@ -132,6 +132,7 @@ from pagefile.runs.episodes import Episodes, Milestone
 from pagefile.runs.ledger import Ledger
 from pagefile.runs.pack_format import PackLimits, PackReport, Progress
 from pagefile.runs.rebuild import Rebuilt
+from pagefile.runs.repair import Repaired
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
 from pagefile.runs.result import PatchResult, WorkingSet

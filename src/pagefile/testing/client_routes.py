@@ -39,6 +39,7 @@ NAMES: dict[str, str] = {
     "runs.roll_back": "rollback",
     "runs.diff_run": "diff",
     "runs.rebuild_run": "rebuild",
+    "runs.repair_run": "repair",
     "ledger.read_ledger": "read",
     "ledger.log_event": "log",
     "ledger.follow_ledger": "follow",

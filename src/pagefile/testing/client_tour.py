@@ -118,6 +118,7 @@ def _runs(client: Any, run_id: str) -> str:
     assert runs.get(run_id, seq=1)["next_action"] == "ask"
     assert runs.diff(run_id, 0, 1)
     assert runs.rebuild(run_id).ok
+    assert not runs.repair(run_id).repaired
     assert runs.rollback(run_id, 1).ok
     assert runs.brief(run_id, max_tokens=500).context_brief
     assert runs.fork(run_id, new_run_id=f"{run_id}-fork").run_id == f"{run_id}-fork"

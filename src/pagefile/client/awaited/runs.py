@@ -136,6 +136,13 @@ class AsyncRuns:
         ask = asked("GET", place("/v1/runs/{run_id}/rebuild", run_id=run_id), is_safe=True)
         return await self._link.send(ask, shapes.runs.Rebuilt)
 
+    async def repair(
+        self, run_id: str, *, idempotency_key: str | None = None
+    ) -> shapes.runs.Repaired:
+        """Make a damaged working set again from the ledger, as its newest version."""
+        ask = asked("POST", place("/v1/runs/{run_id}/repair", run_id=run_id), key=idempotency_key)
+        return await self._link.send(ask, shapes.runs.Repaired)
+
     async def evicted(
         self, run_id: str, *, q: str | None = None, limit: int = 100
     ) -> shapes.runs.Items:

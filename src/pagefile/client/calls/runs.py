@@ -132,6 +132,11 @@ class Runs:
         ask = asked("GET", place("/v1/runs/{run_id}/rebuild", run_id=run_id), is_safe=True)
         return self._link.send(ask, shapes.runs.Rebuilt)
 
+    def repair(self, run_id: str, *, idempotency_key: str | None = None) -> shapes.runs.Repaired:
+        """Make a damaged working set again from the ledger, as its newest version."""
+        ask = asked("POST", place("/v1/runs/{run_id}/repair", run_id=run_id), key=idempotency_key)
+        return self._link.send(ask, shapes.runs.Repaired)
+
     def evicted(self, run_id: str, *, q: str | None = None, limit: int = 100) -> shapes.runs.Items:
         """What left the working set; with `q`, what holds every word of it."""
         ask = asked(

@@ -12,9 +12,10 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Milestone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a milestone made."""
+    """What a milestone made; `digest` is SHA-256 of the episode's content."""
 
     episode_id: str
     committed_memory_ids: tuple[str, ...]
     first_sequence_id: int
     last_sequence_id: int
+    digest: str = ""

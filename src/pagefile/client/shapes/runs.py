@@ -41,9 +41,18 @@ class Deleted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Rebuilt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Whether the ledger, folded, gives the stored working set."""
+    """Whether the ledger, folded, gives the stored working set, and what it gives."""
 
     ok: bool
+    ws: dict[str, Any]
+
+
+class Repaired(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of a repair; where nothing was wrong, nothing was written."""
+
+    run_id: str
+    repaired: bool
+    found: str
     ws: dict[str, Any]
 
 

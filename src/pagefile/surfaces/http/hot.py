@@ -18,6 +18,7 @@ from pagefile.access.identity import Identity
 from pagefile.errors import Conflict, NotFound
 from pagefile.records import Document
 from pagefile.runs.names import RUNS, WORKING_SET, require_id
+from pagefile.runs.result import working_set_in
 from pagefile.surfaces.http import etag, slots
 from pagefile.surfaces.http.bodies import decoded, encoded, require_json
 from pagefile.surfaces.http.call import Call, caller_of
@@ -85,7 +86,7 @@ async def _working_set(call: Call, run_id: str) -> Answer:
     tag = b'"%d"' % (seen.version - 1)
     if tag in call.heads.get(b"if-none-match", b""):
         return 304, b"", ((b"etag", tag),)
-    body = seen.body
+    body = readable(seen)
     return (
         200,
         body,
@@ -112,6 +113,16 @@ def require_working_set(call: Call, run_id: str, document: Document | None) -> D
     ):
         raise NotFound(f"there is no run {run_id!r}", "boot it, or list the runs")
     return document
+
+
+def readable(document: Document) -> bytes:
+    """The bytes of a working set, which is stored as the JSON it is answered with.
+
+    Raises:
+        Corrupt: they are none any more.
+    """
+    working_set_in(document)
+    return document.body
 
 
 async def append_slot(scope: Scope, call: Call, body: bytes) -> Answer:

@@ -14,7 +14,8 @@ import msgspec
 from starlette.requests import Request
 
 from pagefile.errors import LimitExceeded, NotFound, Unavailable
-from pagefile.runs.pack_users import holds_user
+from pagefile.runs.pack_users import holds_user, was_forgotten
+from pagefile.store import Store
 from pagefile.surfaces.http.problems import Refused
 
 _NAME = re.compile(r"([A-Za-z0-9_-]{1,64})_(pack_[0-9a-f]{32})\.zip")
@@ -80,6 +81,13 @@ class PackShelf:
         last = name.rpartition("/")[2]
         found = _NAME.fullmatch(last)
         return self.find(tenant, found[2] if found else last)
+
+    def sweep(self, tenant: str, store: Store) -> None:
+        """Remove packs of runs that were forgotten, through whatever front."""
+        folder = self.folder_of(tenant)
+        for name in self._names(folder):
+            if was_forgotten(folder / name, info_of(folder / name).run_id, store):
+                (folder / name).unlink(missing_ok=True)
 
     def of_user(self, tenant: str, user_id: str) -> list[Path]:
         """The packs that hold something of a user: a run, slots or items."""

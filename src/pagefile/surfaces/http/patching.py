@@ -38,12 +38,13 @@ async def patched(
     """
     result = await run.apply_patch(patch, writer_id=writer_id)
     if not result.ok:
-        raise _refusal(request, result, words)
+        raise refusal_of(request, result, words)
     assert result.new_ws is not None
     return Patched(ok=True, ws=result.new_ws, evicted=list(result.evicted))
 
 
-def _refusal(request: Request, result: PatchResult, words: str) -> AsRefused:
+def refusal_of(request: Request, result: PatchResult, words: str = "{}") -> AsRefused:
+    """A patch that was refused, as a problem with the same code."""
     text = result.error or "it was refused"
     error: PagefileError
     if result.code == Conflict.code:

@@ -17,6 +17,7 @@ from pagefile.surfaces.mcp.tool import Tool
 
 _FURTHER = "they are committed; ask again with a larger max_tokens to see all ids"
 _SCHEMA = "2.1"
+_WRITER = "mcp"
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,10 +57,12 @@ class Proposed(msgspec.Struct, frozen=True):
 
 def propose(caller: Caller, given: ProposeMemory) -> Proposed:
     user = caller.user(given.user_id)
-    if given.run_id is not None:
-        caller.run(given.run_id)
+    run = None if given.run_id is None else caller.run(given.run_id)
     requests = [_request(caller, change, user) for change in given.changes]
-    made = caller.pf.items.propose(requests, run_id=given.run_id, user_id=user)
+    if run is None:
+        made = caller.pf.items.propose(requests, user_id=user)
+    else:  # A run's ledger tells of every step.
+        made = run.memory.propose(requests, writer_id=_WRITER)
     problems = caller.pf.items.preview(made.batch_id).problems
 
     def told(some: Sequence[str], left: LeftOut | None) -> Proposed:
@@ -101,7 +104,11 @@ def commit(caller: Caller, given: CommitMemory) -> Committed:
     own = caller.identity.user
     if own is not None and batch.user_id != own:
         raise NotFound("there is no such batch", "check the id")
-    done = caller.pf.items.commit(given.batch_id, reviewer=given.reviewer)
+    if batch.run_id is None:
+        done = caller.pf.items.commit(given.batch_id, reviewer=given.reviewer)
+    else:
+        memory = caller.run(batch.run_id).memory
+        done = memory.commit(given.batch_id, reviewer=given.reviewer, writer_id=_WRITER)
 
     def told(ids: Sequence[str], left: LeftOut | None) -> Committed:
         return Committed(done.batch_id, done.position, ids, left)

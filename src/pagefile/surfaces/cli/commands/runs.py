@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pagefile.errors import Invalid, shown
+from pagefile.errors import Corrupt, Invalid, shown
 from pagefile.surfaces.cli import exits
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
 from pagefile.surfaces.cli.envelope import plain
 from pagefile.surfaces.cli.parameters import Limit, Yes, confirm, given_text
 from pagefile.surfaces.cli.shown import count, short, tree
+
+if TYPE_CHECKING:
+    from pagefile.handle import Pagefile
 
 app = typer.Typer(help="Runs: the tasks of agents.")
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
@@ -28,7 +31,7 @@ _NEXT = {
 
 @app.callback(invoke_without_command=True)
 def runs(context: typer.Context) -> Answer | None:
-    """Runs: list, boot, show, brief, patch, milestone, fork, rebuild, delete."""
+    """Runs: list, boot, show, brief, patch, milestone, fork, rebuild, repair, delete."""
     return _listed(Call.of(context), "", 100) if context.invoked_subcommand is None else None
 
 
@@ -47,11 +50,21 @@ def list_(
 def _listed(call: Call, after: str, limit: int) -> Answer:
     fields = ("run_id", "status", "current_stage", "_update_seq", "objective", "next_action")
     with call.open() as pf:
-        sets = [pf.runs.open(name).load() for name in pf.runs.list(after=after, limit=limit)]
+        sets = [_loaded(pf, name) for name in pf.runs.list(after=after, limit=limit)]
     told = [{name: ws[name] for name in fields} for ws in sets]
     rows = [(ws["run_id"], ws["status"], ws["_update_seq"], short(ws["objective"])) for ws in sets]
     headings = ("run", "status", "seq", "objective")
     return Answer(told, lambda screen: screen.table(headings, rows, none="no runs"))
+
+
+def _loaded(pf: Pagefile, run_id: str) -> dict[str, Any]:
+    """A working set; of a damaged one, that it is: the others are there all the same."""
+    try:
+        return pf.runs.open(run_id).load()
+    except Corrupt as error:
+        words = f"damaged: 'pagefile runs repair {run_id}' ({error.fact})"
+        none = dict.fromkeys(("status", "current_stage", "_update_seq", "next_action"))
+        return none | {"run_id": run_id, "status": "CORRUPT", "objective": words}
 
 
 @app.command("boot")
@@ -202,6 +215,17 @@ def rebuild(context: typer.Context, run: RunId) -> Answer:
     words = "the ledger tells the same" if same else "the ledger tells something else"
     status = exits.FINE if same else exits.PROBLEMS
     return Answer({"run_id": run, "same": same}, lambda screen: screen.line(words), status=status)
+
+
+@app.command("repair")
+def repair(context: typer.Context, run: RunId) -> Answer:
+    """Make a damaged working set again from the ledger, as its newest version."""
+    call = Call.of(context)
+    with call.open() as pf:
+        done = pf.runs.open(run).repair(writer_id=_WRITER)
+    seq = done.ws["_update_seq"]
+    words = f"{run} is at {seq} again: {done.found}" if done.repaired else "nothing was wrong"
+    return Answer(plain(done), lambda screen: screen.done(words), count=int(done.repaired))
 
 
 @app.command("delete")

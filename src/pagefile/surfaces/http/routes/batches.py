@@ -171,7 +171,7 @@ async def issue_token(request: Request, run_id: str) -> Response:
     caller.require("admin")
     given = await body_of(request, TokenRequest, may_be_empty=True)
     run = await own_run(caller, run_id)
-    token = await run.memory.issue_token(ttl_seconds=given.ttl_seconds)
+    token = await run.memory.issue_token(ttl_seconds=given.ttl_seconds, writer_id=caller.writer_id)
     return reply(Token(token=token, ttl_seconds=given.ttl_seconds), 201)
 
 

@@ -27,7 +27,7 @@ from pagefile.surfaces.http.owning import (
 from pagefile.surfaces.http.packs import info_of
 from pagefile.surfaces.http.patching import Patched, patched
 from pagefile.surfaces.http.problems import AsRefused
-from pagefile.surfaces.http.routes.packs import packed, restore, shelf_of
+from pagefile.surfaces.http.routes.packs import packed, restore, swept_shelf
 from pagefile.surfaces.http.routes.runs import working_set
 
 if TYPE_CHECKING:
@@ -253,7 +253,9 @@ async def milestone(request: Request, run_id: str) -> Response:
             episode_id=made.episode_id,
             episode_path=f"/v1/runs/{run_id}/episodes/{made.episode_id}",
             committed_memory_ids=list(made.committed_memory_ids),
-            milestone_token=await run.memory.issue_token(ttl_seconds=_TTL_SECONDS),
+            milestone_token=await run.memory.issue_token(
+                ttl_seconds=_TTL_SECONDS, writer_id=caller.writer_id
+            ),
         )
     )
 
@@ -345,7 +347,8 @@ async def load(request: Request) -> Response:
     caller = caller_of(request)
     caller.require_whole_tenant()
     given = await body_of(request, OldLoad)
-    path = shelf_of(request).find_named(caller.identity.tenant, given.pack_path)
+    shelf = await swept_shelf(request, caller)
+    path = shelf.find_named(caller.identity.tenant, given.pack_path)
     restored = await restore(caller, path, given.new_run_id)
     await own_run(caller, restored.run_id)  # What is kept of the answer is kept with its user.
     return reply(Loaded(ok=True, run_id=restored.run_id, ws=restored.ws))

@@ -77,7 +77,8 @@ async def list_packs(request: Request) -> Response:
     """Packs that wait to be downloaded."""
     caller = caller_of(request)
     caller.require_whole_tenant()
-    found = await asyncio.to_thread(shelf_of(request).all, caller.identity.tenant)
+    shelf = await swept_shelf(request, caller)
+    found = await asyncio.to_thread(shelf.all, caller.identity.tenant)
     return reply(PackList(items=found))
 
 
@@ -133,10 +134,17 @@ def shelf_of(request: Request) -> PackShelf:
     return shelf
 
 
+async def swept_shelf(request: Request, caller: Caller) -> PackShelf:
+    """The shelf, without packs of what was forgotten: by the command line or the library too."""
+    shelf = shelf_of(request)
+    await asyncio.to_thread(shelf.sweep, caller.identity.tenant, caller.pf.sync.store)
+    return shelf
+
+
 async def packed(request: Request, caller: Caller, run_id: str, pointers: dict[str, Any]) -> Path:
     """A pack of a run, on the shelf of its tenant."""
     run = await own_run(caller, run_id)
-    shelf, tenant = shelf_of(request), caller.identity.tenant
+    shelf, tenant = await swept_shelf(request, caller), caller.identity.tenant
     folder = await asyncio.to_thread(shelf.require_room, tenant)
     return await run.create_resume_pack(folder, pointers=pointers, writer_id=caller.writer_id)
 
@@ -170,7 +178,8 @@ def as_clients_fault() -> Iterator[None]:
 
 
 async def _own_pack(request: Request, caller: Caller, pack_id: str) -> Path:
-    path = await asyncio.to_thread(shelf_of(request).find, caller.identity.tenant, pack_id)
+    shelf = await swept_shelf(request, caller)
+    path = await asyncio.to_thread(shelf.find, caller.identity.tenant, pack_id)
     if caller.identity.user_id is not None:
         await own_run(caller, info_of(path).run_id)
     return path

@@ -128,9 +128,11 @@ async def forget(request: Request) -> Response:
     told_counts = dict(receipt.counts)
     stored = receipt.receipt
     if user_id is not None and not given.dry_run:
-        is_all = given.session_id is None and given.before is None
-        left = await asyncio.to_thread(_without_packs, request, caller, user_id, is_all)
-        stored = msgspec.structs.replace(stored, remaining=(*stored.remaining, *left))
+        is_all = given.session_id is None and given.before is None and given.episode_id is None
+        here, left = await asyncio.to_thread(_without_packs, request, caller, user_id, is_all)
+        # Of those on this server's shelf there is nothing more to say.
+        others = [step for step in stored.remaining if not any(pack in step for pack in here)]
+        stored = msgspec.structs.replace(stored, remaining=(*others, *left))
     return reply(
         Forgotten(
             count=int(receipt),
@@ -141,14 +143,18 @@ async def forget(request: Request) -> Response:
     )
 
 
-def _without_packs(request: Request, caller: Caller, user_id: str, is_all: bool) -> list[str]:
-    """Remove the packs that wait here and hold something of the user; name those that stay.
+def _without_packs(
+    request: Request, caller: Caller, user_id: str, is_all: bool
+) -> tuple[list[str], list[str]]:
+    """Remove the packs that wait here and hold something of the user; which, and what to do.
 
     Of a user who goes in part, a pack may hold what stays: that is for people to say.
     """
     found = shelf_of(request).of_user(caller.identity.tenant, user_id)
+    infos = [info_of(path) for path in found]
+    here = [info.pack_id for info in infos]
     if not is_all:
-        return [f"a pack holds more of the user: DELETE {info_of(path).download}" for path in found]
+        return here, [f"a pack holds more of the user: DELETE {info.download}" for info in infos]
     for path in found:
         path.unlink(missing_ok=True)
-    return []
+    return here, []

@@ -7,19 +7,19 @@ from typing import Annotated, Any, Literal
 import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from pagefile.errors import Conflict, PagefileError
 from pagefile.runs.artifacts import SCHEMA_VERSION
 from pagefile.runs.config import RunConfig
 from pagefile.runs.names import RUNS, require_id
+from pagefile.runs.repair import Repaired
 from pagefile.surfaces.http import etag
 from pagefile.surfaces.http.bodies import body_of, raw_reply, reply
 from pagefile.surfaces.http.call import call_of, caller_of
 from pagefile.surfaces.http.documents import told
-from pagefile.surfaces.http.hot import require_working_set
+from pagefile.surfaces.http.hot import readable, require_working_set
 from pagefile.surfaces.http.owning import own_run, require_own_thread
 from pagefile.surfaces.http.pagination import Cursor, Limit, Page, cursor_of, place_in
-from pagefile.surfaces.http.patching import Patched, patched
-from pagefile.surfaces.http.problems import AsRefused, Refused
+from pagefile.surfaces.http.patching import Patched, patched, refusal_of
+from pagefile.surfaces.http.problems import Refused
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 
@@ -81,7 +81,7 @@ class Deleted(msgspec.Struct, kw_only=True):
 
 
 class Rebuilt(msgspec.Struct, kw_only=True):
-    """Whether the ledger, folded, gives the stored working set."""
+    """Whether the ledger, folded, gives the stored working set, and what it gives."""
 
     ok: bool
     ws: dict[str, Any]
@@ -209,7 +209,15 @@ async def rebuild_run(request: Request, run_id: str) -> Response:
     """Fold the ledger, and compare with what is stored."""
     run = await own_run(caller_of(request), run_id)
     rebuilt = await run.rebuild()
-    return reply(Rebuilt(ok=bool(rebuilt), ws=await run.load()))
+    return reply(Rebuilt(ok=bool(rebuilt), ws=rebuilt.ws))
+
+
+@router.post("/{run_id}/repair", **told(gives=Repaired))
+async def repair_run(request: Request, run_id: str) -> Response:
+    """Make a damaged working set again from the ledger, as its newest version."""
+    caller = caller_of(request)
+    run = await own_run(caller, run_id)
+    return reply(await run.repair(writer_id=caller.writer_id))
 
 
 @router.get("/{run_id}/evicted", **told(gives=Items))
@@ -234,7 +242,7 @@ async def page_in(
     run = await own_run(caller, run_id)
     result = await run.page_in(item_id, writer_id=caller.writer_id)
     if not result.ok:
-        raise _refused(result.code, result.error)
+        raise refusal_of(request, result)
     return reply(Patched(ok=True, ws=result.new_ws or {}, evicted=list(result.evicted), error=None))
 
 
@@ -272,11 +280,4 @@ async def working_set(
     shown = seen.version - 1
     if etag.is_known(request, shown):
         return etag.not_modified(shown)
-    # A working set is stored as the JSON it is answered with.
-    return raw_reply(seen.body, headers=etag.tag(shown))
-
-
-def _refused(code: str | None, text: str | None) -> Exception:
-    if code == Conflict.code:
-        return Refused(409, text or "somebody was faster")
-    return AsRefused(PagefileError(text or "it was refused"), 422)
+    return raw_reply(readable(seen), headers=etag.tag(shown))

@@ -1,0 +1,89 @@
+"""What is left of somebody when their records are gone: texts they shared, copies in files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from pagefile.batch import Selector
+from pagefile.context.names import THREADS, usage_document
+from pagefile.errors import Corrupt
+from pagefile.query import Query
+from pagefile.recall.logs import entries_of
+from pagefile.records import Entry
+from pagefile.store import Store
+
+_LEDGERS = "ledger/"
+_RUNS = "run/"
+_PACKED = "RESUME_SNAPSHOT"
+_USAGE = "usage"
+_PAGE = 500
+
+
+def texts_of_nothing_else(store: Store, going: Selector, logs: Iterable[str]) -> list[str]:
+    """The usage texts that only those slots note which go; `logs` hold all that the user has."""
+    assert going.log is not None
+    wanted = {usage for entry in _noting(store, going.log, going) if (usage := _usage(entry))}
+    staying = msgspec.structs.replace(going, before_us=None)
+    for log in logs:
+        if not wanted:
+            break
+        if log.startswith(THREADS):
+            for entry in _noting(store, log, staying):
+                if log != going.log or not _goes(entry, going):
+                    wanted.discard(_usage(entry))
+    return [usage_document(usage, going.user) for usage in sorted(wanted)]
+
+
+def copies_of(store: Store, logs: Iterable[str], thread_id: str | None = None) -> list[str]:
+    """A step for each resume pack of these ledgers' runs, or of those in one thread.
+
+    A pack is a file somewhere, and no store reaches it.
+    """
+    runs = [log.removeprefix(_LEDGERS) for log in sorted(logs) if log.startswith(_LEDGERS)]
+    return [
+        f"pack {pack_id} of run {run_id!r} is a file outside the store: delete it, and its copies"
+        for run_id in runs
+        if thread_id is None or _is_in(store, run_id, thread_id)
+        for pack_id in _packs(store, _LEDGERS + run_id)
+    ]
+
+
+def _is_in(store: Store, run_id: str, thread_id: str) -> bool:
+    found = store.get(_RUNS + run_id)
+    if found is None or found.erased:
+        return False
+    try:
+        value = found.value
+    except Corrupt:
+        return True  # It cannot tell, so its packs are named too.
+    return isinstance(value, dict) and value.get("thread_id") == thread_id
+
+
+def _packs(store: Store, ledger: str) -> Iterator[str]:
+    cursor: str | None = None
+    while True:
+        query = Query("type", value=_PACKED, log=ledger, cursor=cursor)
+        page = store.find(query, limit=_PAGE)
+        for entry in page.items:
+            if not entry.erased:
+                yield str(entry.value["payload"]["pack_id"])
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
+def _noting(store: Store, log: str, whose: Selector) -> Iterator[Entry]:
+    """The user's slots in a log that note a usage text."""
+    for entry in entries_of(store, log):
+        if not entry.erased and entry.user == whose.user and _usage(entry) and _goes(entry, whose):
+            yield entry
+
+
+def _goes(entry: Entry, going: Selector) -> bool:
+    return going.before_us is None or entry.time_us < going.before_us
+
+
+def _usage(entry: Entry) -> str:
+    return str(entry.notes.get(_USAGE, ""))

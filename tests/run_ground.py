@@ -1,0 +1,96 @@
+"""What the tests of runs share: patches, requests, writers, and damage behind a store's back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+import pagefile
+from pagefile.committer import Committer
+from pagefile.engine import Engine
+from pagefile.handle import Options
+from pagefile.runs.run import Run
+
+MCR: dict[str, Any] = {
+    "_schema_version": "2.1",
+    "op": "add",
+    "type": "fact",
+    "scope": "global",
+    "content": "water is wet",
+    "confidence": 0.9,
+    "rationale": "seen",
+    "source_refs": [],
+}
+
+
+def patch(seq: int, **fields: Any) -> dict[str, Any]:
+    return {"_schema_version": "2.1", "expected_seq": seq, "set": fields}
+
+
+def slide(n: int, priority: int = 5, size: int = 10) -> dict[str, Any]:
+    return {
+        "id": f"s{n}",
+        "content": f"{n} " + "x" * size,
+        "timestamp": f"2026-01-01T00:{n // 60 % 60:02}:{n % 60:02}Z",
+        "priority": priority,
+    }
+
+
+def kinds(run: Run) -> list[str]:
+    return [event["event_type"] for event in run.ledger]
+
+
+def handle_on(engine: Engine) -> pagefile.Pagefile:
+    """A handle on an engine of the test's own; the engine stays the test's to close."""
+    return pagefile.Pagefile(engine, Committer(engine), "default", Options())
+
+
+def agree(run: Run) -> bool:
+    """Whether ledger and working set tell the same, event by event and version by version."""
+    events = list(run.ledger)
+    changes = ("WS_UPDATE_APPLIED", "WS_ROLLBACK", "WS_REPAIRED")
+    made = [e["payload"]["new_seq"] for e in events if e["event_type"] in changes]
+    return (
+        [e["sequence_id"] for e in events] == list(range(1, len(events) + 1))
+        and made == list(range(1, run.load()["_update_seq"] + 1))
+        and bool(run.rebuild())
+    )
+
+
+def change_newest(path: Path | str, stream: str, sql: str, *values: Any) -> None:
+    """Change the newest record of a stream in an SQLite file, as somebody with an editor would."""
+    connection = apsw.Connection(str(path))
+    try:
+        newest = "SELECT r.id FROM records r JOIN streams s ON s.id = r.stream WHERE s.name = ?"
+        found = f"{newest} ORDER BY r.number DESC LIMIT 1"
+        connection.execute(f"UPDATE records SET {sql} WHERE id = ({found})", (*values, stream))
+    finally:
+        connection.close()
+
+
+def started(script: str, *arguments: str) -> subprocess.Popen[str]:
+    """A process that runs the script; it waits for a line of its standard input where it asks."""
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def released(processes: list[subprocess.Popen[str]]) -> list[str]:
+    """Let all go at once, when all are there; what each printed."""
+    for one in processes:
+        assert one.stdout is not None
+        assert one.stdout.readline() == "ready\n"
+    for one in processes:
+        assert one.stdin is not None
+        one.stdin.write("go\n")
+        one.stdin.flush()
+    told = [one.communicate(timeout=120)[0] for one in processes]
+    assert [one.returncode for one in processes] == [0] * len(processes)
+    return told

@@ -1,0 +1,203 @@
+"""What is left of somebody: what others said beside them, shared texts, copies in files."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+import pagefile
+from pagefile.context.appender import NewSlot
+from pagefile.errors import Forbidden
+from pagefile.handle import Options
+from pagefile.ordering import microseconds
+from pagefile.surfaces.cli import main
+from pagefile.surfaces.http.app import make_app
+from pagefile.surfaces.http.config import ServerConfig
+from run_ground import patch
+
+pytestmark = pytest.mark.filterwarnings("ignore::pagefile.memory.isolation.IsolationWarning")
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
+def pf(request: pytest.FixtureRequest, url_on: Callable[[str], str]) -> Iterator[pagefile.Pagefile]:
+    with pagefile.open(url_on(request.param), durability=None) as handle:
+        yield handle
+        assert handle.verify().problems + handle.check().problems == ()
+
+
+def say(pf: pagefile.Pagefile, thread: str, user: str | None, text: str, usage: str = "") -> None:
+    pf.context.append(
+        thread, {"text": text}, "user", "agent", usage_instructions=usage, user_id=user
+    )
+
+
+# The thread of a run
+
+
+@pytest.mark.parametrize("number", [0, 205])
+def test_a_user_s_run_is_refused_where_others_speak_at_either_end(
+    pf: pagefile.Pagefile, number: int
+) -> None:
+    slots = [NewSlot({"text": "x"}, "user", "agent", user_id="ann") for _ in range(300)]
+    slots[number] = NewSlot({"text": "y"}, "user", "agent", user_id="bob")
+    pf.context.append_many("t", slots)
+    with pytest.raises(Forbidden, match="others speak"):
+        pf.runs.boot("x", thread_id="t", user_id="ann")
+
+    assert pf.runs.list() == []
+
+
+def test_what_others_said_in_the_middle_is_in_no_prompt_and_no_pack_of_a_user_s_run(
+    tmp_path: Path,
+) -> None:
+    """Beyond what boot looks at, and after it: nothing depends on what it looked at."""
+    with pagefile.open("memory:") as pf:
+        for n in range(300):
+            say(pf, "t", "bob" if n == 150 else "ann", "bobs secret" if n == 150 else f"ann {n}")
+        run = pf.runs.boot("x", run_id="r1", thread_id="t", user_id="ann")
+        say(pf, "t", "bob", "bobs secret, again")
+        prompt = pf.assemble(run, "secret", budget=100_000)
+        with zipfile.ZipFile(run.create_resume_pack(tmp_path)) as pack:
+            packed = b"".join(pack.read(name) for name in pack.namelist())
+
+    assert b"ann 299" in packed
+    assert b"bobs secret" not in packed
+    assert "ann 299" in str(prompt.messages)
+    assert "bobs secret" not in str(prompt.messages)
+
+
+# Usage texts
+
+
+def texts_in(pf: pagefile.Pagefile) -> list[str]:
+    names = pf.store.names("document", prefix="usage/")
+    return sorted(str(found.value) for name in names if (found := pf.store.get(name)))
+
+
+@pytest.mark.parametrize("user", ["ann", None])
+def test_a_forgotten_session_takes_the_usage_texts_along_that_nothing_else_notes(
+    pf: pagefile.Pagefile, user: str | None
+) -> None:
+    say(pf, "s1", user, "one", usage="only here")
+    say(pf, "s1", user, "two", usage="in two threads")
+    say(pf, "s2", user, "three", usage="in two threads")
+    say(pf, "s1", "bob", "four", usage="only here")
+    dry = pf.memory.forget(user_id=user, session_id="s1", dry_run=True)
+    receipt = pf.memory.forget(user_id=user, session_id="s1")
+    thread = pf.context.get_thread("s2")
+    beside = pf.context.get_thread("s1")
+
+    assert dry.counts == receipt.counts == {"slots": 2, "usage_texts": 1}
+    # What another noted in the same thread is the other's: it has a text of its own.
+    assert texts_in(pf) == ["in two threads", "only here"]
+    assert thread is not None
+    assert beside is not None
+    assert thread[0].usage_text == "in two threads"
+    assert [slot.usage_text for slot in beside if not slot.erased] == ["only here"]
+
+
+def test_a_session_forgotten_in_part_keeps_the_texts_of_what_stays() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def clock() -> int:
+        return microseconds(now)
+
+    with pagefile.open("memory:", options=Options(clock=clock)) as pf:
+        say(pf, "s1", "ann", "old", usage="of both")
+        say(pf, "s1", "ann", "old", usage="of the old")
+        now += timedelta(hours=2)
+        say(pf, "s1", "ann", "new", usage="of both")
+        pf.memory.forget(user_id="ann", session_id="s1", before=now - timedelta(hours=1))
+
+        assert texts_in(pf) == ["of both"]
+
+
+# Packs
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[TestClient, pagefile.Pagefile, Path]]:
+    config = ServerConfig(url=f"{tmp_path}/p.db", local=True, log_level="error")
+    with (
+        TestClient(make_app(config), base_url="http://127.0.0.1:8000") as client,
+        pagefile.open(config.url) as pf,
+    ):
+        yield client, pf, config.packs
+
+
+def packs_in(shelf: Path) -> list[str]:
+    return sorted(file.name for file in shelf.rglob("*.zip"))
+
+
+def test_forgetting_names_every_pack_that_was_made_of_the_user_s_runs(
+    pf: pagefile.Pagefile, tmp_path: Path
+) -> None:
+    for user in ("ann", "bob"):
+        run = pf.runs.boot("x", run_id=f"of-{user}", user_id=user, thread_id=f"t-{user}")
+        say(pf, f"t-{user}", user, "hello")
+        run.apply_patch(patch(0, next_action="go"))
+    made = [pf.runs.open("of-ann").create_resume_pack(tmp_path) for _ in range(2)]
+    pf.runs.open("of-bob").create_resume_pack(tmp_path)
+    of_session = pf.memory.forget(user_id="ann", session_id="t-ann").receipt.remaining
+    of_another = pf.memory.forget(user_id="bob", session_id="t-ann").receipt.remaining
+    of_all = pf.memory.forget(user_id="ann").receipt.remaining
+    again = pf.memory.forget(user_id="ann").receipt.remaining
+
+    for told in (of_session, of_all):
+        steps = [step for step in told if "pack " in step]
+        assert len(steps) == 2
+        assert all(
+            any(file.stem.removeprefix("of-ann_") in step for step in steps) for file in made
+        )
+    assert [step for step in (*of_another, *again) if "pack " in step] == []
+
+
+@pytest.mark.parametrize("front", ["library", "command line"])
+@pytest.mark.parametrize("look", ["/v1/packs", "/v1/packs/{}", "make another"])
+def test_a_server_lets_go_of_packs_of_what_was_forgotten_elsewhere(
+    served: tuple[TestClient, pagefile.Pagefile, Path], front: str, look: str
+) -> None:
+    client, pf, shelf = served
+    made: dict[str, Any] = {}
+    for user in ("ann", "bob"):
+        pf.runs.boot("x", run_id=f"of-{user}", user_id=user)
+        made[user] = client.post(f"/v1/runs/of-{user}/packs").json()["pack_id"]
+    # Nobody's run, in a thread where she spoke: her slots are in its pack.
+    say(pf, "t", "ann", "hello")
+    pf.runs.boot("x", run_id="nobodys", thread_id="t")
+    client.post("/v1/runs/nobodys/packs")
+    if front == "library":
+        pf.memory.forget(user_id="ann")
+    else:
+        assert main(["forget", "--user", "ann", "--yes", "--url", pf.url]) == 0
+    before = len(packs_in(shelf))
+    if look == "make another":
+        client.post("/v1/runs/of-bob/packs")
+    else:
+        client.get(look.format(made["ann"]))
+
+    assert before == 3
+    assert {name.partition("_")[0] for name in packs_in(shelf)} == {"of-bob"}
+    assert client.get(f"/v1/packs/{made['ann']}").status_code == 404
+    assert client.get(f"/v1/packs/{made['bob']}").status_code == 200
+
+
+def test_over_http_the_receipt_names_no_pack_that_it_removed_itself(
+    served: tuple[TestClient, pagefile.Pagefile, Path], tmp_path: Path
+) -> None:
+    client, pf, shelf = served
+    run = pf.runs.boot("x", run_id="of-ann", user_id="ann")
+    client.post("/v1/runs/of-ann/packs")
+    elsewhere = run.create_resume_pack(tmp_path / "mine")
+    told = client.post("/v1/forget", json={"user_id": "ann"}).json()["receipt"]["remaining"]
+    steps = [step for step in told if "pack " in step]
+
+    assert packs_in(shelf) == []
+    assert len(steps) == 1
+    assert elsewhere.stem.removeprefix("of-ann_") in steps[0]
