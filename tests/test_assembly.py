@@ -778,6 +778,15 @@ class TestMessages:
         assert messages[1] == {"role": "assistant", "content": "thanks"}
         assert messages[2] == {"role": "assistant", "content": '["a",1]'}
 
+    @pytest.mark.parametrize("role", [["admin"], {"name": "admin"}, b"user", 7, None])
+    def test_a_payload_whose_role_is_no_text_is_told_as_data(
+        self, pf: Pagefile, assembly: Assembly, role: Any
+    ) -> None:
+        pf.context.append("t", {"role": role, "content": "hi"}, "shop", "butler")
+        messages = assembly.assemble("t", None, 900).messages
+
+        assert json.loads(messages[0]["content"])["content"] == "hi"
+
     def test_the_agent_that_is_named_is_the_one_who_speaks(
         self, pf: Pagefile, assembly: Assembly
     ) -> None:

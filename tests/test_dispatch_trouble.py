@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import pagefile
-from dispatch_ground import ANN, ONCE, Ask, News, Other, Told, echo, respond, run
-from pagefile import Pagefile
+from dispatch_ground import ANN, BOB, ONCE, Ask, News, Other, Told, echo, respond, run
+from pagefile import Forbidden, Invalid, NotFound, Pagefile
 from pagefile.context.slot import HandlerMetadata
-from pagefile.dispatch import DispatchLimits, HandlerResponse, Organism
+from pagefile.dispatch import DispatchLimits, HandlerResponse, Identity, Organism, Retry
 
 
 def stubborn_organism(pf: Pagefile, release: asyncio.Event) -> Organism:
@@ -43,6 +45,31 @@ def test_a_handler_that_never_ends_is_given_up_and_its_caller_told() -> None:
         assert told.payload.code == "timeout"
         assert after.payload == Told("z")
         assert organism.stats()["running"] == 0
+
+    run(story())
+
+
+class Panic(BaseException):
+    """What a library that is not written in Python raises when it gives up."""
+
+
+@pytest.mark.parametrize("fault", [Panic("broken"), BaseExceptionGroup("two", [Panic("a")])])
+def test_whatever_a_handler_raises_is_told_and_keeps_no_worker(fault: BaseException) -> None:
+    async def story() -> None:
+        with pagefile.open("memory:") as pf:
+            organism = Organism(pf, limits=DispatchLimits(max_concurrent_handlers=1))
+
+            @organism.listener("panics", payload=News, retry=ONCE)
+            async def panics(payload: News) -> HandlerResponse:
+                raise fault
+
+            organism.listener("echo", payload=Other)(echo)
+            async with organism:
+                told = await organism.ask(News("x"), "panics", caller=ANN, timeout=20)
+                after = await organism.ask(Other("z"), "echo", caller=ANN, timeout=20)
+
+        assert told.payload.code == "handler"
+        assert after.payload == Told("z")
 
     run(story())
 
@@ -131,3 +158,114 @@ def test_a_request_recorded_while_its_organism_shuts_down_is_answered_by_another
         assert answer.payload == Told("hello")
 
     run(story())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ("one", Ask("other"), "echo", ANN),
+        ("one", Ask("hello"), "twin", ANN),
+        ("one", Ask("hello"), "echo", Identity("carl", ANN.user_id)),
+        ("two", Ask("hello"), "echo", ANN),
+    ],
+    ids=["payload", "listener", "caller", "organism"],
+)
+def test_an_id_that_was_used_for_another_request_is_refused(
+    other: tuple[str, Ask, str, Identity],
+) -> None:
+    name, payload, to, caller = other
+
+    async def story() -> None:
+        with pagefile.open("memory:") as pf:
+            organisms = {each: Organism(pf, name=each) for each in ("one", "two")}
+            for organism in organisms.values():
+                organism.listener("echo", payload=Ask)(echo)
+                organism.listener("twin", payload=Ask)(echo)
+            async with organisms["one"] as first, organisms["two"]:
+                took = await first.inject(Ask("hello"), "echo", caller=ANN, message_id="m1")
+                with pytest.raises(Invalid, match="another request"):
+                    await organisms[name].inject(payload, to, caller=caller, message_id="m1")
+                again = await first.inject(Ask("hello"), "echo", caller=ANN, message_id="m1")
+
+        assert again.thread_id == took.thread_id
+
+    run(story())
+
+
+@pytest.mark.parametrize("caller", [BOB, Identity("nobody")], ids=["bob", "nobody"])
+def test_a_thread_that_another_user_began_is_no_place_to_go_on(caller: Identity) -> None:
+    async def story() -> None:
+        with pagefile.open("memory:") as pf:
+            pf.context.append("anns", "my secret", "ann", "x", user_id=ANN.user_id)
+            organism = Organism(pf)
+            organism.listener("echo", payload=Ask)(echo)
+            async with organism:
+                with pytest.raises(Forbidden, match="another caller's"):
+                    await organism.ask(Ask("?"), "echo", caller=caller, thread_id="anns")
+                own = await organism.ask(Ask("mine"), "echo", caller=ANN, thread_id="anns")
+
+        assert own.payload == Told("mine")
+
+    run(story())
+
+
+def test_a_message_is_redriven_as_often_as_one_likes() -> None:
+    async def story() -> None:
+        with pagefile.open("memory:") as pf:
+            organism = Organism(pf)
+
+            @organism.listener("fails", payload=Ask, retry=ONCE)
+            async def fails(payload: Ask) -> HandlerResponse:
+                raise ValueError("still broken")
+
+            async with organism:
+                await organism.ask(Ask("x"), "fails", caller=ANN)
+                for _ in range(40):
+                    (letter,) = organism.dead_letters()
+                    await organism.answer(await organism.redrive(letter.message_id))
+
+                assert [one.code for one in organism.dead_letters()] == ["handler"]
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("field", "declare"),
+    [
+        ("limits", lambda o: Organism(limits={"max_depth": 3})),  # type: ignore[arg-type]
+        ("retry", lambda o: o.listener("a", retry=3)(echo)),
+        ("payload", lambda o: o.listener("a", payload=7)(echo)),
+        ("payload", lambda o: o.listener("a", payload="Ask")(echo)),
+        ("description", lambda o: o.listener("a", description=None)(echo)),
+        ("prompt", lambda o: o.listener("a", agent=True, prompt=["be brief"])(echo)),
+        ("listener", lambda o: o.register(echo)),
+    ],
+)
+def test_a_declaration_of_a_wrong_type_is_refused_by_its_name(
+    field: str, declare: Callable[[Organism], Any]
+) -> None:
+    organism = Organism()
+    with pytest.raises(Invalid) as refused:
+        declare(organism)
+
+    assert refused.value.field == field
+    assert organism.listeners == []
+
+
+def test_a_request_of_a_wrong_type_is_refused_in_our_words() -> None:
+    async def story() -> None:
+        organism = Organism()
+        organism.listener("echo", payload=Ask)(echo)
+        async with organism:
+            with pytest.raises(NotFound):
+                await organism.inject(Ask("x"), ["echo"], caller=ANN)  # type: ignore[arg-type]
+            with pytest.raises(Invalid, match="Delivery"):
+                await organism.answer("m1")  # type: ignore[arg-type]
+
+    run(story())
+
+
+def test_a_pause_stays_a_number_however_it_grows() -> None:
+    retry = Retry(attempts=1_000, pause=0.1, factor=86_400.0, most=60.0)
+
+    assert [retry.seconds_after(failures) for failures in (1, 2, 999)] == [0.1, 60.0, 60.0]

@@ -364,6 +364,23 @@ def test_what_was_erased_stays_erased_and_the_numbers_stay_right(
     assert verify_pack(create_resume_pack(again, tmp_path)).slots == 2
 
 
+def test_the_place_of_an_erased_slot_is_no_message_where_it_is_restored(
+    here: pagefile.Pagefile, tmp_path: Path
+) -> None:
+    run = here.runs.boot("Plan a trip", run_id="r1", thread_id="t1")
+    for said in ("mine", "gone", "mine again"):
+        here.context.append("t1", said, "user", "agent")
+    here.store.erase(Selector(log="thread/t1", first=1, last=1))
+    again = restore_from_pack(here.runs, create_resume_pack(run, tmp_path))
+    thread = here.context.get_or_create_thread(again.load()["thread_id"])
+    shown, was = (here.assemble(one, None, 2_000) for one in (again, run))
+
+    assert [slot.erased for slot in thread] == [False, True, False]
+    assert shown.messages == was.messages
+    with pytest.raises(NotFound):
+        _ = thread[1].payload
+
+
 def test_a_run_whose_old_versions_were_pruned_keeps_its_numbers(
     here: pagefile.Pagefile, tmp_path: Path
 ) -> None:
@@ -580,6 +597,59 @@ def test_a_missing_member_is_refused(
     path.write_bytes(zip_of(members))
 
     assert refused(here, path, pack_errors.MissingMember).field == repr(name)
+
+
+@pytest.mark.parametrize("said", ["a" * 7_000_000, '"' * 4_300_000], ids=["dense", "escaped"])
+def test_a_pack_of_whatever_a_store_takes_is_read_again(
+    here: pagefile.Pagefile, tmp_path: Path, said: str
+) -> None:
+    run = here.runs.boot("Plan a trip", run_id="r1", thread_id="t1")
+    here.context.append("t1", said, "user", "agent")
+    again = here.runs.restore_from_pack(run.create_resume_pack(tmp_path))
+
+    assert here.context.get_thread_slots(again.load()["thread_id"])[0].payload == said
+
+
+def test_a_pack_that_the_ledger_cannot_tell_of_is_not_left_behind(
+    here: pagefile.Pagefile, tmp_path: Path
+) -> None:
+    run = here.runs.boot("Plan a trip", run_id="r1")
+    with pytest.raises(LimitExceeded):
+        run.create_resume_pack(tmp_path, pointers={"note": "x" * 17_000_000})
+
+    assert list(tmp_path.glob("*.zip")) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "given"),
+    [
+        ("directory", None),
+        ("directory", 7),
+        ("directory", "a\0b"),
+        ("pointers", ["a"]),
+        ("pointers", "text"),
+        ("progress", 5),
+    ],
+)
+def test_an_odd_argument_for_a_pack_is_refused_and_nothing_written(
+    here: pagefile.Pagefile, tmp_path: Path, field: str, given: Any
+) -> None:
+    run = here.runs.boot("Plan a trip", run_id="r1")
+    with pytest.raises(Invalid, match=field):
+        run.create_resume_pack(**({"directory": tmp_path / "packs", field: given}))
+
+    assert not (tmp_path / "packs").exists()
+
+
+@pytest.mark.parametrize("call", ["verify_pack", "restore_from_pack"])
+def test_a_progress_that_cannot_be_called_is_refused(
+    here: pagefile.Pagefile, tmp_path: Path, call: str
+) -> None:
+    pack = here.runs.boot("Plan a trip", run_id="r1").create_resume_pack(tmp_path)
+    with pytest.raises(Invalid, match="progress"):
+        getattr(here.runs, call)(pack, progress=5)
+
+    assert here.runs.list() == ["r1"]
 
 
 def test_runs_R10_a_bomb_is_refused_by_its_ratio(

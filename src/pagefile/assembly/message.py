@@ -35,7 +35,7 @@ def messages_of(slot: BufferSlot, agent: str) -> list[ChatMessage]:
     A "system" message counts as one only from a sender named "system".
     """
     value = msgspec.json.decode(slot.entry.body or b"null")
-    if isinstance(value, dict) and value.get("role") in _ROLES and not _is_tagged(value):
+    if isinstance(value, dict) and _has_role(value) and not _is_tagged(value):
         made = _chat(value, slot)
         if made is not None:
             return made
@@ -51,6 +51,12 @@ def _is_own(slot: BufferSlot, agent: str) -> bool:
     if agent:
         return slot.from_id == agent
     return slot.from_id == metadata.own_name or slot.from_id in _MODELS
+
+
+def _has_role(value: Mapping[str, Any]) -> bool:
+    # Anybody's payload comes here: a role may as well be a list, which no set can look up.
+    role = value.get("role")
+    return isinstance(role, str) and role in _ROLES
 
 
 def _is_tagged(value: Mapping[str, Any]) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
+from hashlib import sha256
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -140,6 +141,8 @@ class Organism:
         """Declare a listener that was made elsewhere."""
         if self._life.is_running:
             raise Forbidden("the organism runs already", "declare listeners before start()")
+        if not isinstance(listener, Listener):
+            raise Invalid("listener", f"{shown(listener)} is no Listener", "give Listener(…)")
         if listener.mode == "pool" and self._pool is None:
             raise Unsupported(
                 f"listener {listener.name!r} is CPU-bound, and there is no process pool",
@@ -244,6 +247,8 @@ class Organism:
             TimeoutError: nothing did in time; the message is worked on all the same.
             NotFound: the conversation is gone.
         """
+        if not isinstance(delivery, Delivery):
+            raise Invalid("delivery", f"{shown(delivery)} is no Delivery", "give what inject gave")
         if timeout is not None:
             require_seconds(timeout)
         async with asyncio.timeout(timeout):
@@ -310,8 +315,9 @@ class Organism:
             payload,
             letter.listener,
             caller=Identity(letter.initiator, letter.user_id),
-            # Who redrives it at the same time, or again after a crash, drives it once.
-            message_id=f"redriven-{message_id}-{version}",
+            # Who redrives it at the same time, or again after a crash, drives it once. A digest,
+            # for an id that holds the one before grows with every redrive.
+            message_id=f"redriven-{sha256(message_id.encode()).hexdigest()[:32]}-{version}",
             timeout=timeout,
         )
         await self.drop_dead_letter(message_id)

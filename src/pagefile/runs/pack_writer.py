@@ -81,9 +81,11 @@ def create_resume_pack(
         ) from error
     try:
         run.record("RESUME_SNAPSHOT", {"pack_id": pack_id, "pointers": told}, writer_id)
-    except PagefileError:
+    except PagefileError as error:
         # The run ended, or was forgotten, meanwhile: nothing of it may be left in a file.
-        # Nor is there a pack that the ledger does not tell of.
+        # Nor is there a pack that the ledger certainly does not tell of.
+        if isinstance(error, Unavailable) and error.outcome == "unknown":
+            raise
         path.unlink(missing_ok=True)
         raise
     return path

@@ -182,8 +182,9 @@ class WorkingRun(Recorder):
     def at(self, seq: int) -> WorkingSet:
         """The working set as it was at a sequence number."""
         found = self.version_of(seq)
+        self.require()  # Versions outlive the run in the store's history.
         if found is None or found.erased or found.kind == GONE:
-            raise NotFound(f"{self!r} has no state {seq}", "list the ledger, or choose a newer one")
+            raise NotFound(f"{self!r} has no state {seq}", "choose one that its ledger names")
         return working_set_in(found)
 
     def diff(self, a: int, b: int) -> dict[str, Any]:
