@@ -12,6 +12,8 @@ from pagefile.errors import Invalid, shown
 from pagefile.memory.episode import episode_of
 from pagefile.memory.episodes import Episodes, TimeRange, bounds_of, require_limit
 from pagefile.memory.fact import Fact
+from pagefile.memory.fact_documents import fact_id_in
+from pagefile.memory.fact_reader import MOST_IDS
 from pagefile.memory.facts import FactStore
 from pagefile.memory.match import EpisodeMatch, FactMatch
 from pagefile.memory.owner import owner_key
@@ -130,10 +132,8 @@ class Recaller:
             kinds=("fact",),
             explain=explain,
         )
-        by_id = {hit.key.rsplit("/", 1)[1]: hit for hit in hits}
-        holding = self._facts.holding(
-            list(by_id), valid_at=valid_at, known_at=known_at, user_id=user_id
-        )
+        by_id = {fact_id_in(hit.key): hit for hit in hits}
+        holding = self._holding(list(by_id), user_id, valid_at, known_at)
         best: list[FactMatch] = []
         for fact in holding[:limit]:
             # The first that says so: of several assertions of a fact, the one found best.
@@ -142,6 +142,23 @@ class Recaller:
         self._uses.note(user_id, [_document(match.fact) for match in best])
         held = {name for fact in holding for name in fact.asserted}
         return best, [name for name in by_id if name not in held]
+
+    def _holding(
+        self,
+        fact_ids: list[str],
+        user_id: str | None,
+        valid_at: datetime | None,
+        known_at: datetime | None,
+    ) -> list[Fact]:
+        """The facts that these assertions support, each once, however many they are."""
+        found: dict[tuple[str, datetime], Fact] = {}
+        for at in range(0, len(fact_ids), MOST_IDS):
+            some = fact_ids[at : at + MOST_IDS]
+            for fact in self._facts.holding(
+                some, valid_at=valid_at, known_at=known_at, user_id=user_id
+            ):
+                found.setdefault((fact.id, fact.valid_from), fact)
+        return list(found.values())
 
     def _newest(
         self,

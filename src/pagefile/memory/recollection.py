@@ -13,6 +13,7 @@ from pagefile.memory.blocks import MOST_BLOCKS, Blocks
 from pagefile.memory.episode import Episode, episode_of
 from pagefile.memory.fact import Fact
 from pagefile.memory.fact_documents import document_of as fact_document
+from pagefile.memory.fact_documents import fact_id_in
 from pagefile.memory.facts import FactStore
 from pagefile.memory.guard import Guard
 from pagefile.memory.item import MemoryItem, place_of, revision_of
@@ -155,7 +156,7 @@ class Recollection:
             return MemoryMatch.of_episode(EpisodeMatch(episode=episode_of(record), score=score))
         if record.kind == "item":
             return MemoryMatch.of_item(revision_of(record).item, score)
-        fact_id = name.rsplit("/", 1)[1]
+        fact_id = fact_id_in(name)
         holding = self._facts.holding(
             [fact_id], valid_at=self._now, known_at=self._now, user_id=self._user_id
         )

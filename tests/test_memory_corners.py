@@ -1,0 +1,52 @@
+"""Corners of memory: odd ids, many facts, nobody's bucket, and what costs grow with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pagefile
+from pagefile import Memory
+from pagefile.memory.fact import Fact
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def memory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Memory]:
+    url = "memory:" if request.param == "memory" else str(tmp_path / "store.db")
+    with pagefile.open(url, durability=None if url == "memory:" else "process") as pf:
+        yield Memory(pf, embedder=None)
+        assert pf.check().problems == ()
+
+
+def year(number: int) -> datetime:
+    return datetime(number, 1, 1, tzinfo=UTC)
+
+
+def likes(thing: str, **more: Any) -> Fact:
+    return Fact(
+        **{"subject": "Ann", "predicate": "likes", "object": thing, "user_id": "ann"} | more
+    )
+
+
+def test_as_many_facts_are_recalled_as_are_asked_for(memory: Memory) -> None:
+    """More than a thousand assertions match, which is more than are looked up at once."""
+    for part in range(2):
+        memory.facts.append_many([likes(f"tea {part}-{n}") for n in range(600)])
+
+    for limit in (300, 1_000):
+        found = memory.recall_facts("which tea does Ann like?", user_id="ann", limit=limit)
+
+        assert len({fact.id for fact in found}) == limit
+    assert len(memory.search("tea", kinds=("fact",), user_id="ann", limit=1_000)) == 1_000
+
+
+@pytest.mark.parametrize("fact_id", ["crm/4711", "a/b/c", "/", "Ann's tea é"])
+def test_a_fact_is_found_whatever_its_id_is_made_of(memory: Memory, fact_id: str) -> None:
+    memory.facts.append(likes("green tea", id=fact_id))
+
+    assert [fact.id for fact in memory.recall_facts("green tea", user_id="ann")] == [fact_id]
+    assert [match.id for match in memory.search("green tea", user_id="ann")] == [fact_id]
