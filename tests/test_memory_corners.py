@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +50,42 @@ def test_a_fact_is_found_whatever_its_id_is_made_of(memory: Memory, fact_id: str
 
     assert [fact.id for fact in memory.recall_facts("green tea", user_id="ann")] == [fact_id]
     assert [match.id for match in memory.search("green tea", user_id="ann")] == [fact_id]
+
+
+def test_what_was_said_often_does_not_hide_what_holds_now(memory: Memory) -> None:
+    """She said eighty times that she lives in Lisbon, which the question names, then moved."""
+    lives = {"predicate": "lives_in", "valid_from": year(2020)}
+    memory.facts.append_many([likes("Lisbon", **lives, sources=(f"e{n}",)) for n in range(80)])
+    memory.facts.append(likes("Porto", **lives | {"valid_from": year(2024)}, sources=("e",)))
+
+    found = memory.recall_facts("Does Ann live in Lisbon?", user_id="ann")
+
+    assert [fact.object for fact in found] == ["Porto"]
+
+
+def test_a_value_that_changed_often_is_read_once_for_a_question(memory: Memory) -> None:
+    start = year(2020)
+    memory.facts.append_many(
+        [
+            likes(f"mood {n}", predicate="mood", valid_from=start + timedelta(hours=n))
+            for n in range(200)
+        ]
+    )
+    store, pages = memory.facts._store, 0
+    find = store.find
+
+    def counted(*given: Any, **named: Any) -> Any:
+        nonlocal pages
+        pages += 1
+        return find(*given, **named)
+
+    store.find = counted  # type: ignore[method-assign]
+    try:
+        found = memory.facts.holding(
+            [fact.id for fact in memory.export(user_id="ann").facts], user_id="ann"
+        )
+    finally:
+        del store.find
+
+    assert [fact.object for fact in found] == ["mood 199"]
+    assert pages < 20

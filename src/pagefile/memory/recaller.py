@@ -30,6 +30,7 @@ _DEFAULT = Weights()
 #: A fact is asserted several times, and some assertions hold no longer: so many are looked at.
 _FACTS_LOOKED_AT = 4
 _FACTS_AT_LEAST = 50
+_FACTS_AT_MOST = 10_000
 #: How many of the best a reranker reads, for each one that is wanted.
 _RERANKED = 3
 
@@ -125,15 +126,17 @@ class Recaller:
                 valid_at=valid_at, known_at=known_at, user_id=user_id, limit=limit
             )
             return [FactMatch(fact=fact, score=1.0) for fact in newest], []
-        hits = self._index.search(
-            owner_key(user_id),
-            text,
-            limit=max(_FACTS_LOOKED_AT * limit, _FACTS_AT_LEAST),
-            kinds=("fact",),
-            explain=explain,
-        )
-        by_id = {fact_id_in(hit.key): hit for hit in hits}
-        holding = self._holding(list(by_id), user_id, valid_at, known_at)
+        looked_at = max(_FACTS_LOOKED_AT * limit, _FACTS_AT_LEAST)
+        while True:
+            hits = self._index.search(
+                owner_key(user_id), text, limit=looked_at, kinds=("fact",), explain=explain
+            )
+            by_id = {fact_id_in(hit.key): hit for hit in hits}
+            holding = self._holding(list(by_id), user_id, valid_at, known_at)
+            if len(holding) >= limit or len(hits) < looked_at or looked_at >= _FACTS_AT_MOST:
+                break
+            # What was so often said before must not hide what holds now.
+            looked_at = min(_FACTS_LOOKED_AT * looked_at, _FACTS_AT_MOST)
         best: list[FactMatch] = []
         for fact in holding[:limit]:
             # The first that says so: of several assertions of a fact, the one found best.
