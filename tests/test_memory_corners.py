@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 
 import pagefile
-from pagefile import Memory
+from pagefile import ConsolidationPolicy, Invalid, Memory, NotFound
 from pagefile.memory.fact import Fact
+from pagefile.memory.items import LongTermItems
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -89,3 +91,52 @@ def test_a_value_that_changed_often_is_read_once_for_a_question(memory: Memory) 
 
     assert [fact.object for fact in found] == ["mood 199"]
     assert pages < 20
+
+
+@pytest.mark.parametrize("memory_id", ["crm/4711", "Ann's units", "é" * 100])
+def test_why_is_told_for_every_id_that_a_fact_or_an_item_can_have(
+    memory: Memory, memory_id: str
+) -> None:
+    memory.facts.append(likes("green tea", id=memory_id, reason="she said so"))
+    change = {
+        "_schema_version": "2.1",
+        "op": "add",
+        "type": "preference",
+        "scope": "user",
+        "user_id": "bob",
+        "memory_id": memory_id,
+        "content": "metric units",
+        "confidence": 0.9,
+        "rationale": "he said so",
+        "source_refs": [],
+    }
+    items = LongTermItems(memory._store)
+    items.commit(items.propose([change]).batch_id, reviewer="carl")
+
+    assert memory.why(memory_id, user_id="ann").reason == "she said so"
+    assert memory.why(memory_id, user_id="bob").reason == "he said so"
+    with pytest.raises(NotFound):
+        memory.why(memory_id, user_id="carl")
+
+
+@pytest.mark.parametrize("user_id", ["ann", None])
+def test_what_was_learnt_before_a_moment_is_forgotten_for_nobody_as_for_a_user(
+    memory: Memory, user_id: str | None
+) -> None:
+    memory.facts.append(likes("tea", user_id=user_id, recorded_at=year(2020)))
+    memory.facts.append(likes("coffee", user_id=user_id, recorded_at=year(2022)))
+
+    would = memory.forget(user_id=user_id, before=year(2021), dry_run=True)
+    gone = memory.forget(user_id=user_id, before=year(2021))
+
+    assert (would, would.counts) == (gone, gone.counts)
+    assert gone.counts["facts"] == 1
+    assert [fact.object for fact in memory.facts.query(user_id=user_id)] == ["coffee"]
+
+
+@pytest.mark.parametrize("budget", [0, -1, 1.5, True, "many", math.nan])
+def test_a_token_budget_that_bounds_nothing_is_refused_at_once(budget: Any) -> None:
+    with pytest.raises(Invalid) as caught:
+        Memory(embedder=None, policy=ConsolidationPolicy(token_budget=budget))
+
+    assert caught.value.field == "token_budget"

@@ -248,7 +248,8 @@ class Forgetting:
             if log is not None:
                 selectors.append(msgspec.structs.replace(whose, log=log))
             return selectors
-        return selectors + of_nobody(self._store, before_us)
+        selectors += of_nobody(self._store, before_us)
+        return selectors if before is None else selectors + self._recorded_before(None, before)
 
     def _episodes_before(
         self, user_id: str | None, session_id: str | None, before: datetime | None
