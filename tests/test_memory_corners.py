@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import pagefile
-from pagefile import ConsolidationPolicy, Invalid, Memory, NotFound
+from pagefile import ConsolidationPolicy, Invalid, Memory, NotFound, PagefileError
 from pagefile.memory.fact import Fact
 from pagefile.memory.items import LongTermItems
 
@@ -140,3 +140,20 @@ def test_a_token_budget_that_bounds_nothing_is_refused_at_once(budget: Any) -> N
         Memory(embedder=None, policy=ConsolidationPolicy(token_budget=budget))
 
     assert caught.value.field == "token_budget"
+
+
+@pytest.mark.parametrize("at", [0, -1], ids=["first line", "last line"])
+@pytest.mark.parametrize("put", [b"\xff", b"\xd8\x00", b"["], ids=ascii)
+def test_an_export_whose_first_or_last_line_was_damaged_is_refused_in_our_words(
+    memory: Memory, at: int, put: bytes
+) -> None:
+    memory.update_block("persona", "Answer briefly.", user_id="ann")
+    lines = list(memory.export(user_id="ann"))
+    whole = lines[at]
+    with Memory(embedder=None) as other:
+        for place in range(1, len(whole) - 2):
+            lines[at] = whole[:place] + put + whole[place + len(put) :]
+            with pytest.raises(PagefileError):
+                other.import_(lines)
+
+            assert other._store.head().position == 0

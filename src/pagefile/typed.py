@@ -64,5 +64,12 @@ def from_json(raw: bytes, shape: type[Value]) -> Value: ...
 @overload
 def from_json(raw: bytes, shape: Any) -> Any: ...
 def from_json(raw: bytes, shape: Any) -> Any:
-    """JSON as a value of that type."""
-    return msgspec.json.decode(raw, type=shape if shape in _ready else ready(shape))
+    """JSON as a value of that type.
+
+    Raises:
+        msgspec.DecodeError: it is none, also where its bytes are no text or it is nested too deep.
+    """
+    try:
+        return msgspec.json.decode(raw, type=shape if shape in _ready else ready(shape))
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from error
