@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 
 import pagefile
-from pagefile import ConsolidationPolicy, Invalid, Memory, NotFound, PagefileError
+from pagefile import (
+    Append,
+    Batch,
+    ConsolidationPolicy,
+    Invalid,
+    Memory,
+    NotFound,
+    PagefileError,
+    Put,
+)
 from pagefile.memory.fact import Fact
 from pagefile.memory.items import LongTermItems
 
@@ -157,3 +166,29 @@ def test_an_export_whose_first_or_last_line_was_damaged_is_refused_in_our_words(
                 other.import_(lines)
 
             assert other._store.head().position == 0
+
+
+def test_a_long_question_is_searched_for_in_everything(memory: Memory) -> None:
+    memory.facts.append(likes("green tea"))
+    question = "Does Ann like green tea? " * 3_900
+
+    assert len(question) > 90_000
+    assert [match.kind for match in memory.search(question, user_id="ann")] == ["fact"]
+    with pytest.raises(Invalid):
+        memory.search(question + question, user_id="ann")
+
+
+def test_streams_of_more_than_ten_thousand_records_are_brought_in_once(memory: Memory) -> None:
+    many = 10_400
+    for at in range(0, many, 400):
+        numbers = range(at, at + 400)
+        memory._store.commit(Batch([Append("notes", n, user="ann") for n in numbers]))
+        memory._store.commit(Batch([Put("count", n, user="ann") for n in numbers]))
+    lines = list(memory.export(user_id="ann"))
+
+    with pagefile.open("memory:") as pf:
+        other = Memory(pf, embedder=None)
+        first, again = other.import_(lines), other.import_(lines)
+
+        assert (first.records, again.records, again.present) == (2 * many, 0, 2)
+        assert pf.store.length("notes") == many
