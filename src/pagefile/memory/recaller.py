@@ -25,7 +25,7 @@ from pagefile.recall.index import SearchIndex
 from pagefile.recall.reranker import Reranker
 from pagefile.store import Store
 
-_MOST_QUERY = 100_000
+MOST_QUERY = 100_000
 _DEFAULT = Weights()
 #: A fact is asserted several times, and some assertions hold no longer: so many are looked at.
 _FACTS_LOOKED_AT = 4
@@ -218,7 +218,7 @@ def _document(fact: Fact) -> str:
 
 
 def _require_query(query: object) -> str:
-    return require_text("query", query, _MOST_QUERY).strip()
+    return require_text("query", query, MOST_QUERY).strip()
 
 
 def _weights(alpha: float | None) -> Weights:
