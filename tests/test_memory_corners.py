@@ -15,14 +15,18 @@ from pagefile import (
     Append,
     Batch,
     ConsolidationPolicy,
+    Episode,
     Invalid,
     Memory,
     NotFound,
     PagefileError,
     Put,
 )
+from pagefile.memory.extraction.candidate import Candidate, Exchange
+from pagefile.memory.extraction.faults import Silent
 from pagefile.memory.fact import Fact
 from pagefile.memory.items import LongTermItems
+from pagefile.testing.memory.ground import Clock, Scripted
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -192,3 +196,28 @@ def test_streams_of_more_than_ten_thousand_records_are_brought_in_once(memory: M
 
         assert (first.records, again.records, again.present) == (2 * many, 0, 2)
         assert pf.store.length("notes") == many
+
+
+def test_a_server_that_was_away_for_a_day_costs_no_facts(memory: Memory) -> None:
+    clock, away = Clock(), True
+
+    def reading(exchange: Exchange) -> list[Candidate]:
+        if away:
+            raise Silent("no answer in 5 attempts", "look at the server")
+        return [Candidate("user", "likes", exchange.input, 0.9)]
+
+    extractor = Scripted(reading)
+    reader = Memory(memory._store, embedder=None, extractor=extractor, clock=clock)
+    reader.remember_many(
+        [Episode(session_id="s", user_id="ann", input=f"tea {n}") for n in range(10)]
+    )
+    failed = []
+    for _ in range(24):
+        failed.append(reader.consolidate().failed)
+        clock.passes(hours=1)
+
+    assert 0 < max(failed) <= 3  # It does not ask for all of them in vain.
+    away = False
+    clock.passes(hours=2)
+    assert reader.consolidate().facts == 10
+    assert reader.facts.count_holding(user_id="ann") == 10
