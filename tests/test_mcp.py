@@ -22,6 +22,7 @@ import pytest
 
 import pagefile
 from pagefile.handle import Admin
+from pagefile.memory.fact import Fact
 from pagefile.runs.tokens import CharsPerFour, counter_named
 from pagefile.surfaces.mcp import Identity, mcp_app, mcp_service, resources
 from pagefile.surfaces.mcp.budget import Budget
@@ -165,6 +166,43 @@ def test_a_memory_is_added_found_read_changed_and_forgotten(ann: Served) -> None
     assert code_of(lambda: ann.call("get_memory", memory_id=added["id"])) == "not_found"
     assert ann.call("forget", memory_id=newer["id"])["forgotten"] == 1
     assert ann.call("forget", everything=True)["forgotten"] > 0
+
+
+def test_a_fact_with_a_new_object_no_longer_has_the_old_one(ann: Served, admin: Admin) -> None:
+    """Ann may like many things at once, and lives in one place at a time."""
+    facts = admin.open("default").memory.facts
+    for predicate in ("likes", "lives_in"):
+        told = {"subject": "Ann", "predicate": predicate, "object": "old"}
+        first = ann.call("add_memory", fact=told)
+        second = ann.call("update_memory", memory_id=first["id"], text="new")
+        same = ann.call("update_memory", memory_id=second["id"], text="New")
+
+        held = facts.query(predicate=predicate, user_id="ann")
+        assert [(fact.id, fact.object) for fact in held] == [(second["id"], "new")]
+        assert held[0].asserted == (second["id"], same["id"])
+
+
+def test_a_fact_of_next_year_gets_its_new_object_then(ann: Served, admin: Admin) -> None:
+    facts = admin.open("default").memory.facts
+    start, end = datetime(2190, 1, 1, tzinfo=UTC), datetime(2191, 1, 1, tzinfo=UTC)
+    for predicate in ("likes", "lives_in"):
+        for until in (end, None):
+            fact = Fact(
+                subject=f"Ann {until}",
+                predicate=predicate,
+                object="old",
+                user_id="ann",
+                valid_from=start,
+                valid_until=until,
+            )
+            ann.call("update_memory", memory_id=facts.append(fact), text="new")
+
+            held = facts.query(
+                subject=fact.subject, predicate=predicate, user_id="ann", history=True
+            )
+            assert [(f.object, f.valid_from, f.valid_until) for f in held] == [
+                ("new", start, until)
+            ]
 
 
 def test_messages_are_appended_and_make_a_context(ann: Served) -> None:
