@@ -21,13 +21,14 @@ from typing import Any
 import pytest
 
 import pagefile
+from pagefile.errors import LimitExceeded, PagefileError
 from pagefile.handle import Admin
 from pagefile.memory.fact import Fact
 from pagefile.runs.tokens import CharsPerFour, counter_named
 from pagefile.surfaces.mcp import Identity, mcp_app, mcp_service, resources
 from pagefile.surfaces.mcp.budget import Budget
 from pagefile.surfaces.mcp.prompts import PROMPTS
-from pagefile.surfaces.mcp.reference.graph import Graph
+from pagefile.surfaces.mcp.reference.graph import Entity, Graph, Relation
 from pagefile.surfaces.mcp.reference.graph_file import take_in, write_out
 from pagefile.surfaces.mcp.reference.graph_tools import REFERENCE_TOOLS
 from pagefile.surfaces.mcp.resources import TEMPLATES
@@ -1130,3 +1131,60 @@ def test_of_a_thread_with_others_a_user_is_shown_their_own_alone(admin: Admin) -
         assert ("ann 3" in told, "bob" in told) == (True, False)
         with pytest.raises(Exception, match="others speak"):
             ann.ask("read_resource", "pagefile://packs/anns")
+
+
+@pytest.mark.parametrize("user", ["ann", None])
+def test_a_graph_is_forgotten_with_everything_also_when_it_is_nobodys(
+    admin: Admin, user: str | None, tmp_path: Path
+) -> None:
+    store = admin.open("default").store
+    file = tmp_path / "memory.jsonl"
+    file.write_text('{"type":"entity","name":"Ann","entityType":"person","observations":["x"]}\n')
+    take_in(store, user, file)
+    Graph(store, user).create_relations([Relation("Ann", "Ann", "knows")])
+    with served(admin, Identity("default", user, EVERY)) as client:
+        would = client.call("forget", everything=True, dry_run=True)
+        gone = client.call("forget", everything=True)
+
+    assert would["counts"] == gone["counts"] == {"other": 3}
+    assert Graph(store, user).entities() == Graph(store, user).relations() == []
+
+
+def test_an_entity_that_stands_twice_in_a_file_keeps_what_both_lines_say(tmp_path: Path) -> None:
+    file = tmp_path / "memory.jsonl"
+    lines = [
+        {"type": "entity", "name": "Ann", "entityType": "person", "observations": said}
+        for said in (["tea", "Lisbon"], ["Lisbon", "nurse"])
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pagefile.open("memory:") as pf:
+        take_in(pf.store, "ann", file)
+
+        [ann] = Graph(pf.store, "ann").entities()
+        assert ann.observations == ["tea", "Lisbon", "nurse"]
+
+
+@pytest.mark.parametrize("move", [take_in, write_out], ids=["import", "export"])
+@pytest.mark.parametrize("path", ["{}/none/x", "{}", "a\0b", "~nobody of that name/x", "x" * 300])
+def test_a_file_of_a_graph_that_the_system_refuses_is_refused_in_our_words(
+    tmp_path: Path, path: str, move: Callable[..., object]
+) -> None:
+    with pagefile.open("memory:") as pf, pytest.raises(PagefileError):
+        move(pf.store, "ann", path.format(tmp_path))
+
+
+def test_all_relations_of_an_entity_are_shown_and_too_many_are_not_deleted_at_once() -> None:
+    many = 10_500
+    with pagefile.open("memory:") as pf:
+        graph = Graph(pf.store, "ann")
+        graph.create_entities([Entity("hub", "place", [])])
+        for start in range(0, many, 500):
+            links = [Relation("hub", f"end {n}", "leads to") for n in range(start, start + 500)]
+            graph.create_relations(links, between_known=False)
+
+        assert len(graph.around(["hub"])) == many
+        with pytest.raises(LimitExceeded, match="delete relations first"):
+            graph.delete_entities(["hub"])
+        graph.delete_relations(graph.relations()[:600])
+        assert graph.delete_entities(["hub"]) == (["hub"], [])
+        assert graph.relations() == []

@@ -61,6 +61,10 @@ PARTITIONED = (
     "fact-retraction/",
     "fact-alias/",
     "memory/use/",
+    # The graph that clients of the reference memory server keep.
+    "graph/entity/",
+    "graph/relation/",
+    "graph/import/",
     RECEIPTS,
 )
 #: What is one thing with all its versions: the older ones do not go alone.
