@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from pagefile import (
 from pagefile.memory.extraction.candidate import Candidate, Exchange
 from pagefile.memory.extraction.faults import Silent
 from pagefile.memory.fact import Fact
+from pagefile.memory.facts import FactStore
 from pagefile.memory.items import LongTermItems
 from pagefile.testing.memory.ground import Clock, Scripted
 
@@ -221,3 +223,22 @@ def test_a_server_that_was_away_for_a_day_costs_no_facts(memory: Memory) -> None
     clock.passes(hours=2)
     assert reader.consolidate().facts == 10
     assert reader.facts.count_holding(user_id="ann") == 10
+
+
+def test_a_line_of_facts_with_something_odd_in_it_is_refused_in_our_words() -> None:
+    with FactStore() as facts:
+        name = facts.append(Fact(subject="Ann", predicate="likes", object="tea"))
+        facts.retract(name, since=year(2100), reason="she said so")
+        facts.alias("Annie", "Ann")
+        lines = list(facts.export())
+    for at, line in enumerate(lines):
+        for field in line:
+            for odd in ("\ud800", "", "\x00", "x" * 5_000, 5, 2**70, [], None):
+                changed = [*lines[:at], {**line, field: odd}, *lines[at + 1 :]]
+                with FactStore() as other:
+                    with suppress(PagefileError):
+                        other.restore(changed)
+
+                    other.query(history=True)
+                    other.aliases()
+                    assert "" not in other.aliases().values()
