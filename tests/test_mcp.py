@@ -1147,7 +1147,8 @@ def test_a_graph_is_forgotten_with_everything_also_when_it_is_nobodys(
         gone = client.call("forget", everything=True)
 
     assert would["counts"] == gone["counts"] == {"other": 3}
-    assert Graph(store, user).entities() == Graph(store, user).relations() == []
+    assert Graph(store, user).entities() == []
+    assert Graph(store, user).relations() == []
 
 
 def test_an_entity_that_stands_twice_in_a_file_keeps_what_both_lines_say(tmp_path: Path) -> None:

@@ -231,9 +231,10 @@ def test_a_line_of_facts_with_something_odd_in_it_is_refused_in_our_words() -> N
         facts.retract(name, since=year(2100), reason="she said so")
         facts.alias("Annie", "Ann")
         lines = list(facts.export())
+    odds: list[Any] = ["\ud800", "", "\x00", "x" * 5_000, 5, 2**70, [], None]
     for at, line in enumerate(lines):
         for field in line:
-            for odd in ("\ud800", "", "\x00", "x" * 5_000, 5, 2**70, [], None):
+            for odd in odds:
                 changed = [*lines[:at], {**line, field: odd}, *lines[at + 1 :]]
                 with FactStore() as other:
                     with suppress(PagefileError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -14,9 +14,6 @@ from pagefile.surfaces.mcp.budget import Capped, LeftOut
 from pagefile.surfaces.mcp.caller import Caller
 from pagefile.surfaces.mcp.rights import ERASING, NEEDS
 from pagefile.surfaces.mcp.tool import Tool
-
-if TYPE_CHECKING:
-    from pagefile.memory.fact import Fact
 
 _SESSION = "mcp"
 _ACTOR = "mcp"
@@ -188,42 +185,21 @@ def update(caller: Caller, given: UpdateMemory) -> Updated:
         changed = msgspec.structs.replace(known, input=given.text, embedding=None)
         return Updated(memory.remember(changed), kind)
     if kind == "fact":
-        return _update_fact(caller, given, user)
+        from pagefile.memory.fact_update import give_new_object
+
+        new = give_new_object(
+            memory.facts,
+            given.memory_id,
+            given.text,
+            datetime.now(UTC),
+            user_id=user,
+            actor=_ACTOR,
+        )
+        return Updated(new, kind, given.memory_id)
     raise Unsupported(
         "this is a long-term item, which changes by a batch that somebody reviews",
         "call propose_memory with op supersede",
     )
-
-
-def _update_fact(caller: Caller, given: UpdateMemory, user: str | None) -> Updated:
-    from pagefile.memory.fact import Fact
-
-    facts = caller.pf.memory.facts
-    known = facts.assertion(given.memory_id, user_id=user).fact()
-    since = max(datetime.now(UTC), known.valid_from)
-    ends = known.valid_until is not None and known.valid_until > since
-    reason = f"update of {given.memory_id}"
-    made = Fact(
-        subject=known.subject,
-        predicate=known.predicate,
-        object=given.text,
-        user_id=user,
-        actor=_ACTOR,
-        reason=reason,
-        valid_from=since,
-        valid_until=known.valid_until if ends else None,
-    )
-    new = facts.append(made)
-    if facts.kinds.kind(known.predicate) == "multi" and not _says_the_same(made, known):
-        # Where many may hold, the new one does not end the old one by itself.
-        facts.retract(given.memory_id, reason=reason, actor=_ACTOR, user_id=user, since=since)
-    return Updated(new, "fact", given.memory_id)
-
-
-def _says_the_same(one: Fact, other: Fact) -> bool:
-    from pagefile.memory.fact import normalised
-
-    return normalised(one.object) == normalised(other.object)
 
 
 class Forget(Capped, frozen=True, kw_only=True):
