@@ -522,6 +522,14 @@ def test_a_fact_is_taken_over_and_its_history_stays(cli: Cli) -> None:
     assert sorted(fact["object"] for fact in ever) == ["Oslo", "Rome"]
 
 
+def test_a_fact_that_is_updated_no_longer_has_its_old_object(cli: Cli) -> None:
+    first = cli("--user", "ann", "add", "--fact", "Ann", "likes", "tea", "--json")
+    cli("--user", "ann", "update", first.data[0]["id"], "coffee")
+
+    held = cli("--user", "ann", "list", "facts", "--json").data
+    assert [fact["object"] for fact in held] == ["coffee"]
+
+
 def test_a_block_is_changed_only_at_the_version_one_expects(cli: Cli) -> None:
     cli("update", "--block", "plan", "one")
     good = cli("update", "--block", "plan", "two", "--expected-version", "1", "--json")

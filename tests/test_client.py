@@ -627,3 +627,58 @@ def test_every_call_is_in_the_reference() -> None:
 
     calls = client_routes.described(Shapes())
     assert told == {(call.noun, call.name, f"{call.method} {call.path}") for call in calls}
+
+
+# What cannot be sent
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda c: c.facts.query(subject="\ud800"),
+        lambda c: c.privacy.profile(user_id="\ud800"),
+        lambda c: c.store.names("log", prefix="\ud800"),
+        lambda c: c.blocks.delete("persona", expected_version="é"),
+        lambda c: c.privacy.import_(None),
+        lambda c: c.privacy.import_(5),
+        lambda c: c.privacy.import_("no such file"),
+        lambda c: c.privacy.import_("a\0b"),
+        lambda c: c.packs.upload("."),
+        lambda c: c.privacy.export(5, user_id="ann"),
+        lambda c: c.privacy.export("", user_id="ann"),
+        lambda c: c.privacy.export("..", user_id="ann"),
+        lambda c: c.privacy.export("no such folder/x", user_id="ann"),
+        lambda c: c.privacy.export("a\0b", user_id="ann"),
+    ],
+)
+def test_what_cannot_be_sent_or_written_is_refused_in_our_words(
+    running: Running, client: Client, call: Callable[[Any], Any]
+) -> None:
+    with pytest.raises(PagefileError):
+        call(client)
+
+    async def ask() -> None:
+        async with AsyncClient(running.base, api_key=running.key) as other:
+            await call(other)
+
+    with pytest.raises(PagefileError):
+        asyncio.run(ask())
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("base_url", "http://[::1"),
+        ("base_url", "http://host:99999"),
+        ("user_id", ""),
+        ("user_id", 5),
+        ("user_id", "\ud800"),
+    ],
+)
+def test_an_address_or_a_user_that_there_cannot_be_is_refused_at_once(
+    field: str, value: Any
+) -> None:
+    with pytest.raises(Invalid) as caught:
+        Client(**{"base_url": "http://127.0.0.1:1", field: value})
+
+    assert caught.value.field == field

@@ -569,3 +569,13 @@ def test_an_application_without_the_right_to_make_tables_is_let_in_by_migrate(
     with pagefile.open(as_agent) as handle:
         assert handle.store.commit(Batch([Append("a", 1)])).position == 1
     assert run(capsys, "migrate", as_owner, "--grant", "nobody there")[0] == 10
+
+
+@pytest.mark.parametrize("tenant", [None, "", 5, "a\0b", "\ud800"])
+def test_a_tenant_that_there_cannot_be_is_refused_before_anything_is_copied(tenant: Any) -> None:
+    with Admin("memory:") as source, Admin("memory:") as target:
+        with pytest.raises(Invalid) as caught:
+            source.copy_to(target, tenant)
+
+        assert caught.value.field == "tenant"
+        assert target.tenants() == []

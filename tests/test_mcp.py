@@ -21,12 +21,14 @@ from typing import Any
 import pytest
 
 import pagefile
+from pagefile.errors import LimitExceeded, PagefileError
 from pagefile.handle import Admin
+from pagefile.memory.fact import Fact
 from pagefile.runs.tokens import CharsPerFour, counter_named
 from pagefile.surfaces.mcp import Identity, mcp_app, mcp_service, resources
 from pagefile.surfaces.mcp.budget import Budget
 from pagefile.surfaces.mcp.prompts import PROMPTS
-from pagefile.surfaces.mcp.reference.graph import Graph
+from pagefile.surfaces.mcp.reference.graph import Entity, Graph, Relation
 from pagefile.surfaces.mcp.reference.graph_file import take_in, write_out
 from pagefile.surfaces.mcp.reference.graph_tools import REFERENCE_TOOLS
 from pagefile.surfaces.mcp.resources import TEMPLATES
@@ -165,6 +167,43 @@ def test_a_memory_is_added_found_read_changed_and_forgotten(ann: Served) -> None
     assert code_of(lambda: ann.call("get_memory", memory_id=added["id"])) == "not_found"
     assert ann.call("forget", memory_id=newer["id"])["forgotten"] == 1
     assert ann.call("forget", everything=True)["forgotten"] > 0
+
+
+def test_a_fact_with_a_new_object_no_longer_has_the_old_one(ann: Served, admin: Admin) -> None:
+    """Ann may like many things at once, and lives in one place at a time."""
+    facts = admin.open("default").memory.facts
+    for predicate in ("likes", "lives_in"):
+        told = {"subject": "Ann", "predicate": predicate, "object": "old"}
+        first = ann.call("add_memory", fact=told)
+        second = ann.call("update_memory", memory_id=first["id"], text="new")
+        same = ann.call("update_memory", memory_id=second["id"], text="New")
+
+        held = facts.query(predicate=predicate, user_id="ann")
+        assert [(fact.id, fact.object) for fact in held] == [(second["id"], "new")]
+        assert held[0].asserted == (second["id"], same["id"])
+
+
+def test_a_fact_of_next_year_gets_its_new_object_then(ann: Served, admin: Admin) -> None:
+    facts = admin.open("default").memory.facts
+    start, end = datetime(2190, 1, 1, tzinfo=UTC), datetime(2191, 1, 1, tzinfo=UTC)
+    for predicate in ("likes", "lives_in"):
+        for until in (end, None):
+            fact = Fact(
+                subject=f"Ann {until}",
+                predicate=predicate,
+                object="old",
+                user_id="ann",
+                valid_from=start,
+                valid_until=until,
+            )
+            ann.call("update_memory", memory_id=facts.append(fact), text="new")
+
+            held = facts.query(
+                subject=fact.subject, predicate=predicate, user_id="ann", history=True
+            )
+            assert [(f.object, f.valid_from, f.valid_until) for f in held] == [
+                ("new", start, until)
+            ]
 
 
 def test_messages_are_appended_and_make_a_context(ann: Served) -> None:
@@ -1092,3 +1131,61 @@ def test_of_a_thread_with_others_a_user_is_shown_their_own_alone(admin: Admin) -
         assert ("ann 3" in told, "bob" in told) == (True, False)
         with pytest.raises(Exception, match="others speak"):
             ann.ask("read_resource", "pagefile://packs/anns")
+
+
+@pytest.mark.parametrize("user", ["ann", None])
+def test_a_graph_is_forgotten_with_everything_also_when_it_is_nobodys(
+    admin: Admin, user: str | None, tmp_path: Path
+) -> None:
+    store = admin.open("default").store
+    file = tmp_path / "memory.jsonl"
+    file.write_text('{"type":"entity","name":"Ann","entityType":"person","observations":["x"]}\n')
+    take_in(store, user, file)
+    Graph(store, user).create_relations([Relation("Ann", "Ann", "knows")])
+    with served(admin, Identity("default", user, EVERY)) as client:
+        would = client.call("forget", everything=True, dry_run=True)
+        gone = client.call("forget", everything=True)
+
+    assert would["counts"] == gone["counts"] == {"other": 3}
+    assert Graph(store, user).entities() == []
+    assert Graph(store, user).relations() == []
+
+
+def test_an_entity_that_stands_twice_in_a_file_keeps_what_both_lines_say(tmp_path: Path) -> None:
+    file = tmp_path / "memory.jsonl"
+    lines = [
+        {"type": "entity", "name": "Ann", "entityType": "person", "observations": said}
+        for said in (["tea", "Lisbon"], ["Lisbon", "nurse"])
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pagefile.open("memory:") as pf:
+        take_in(pf.store, "ann", file)
+
+        [ann] = Graph(pf.store, "ann").entities()
+        assert ann.observations == ["tea", "Lisbon", "nurse"]
+
+
+@pytest.mark.parametrize("move", [take_in, write_out], ids=["import", "export"])
+@pytest.mark.parametrize("path", ["{}/none/x", "{}", "a\0b", "~nobody of that name/x", "x" * 300])
+def test_a_file_of_a_graph_that_the_system_refuses_is_refused_in_our_words(
+    tmp_path: Path, path: str, move: Callable[..., object]
+) -> None:
+    with pagefile.open("memory:") as pf, pytest.raises(PagefileError):
+        move(pf.store, "ann", path.format(tmp_path))
+
+
+def test_all_relations_of_an_entity_are_shown_and_too_many_are_not_deleted_at_once() -> None:
+    many = 10_500
+    with pagefile.open("memory:") as pf:
+        graph = Graph(pf.store, "ann")
+        graph.create_entities([Entity("hub", "place", [])])
+        for start in range(0, many, 500):
+            links = [Relation("hub", f"end {n}", "leads to") for n in range(start, start + 500)]
+            graph.create_relations(links, between_known=False)
+
+        assert len(graph.around(["hub"])) == many
+        with pytest.raises(LimitExceeded, match="delete relations first"):
+            graph.delete_entities(["hub"])
+        graph.delete_relations(graph.relations()[:600])
+        assert graph.delete_entities(["hub"]) == (["hub"], [])
+        assert graph.relations() == []

@@ -17,6 +17,7 @@ from pagefile.bounds import require_count, require_seconds
 from pagefile.copy_source import CopySource, ended_by, lets_go
 from pagefile.engine import Copied, Engine, Limits, Prepared, Sealed
 from pagefile.errors import Conflict, Invalid, PagefileError
+from pagefile.naming import Naming, require_callable
 
 #: How many bytes of content travel in one transaction, unless a single commit has more.
 BATCH_BYTES = 4 * 1024 * 1024
@@ -25,6 +26,8 @@ _LEAST_BYTES, _MOST_BYTES = 1_024, 64 * 1024 * 1024
 _MOST_SURPRISES = 100
 #: How long a follower sleeps at most before it looks whether it is to stop.
 _NAP_SECONDS = 0.5
+#: Names of tenants are bounded where they are made; here they only have to be some.
+_TENANTS = Naming(1 << 16)
 
 
 class CopyReport(msgspec.Struct, frozen=True):
@@ -79,6 +82,9 @@ def copy_tenant(
     """
     if source is target:
         raise Invalid("target", "is the source itself", "name another store")
+    _TENANTS.check_text("tenant", tenant)
+    if progress is not None:
+        require_callable("progress", progress)
     require_count(batch_bytes, "batch_bytes", _LEAST_BYTES, _MOST_BYTES)
     if follow_seconds is not None:
         require_seconds(follow_seconds, "follow_seconds")

@@ -35,8 +35,15 @@ def convert(value: Any, shape: type[Value]) -> Value: ...
 @overload
 def convert(value: Any, shape: Any) -> Any: ...
 def convert(value: Any, shape: Any) -> Any:
-    """Plain values (mappings, lists, texts) as a value of that type; see `msgspec.convert`."""
-    return msgspec.convert(value, shape if shape in _ready else ready(shape))
+    """Plain values (mappings, lists, texts) as a value of that type; see `msgspec.convert`.
+
+    Raises:
+        msgspec.ValidationError: it is none, also where a text holds a lone surrogate.
+    """
+    try:
+        return msgspec.convert(value, shape if shape in _ready else ready(shape))
+    except UnicodeEncodeError as error:
+        raise msgspec.ValidationError(f"a text is no valid Unicode ({error})") from error
 
 
 @overload
@@ -64,5 +71,12 @@ def from_json(raw: bytes, shape: type[Value]) -> Value: ...
 @overload
 def from_json(raw: bytes, shape: Any) -> Any: ...
 def from_json(raw: bytes, shape: Any) -> Any:
-    """JSON as a value of that type."""
-    return msgspec.json.decode(raw, type=shape if shape in _ready else ready(shape))
+    """JSON as a value of that type.
+
+    Raises:
+        msgspec.DecodeError: it is none, also where its bytes are no text or it is nested too deep.
+    """
+    try:
+        return msgspec.json.decode(raw, type=shape if shape in _ready else ready(shape))
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from error

@@ -7,13 +7,20 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, TypeAlias, TypeVar
+from typing import IO, Any, TypeAlias, TypeVar, cast
 
 import msgspec
 
 from pagefile import chance
 from pagefile.client.course import Lost
-from pagefile.errors import LimitExceeded, Unavailable, Unsupported
+from pagefile.errors import (
+    Invalid,
+    LimitExceeded,
+    NotFound,
+    Unavailable,
+    Unsupported,
+    shown,
+)
 from pagefile.typed import json_decoder
 
 Shape = TypeVar("Shape")
@@ -86,12 +93,17 @@ def require_size(size: int, most: int) -> None:
 def sink(target: Target) -> Iterator[IO[bytes]]:
     """Where a download is written; a file appears under its name when it is whole."""
     if not isinstance(target, (str, os.PathLike)):
+        if not callable(getattr(target, "write", None)):
+            raise Invalid("to", f"{shown(target)} cannot be written to", "give a path or a file")
         yield target
         return
     path = Path(target)
+    if not path.name or path.is_dir():
+        raise Invalid("to", f"{shown(str(path))} is no file's name", "give another path")
     part = path.with_name(f".{path.name}.{chance.token_hex(4)}.part")
+    file = _opened("to", part, "xb")
     try:
-        with open(part, "xb") as file:
+        with file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -104,10 +116,24 @@ def sink(target: Target) -> Iterator[IO[bytes]]:
 def source(upload: Upload) -> Iterator[IO[bytes] | bytes]:
     """What an upload is read from."""
     if not isinstance(upload, (str, os.PathLike)):
+        if not isinstance(upload, bytes) and not callable(getattr(upload, "read", None)):
+            rule = "give bytes, a path or an open file"
+            raise Invalid("content", f"{shown(upload)} cannot be sent", rule)
         yield upload
         return
-    with open(upload, "rb") as file:
+    with _opened("content", upload, "rb") as file:
         yield file
+
+
+def _opened(field: str, path: str | os.PathLike[str], mode: str) -> IO[bytes]:
+    """The file, or why there is none in our words."""
+    try:
+        return cast(IO[bytes], open(path, mode))
+    except FileNotFoundError as error:
+        raise NotFound(f"there is no {shown(os.fspath(path))}", "check the path") from error
+    except (OSError, ValueError) as error:
+        told = f"{shown(os.fspath(path))} cannot be opened ({error})"
+        raise Invalid(field, told, "give another path") from error
 
 
 def may_send_again(upload: Upload) -> bool:

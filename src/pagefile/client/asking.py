@@ -10,6 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from pagefile import chance
+from pagefile.bounds import require_count
 from pagefile.errors import Invalid, shown
 
 JSON = "application/json"
@@ -52,7 +53,8 @@ def asked(
     if not is_safe:
         headers["idempotency-key"] = chance.token_hex(16) if key is None else _key(key)
     if if_match is not None:
-        headers["if-match"] = f'"{if_match}"'
+        number = require_count(if_match, "expected_version")
+        headers["if-match"] = f'"{number}"'
     return Ask(
         method=method,
         path=path,
@@ -119,7 +121,13 @@ def require_header(name: str, text: object) -> str:
 
 
 def _texts(query: Mapping[str, Any]) -> dict[str, str]:
-    return {name: _text(value) for name, value in query.items() if value is not None}
+    texts = {name: _text(value) for name, value in query.items() if value is not None}
+    for name, text in texts.items():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise Invalid(name, f"{shown(text)} is no text", "give whole characters") from None
+    return texts
 
 
 def _text(value: Any) -> str:

@@ -11,6 +11,7 @@ import msgspec
 from pagefile.bounds import require_count, require_seconds
 from pagefile.client.asking import require_header
 from pagefile.errors import Invalid, Unavailable, shown
+from pagefile.naming import Naming
 from pagefile.settings import Settings
 
 MOST_ANSWER_BYTES = 64 << 20
@@ -19,6 +20,7 @@ _MOST_RETRIES = 20
 _CONNECT_SECONDS = 5.0
 #: The server sends something every 15 seconds; three times that is silence.
 FOLLOW_SECONDS = 45.0
+_USERS = Naming(512)
 
 
 class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +83,7 @@ def configured(
     return ClientConfig(
         base_url=_address(said.base_url if base_url is None else base_url),
         api_key=require_header("api_key", said.api_key if api_key is None else api_key),
-        user_id=user_id,
+        user_id=_user(user_id),
         timeout=float(timeout),
         retries=require_count(retries, "retries", 0, _MOST_RETRIES),
         connections=require_count(connections, "connections", 1, 10_000),
@@ -90,11 +92,21 @@ def configured(
     )
 
 
+def _user(user_id: object) -> str | None:
+    if user_id is not None:
+        _USERS.check_text("user_id", user_id)
+    return user_id  # type: ignore[return-value]
+
+
 def _address(base_url: object) -> str:
     rule = "give http://host:port or https://host, without a password"
     if not isinstance(base_url, str):
         raise Invalid("base_url", shown(base_url), rule)
-    parts = urlsplit(base_url)
+    try:
+        parts = urlsplit(base_url)
+        parts.port  # noqa: B018  A number that no port has is told when it is asked for.
+    except ValueError as error:
+        raise Invalid("base_url", f"{shown(base_url)} is no address ({error})", rule) from None
     if parts.username is not None or parts.password is not None:
         raise Invalid("base_url", "has a password in it", rule)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:

@@ -20,6 +20,7 @@ from pagefile.records import Document, Entry
 from pagefile.store import Store
 
 _AT_ONCE = 200
+_PAGE = 1_000
 #: How often a stream is tried again after something was forgotten or indexed anew.
 _ATTEMPTS = 100
 #: The document of a run, which says whose all else of it is.
@@ -129,10 +130,7 @@ class Bringing:
     def _here(self, user_id: str | None, run: Sequence[ExportLine]) -> int:
         """How much of the stream is here already; other content is a conflict."""
         name = run[0].name
-        if run[0].stream == "log":
-            found: Sequence[Entry | Document] = self._store.read(name, 0, len(run))
-        else:
-            found = self._store.history(name, limit=10_000)
+        found = list(self._found(run))
         if self._own_only and any(not each.erased and each.user != user_id for each in found):
             raise _not_here()
         here = [told_body(record) for record in found if not record.erased]
@@ -146,6 +144,18 @@ class Bringing:
                 current=len(here),
             )
         return len(here)
+
+    def _found(self, run: Sequence[ExportLine]) -> Iterator[Entry | Document]:
+        """What stands here under the name of the stream; a log only as far as it is exported."""
+        name, at = run[0].name, 0
+        if run[0].stream == "log":
+            while at < len(run) and (entries := self._store.read(name, at, len(run), limit=_PAGE)):
+                yield from entries
+                at = entries[-1].index + 1
+            return
+        while versions := self._store.history(name, after=at, limit=_PAGE):
+            yield from versions
+            at = versions[-1].version
 
     def _store_run(self, run: Sequence[ExportLine], here: int, allowed: list[Condition]) -> None:
         name = run[0].name

@@ -54,6 +54,8 @@ _PAGE = 50
 #: The pause after the first failure; each further one doubles it.
 _PAUSE_SECONDS = 30
 _MOST_PAUSE_SECONDS = 86_400.0
+#: So many in a row that a server left unanswered end the round.
+_MOST_SILENCES = 3
 _SECOND = 1_000_000
 
 
@@ -83,6 +85,7 @@ class Consolidation:
         self._sorting = CandidateSorting(store, facts, extractor, policy.auto_commit, clock)
         self._fault: PagefileError | None = None
         self._over = False
+        self._silences = 0
 
     def run(
         self,
@@ -136,7 +139,11 @@ class Consolidation:
         except Exception as error:  # noqa: BLE001  An extractor is somebody else's code.
             if stop.is_set():
                 return self._let_go(one, counted=False)
+            self._silences = self._silences + 1 if isinstance(error, Silent) else 0
+            # The others would wait for it as long, one after the other.
+            self._over = self._over or self._silences >= _MOST_SILENCES
             return self._let_go(one, error)
+        self._silences = 0
         try:
             return self._settle(one, found[: self._policy.max_facts_per_episode])
         except (Invalid, Forbidden, LimitExceeded) as error:
@@ -184,10 +191,12 @@ class Consolidation:
     ) -> ConsolidationReport:
         """Give the claim back; after a failure not before a pause, or never again."""
         attempts = one.claim.attempts if counted else one.claim.attempts - 1
-        gave_up = error is not None and attempts >= self._policy.attempts
+        # A server that is away is no fault of the episode: it waits until the server is back.
+        is_away = isinstance(error, Silent)
+        gave_up = error is not None and not is_away and attempts >= self._policy.attempts
         pause = 0.0
         if error is not None:
-            pause = max(_PAUSE_SECONDS * 2 ** min(attempts, 10), _asked_to_wait(error))
+            pause = max(_PAUSE_SECONDS * 2 ** min(attempts, 7), _asked_to_wait(error))
         state = msgspec.structs.replace(
             one.claim,
             status="failed" if gave_up else "waiting",

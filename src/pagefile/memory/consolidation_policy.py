@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from pagefile.bounds import require_count
 from pagefile.errors import Invalid, shown
 
 
@@ -34,4 +35,6 @@ def require_policy(policy: object) -> None:
     for field in ("lease_seconds", "attempts", "concurrency", "max_facts_per_episode"):
         number = getattr(policy, field)
         if type(number) is not int or not 1 <= number <= 86_400:
-            raise Invalid(field, shown(number), "give a whole number from 1 up")
+            raise Invalid(field, shown(number), "give a whole number from 1 to 86,400")
+    if policy.token_budget is not None:
+        require_count(policy.token_budget, "token_budget", least=1)

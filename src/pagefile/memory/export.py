@@ -284,7 +284,7 @@ def _records_of(first: bytes, stream: Iterator[bytes]) -> Iterator[ExportLine]:
         footer = from_json(held or b"", _Footer)
     except msgspec.DecodeError:
         raise Corrupt("the export has no end: lines are missing", "export it again") from None
-    if (footer.lines, footer.sha256) != (count, whole.hexdigest()):
+    if (footer.end, footer.lines, footer.sha256) != (FORMAT, count, whole.hexdigest()):
         raise Corrupt("lines of the export are missing or out of order", "export it again")
 
 

@@ -164,6 +164,11 @@ def document_of(user_id: str | None, fact_id: str) -> str:
     return f"{FACTS}{owner_key(user_id)}/{fact_id}"
 
 
+def fact_id_in(name: str) -> str:
+    """The id in the name of an assertion's document; it may have a stroke in it."""
+    return name.split("/", 2)[-1]
+
+
 def assertions_of(facts: Sequence[Fact]) -> tuple[list[Operation], list[Condition]]:
     """What asserts these facts, in order, for a `Batch` of one's own.
 
@@ -265,7 +270,7 @@ def require_same(stored: Assertion, fact: Fact, document: Document) -> None:
 def assertion_in(document: Document) -> Assertion:
     """The assertion that a document holds."""
     stored = shaped(document, StoredAssertion)
-    fact_id = document.name.split("/", 2)[-1]
+    fact_id = fact_id_in(document.name)
     return Assertion(
         fact_id,
         document.user,

@@ -11,7 +11,13 @@ import msgspec
 from pagefile import ordering
 from pagefile.batch import Put
 from pagefile.errors import Invalid, shown
-from pagefile.memory.fact import Fact, moment_us, require_text
+from pagefile.memory.fact import (
+    Fact,
+    moment_us,
+    require_actor,
+    require_reason,
+    require_text,
+)
 from pagefile.memory.fact_documents import (
     Alias,
     Ledger,
@@ -115,12 +121,17 @@ def puts_of(lines: Sequence[Line], user_id: str | None) -> Iterator[tuple[Put, F
             yield _retraction(line, facts, place), None
         else:
             require_text("name", line.name)
+            if line.canonical is not None:
+                require_text("canonical", line.canonical)
+            require_actor(line.actor)
             at = moment_us("recorded_at", line.recorded_at)
             said = user_id, line.name, line.canonical, line.actor
             yield alias_put(*said, place=place, alias_id=line.id, recorded_us=at), None
 
 
 def _retraction(line: RetractionLine, facts: dict[str, Fact], place: int) -> Put:
+    require_reason(line.reason)
+    require_actor(line.actor)
     fact = facts.get(line.target)
     if fact is None:
         raise Invalid("target", f"{shown(line.target)} is not in the export", "give all of it")

@@ -154,13 +154,19 @@ class FactReader:
                 raise Invalid("fact_ids", f"{shown(fact_id)} is no id", "give ids of facts")
         view = self.viewpoint(valid_at, known_at, user_id)
         by_id: dict[str, list[Sight]] = {}
+        looked_at: set[tuple[str, str]] = set()
         for fact_id in fact_ids:
-            if fact_id not in by_id and (found := self._assertion(fact_id, user_id)) is not None:
-                for sight in self.group_of(found, view).seen():
-                    if sight.window is not None and (history or sight.status == "active"):
-                        for name in sight.window.claims:
-                            by_id.setdefault(name, []).append(sight)
-                by_id.setdefault(fact_id, [])
+            if fact_id in by_id or (found := self._assertion(fact_id, user_id)) is None:
+                continue
+            # A plane is read once, however many of the assertions on it are asked about.
+            plane = view.names.canonical(found.subject), found.stored.predicate
+            if plane in looked_at:
+                continue
+            looked_at.add(plane)
+            for sight in self.group_of(found, view).seen():
+                if sight.window is not None and (history or sight.status == "active"):
+                    for name in sight.window.claims:
+                        by_id.setdefault(name, []).append(sight)
         each_once: dict[tuple[str, int], Sight] = {}
         for sight in (sight for fact_id in fact_ids for sight in by_id.get(fact_id, ())):
             each_once.setdefault((sight.assertion.id, sight.start), sight)

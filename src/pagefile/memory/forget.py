@@ -62,6 +62,10 @@ PARTITIONED = (
     "fact-retraction/",
     "fact-alias/",
     "memory/use/",
+    # The graph that clients of the reference memory server keep.
+    "graph/entity/",
+    "graph/relation/",
+    "graph/import/",
     RECEIPTS,
 )
 #: What is one thing with all its versions: the older ones do not go alone.
@@ -257,7 +261,8 @@ class Forgetting:
                 texts = texts_of_nothing_else(self._store, going, self._holds(user_id))
                 selectors += [Selector(document=name) for name in texts]
             return selectors
-        return selectors + of_nobody(self._store, before_us)
+        selectors += of_nobody(self._store, before_us)
+        return selectors if before is None else selectors + self._recorded_before(None, before)
 
     def _holds(self, user_id: str | None) -> set[str]:
         """The logs that hold something of the user, or of nobody."""

@@ -8,16 +8,20 @@ from typing import Any, Literal
 import msgspec
 
 from pagefile.errors import Invalid, NotFound, shown
-from pagefile.memory.change import require_name_or_none
+from pagefile.memory.change import MOST_ID_BYTES, require_name_or_none
 from pagefile.memory.episode import document_of as episode_document
-from pagefile.memory.episode import episode_of, require_episode_id
+from pagefile.memory.episode import episode_of
 from pagefile.memory.fact_documents import document_of as fact_document
 from pagefile.memory.facts import FactStore
 from pagefile.memory.item import visible
 from pagefile.memory.proposed_fact import candidate_name, proposed_of
 from pagefile.memory.reader import ItemReader
 from pagefile.memory.use import Use, UseRecorder
+from pagefile.naming import Naming
 from pagefile.store import Store
+
+#: Facts and items may have ids that no episode could have.
+_IDS = Naming(MOST_ID_BYTES)
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +63,7 @@ class Provenances:
         Raises:
             NotFound: nothing of that id is to be seen with this user.
         """
-        require_episode_id(memory_id)
+        _IDS.check_text("id", memory_id)
         for look in (self._episode, self._fact):
             found = look(memory_id, user_id)
             if found is not None:

@@ -12,6 +12,8 @@ from pagefile.errors import Invalid, shown
 from pagefile.memory.episode import episode_of
 from pagefile.memory.episodes import Episodes, TimeRange, bounds_of, require_limit
 from pagefile.memory.fact import Fact
+from pagefile.memory.fact_documents import fact_id_in
+from pagefile.memory.fact_reader import MOST_IDS
 from pagefile.memory.facts import FactStore
 from pagefile.memory.match import EpisodeMatch, FactMatch
 from pagefile.memory.owner import owner_key
@@ -23,11 +25,12 @@ from pagefile.recall.index import SearchIndex
 from pagefile.recall.reranker import Reranker
 from pagefile.store import Store
 
-_MOST_QUERY = 100_000
+MOST_QUERY = 100_000
 _DEFAULT = Weights()
 #: A fact is asserted several times, and some assertions hold no longer: so many are looked at.
 _FACTS_LOOKED_AT = 4
 _FACTS_AT_LEAST = 50
+_FACTS_AT_MOST = 10_000
 #: How many of the best a reranker reads, for each one that is wanted.
 _RERANKED = 3
 
@@ -123,17 +126,17 @@ class Recaller:
                 valid_at=valid_at, known_at=known_at, user_id=user_id, limit=limit
             )
             return [FactMatch(fact=fact, score=1.0) for fact in newest], []
-        hits = self._index.search(
-            owner_key(user_id),
-            text,
-            limit=max(_FACTS_LOOKED_AT * limit, _FACTS_AT_LEAST),
-            kinds=("fact",),
-            explain=explain,
-        )
-        by_id = {hit.key.rsplit("/", 1)[1]: hit for hit in hits}
-        holding = self._facts.holding(
-            list(by_id), valid_at=valid_at, known_at=known_at, user_id=user_id
-        )
+        looked_at = max(_FACTS_LOOKED_AT * limit, _FACTS_AT_LEAST)
+        while True:
+            hits = self._index.search(
+                owner_key(user_id), text, limit=looked_at, kinds=("fact",), explain=explain
+            )
+            by_id = {fact_id_in(hit.key): hit for hit in hits}
+            holding = self._holding(list(by_id), user_id, valid_at, known_at)
+            if len(holding) >= limit or len(hits) < looked_at or looked_at >= _FACTS_AT_MOST:
+                break
+            # What was so often said before must not hide what holds now.
+            looked_at = min(_FACTS_LOOKED_AT * looked_at, _FACTS_AT_MOST)
         best: list[FactMatch] = []
         for fact in holding[:limit]:
             # The first that says so: of several assertions of a fact, the one found best.
@@ -142,6 +145,23 @@ class Recaller:
         self._uses.note(user_id, [_document(match.fact) for match in best])
         held = {name for fact in holding for name in fact.asserted}
         return best, [name for name in by_id if name not in held]
+
+    def _holding(
+        self,
+        fact_ids: list[str],
+        user_id: str | None,
+        valid_at: datetime | None,
+        known_at: datetime | None,
+    ) -> list[Fact]:
+        """The facts that these assertions support, each once, however many they are."""
+        found: dict[tuple[str, datetime], Fact] = {}
+        for at in range(0, len(fact_ids), MOST_IDS):
+            some = fact_ids[at : at + MOST_IDS]
+            for fact in self._facts.holding(
+                some, valid_at=valid_at, known_at=known_at, user_id=user_id
+            ):
+                found.setdefault((fact.id, fact.valid_from), fact)
+        return list(found.values())
 
     def _newest(
         self,
@@ -198,7 +218,7 @@ def _document(fact: Fact) -> str:
 
 
 def _require_query(query: object) -> str:
-    return require_text("query", query, _MOST_QUERY).strip()
+    return require_text("query", query, MOST_QUERY).strip()
 
 
 def _weights(alpha: float | None) -> Weights:

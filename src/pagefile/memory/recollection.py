@@ -13,13 +13,14 @@ from pagefile.memory.blocks import MOST_BLOCKS, Blocks
 from pagefile.memory.episode import Episode, episode_of
 from pagefile.memory.fact import Fact
 from pagefile.memory.fact_documents import document_of as fact_document
+from pagefile.memory.fact_documents import fact_id_in
 from pagefile.memory.facts import FactStore
 from pagefile.memory.guard import Guard
 from pagefile.memory.item import MemoryItem, place_of, revision_of
 from pagefile.memory.match import EpisodeMatch, FactMatch, MemoryMatch
 from pagefile.memory.reader import ItemReader
 from pagefile.memory.recaller import Recaller
-from pagefile.memory.searching import MemoryKind, shares
+from pagefile.memory.searching import ITEM_QUERY, MemoryKind, shares
 from pagefile.memory.use import UseRecorder
 from pagefile.recall.embedder import Embedder
 from pagefile.recall.past_index import PastIndex
@@ -28,8 +29,6 @@ from pagefile.recall.shelf import Shelf
 from pagefile.records import Document
 from pagefile.snapshot import Snapshot
 
-#: How many characters of a question the search for items reads.
-_ITEM_QUERY = 10_000
 _MOST_CHARS = 1_000_000
 
 
@@ -127,7 +126,7 @@ class Recollection:
             matches += shares(query, [MemoryMatch.of_fact(match) for match in facts])
             gone += [fact_document(user_id, name) for name in past[:limit]]
         if "item" in kinds and query.strip():
-            asked = query[:_ITEM_QUERY]
+            asked = query[:ITEM_QUERY]
             items = self._items.search(asked, user_id=user_id, project_id=project_id, top_k=limit)
             matches += shares(query, [MemoryMatch.of_item(hit.item, hit.score) for hit in items])
             replaced = self._items.search(
@@ -155,7 +154,7 @@ class Recollection:
             return MemoryMatch.of_episode(EpisodeMatch(episode=episode_of(record), score=score))
         if record.kind == "item":
             return MemoryMatch.of_item(revision_of(record).item, score)
-        fact_id = name.rsplit("/", 1)[1]
+        fact_id = fact_id_in(name)
         holding = self._facts.holding(
             [fact_id], valid_at=self._now, known_at=self._now, user_id=self._user_id
         )

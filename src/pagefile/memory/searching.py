@@ -12,7 +12,7 @@ from pagefile.memory.episodes import TimeRange, bounds_of, require_limit
 from pagefile.memory.item import Status as ItemStatus
 from pagefile.memory.match import MemoryMatch
 from pagefile.memory.reader import ItemReader
-from pagefile.memory.recaller import Recaller
+from pagefile.memory.recaller import MOST_QUERY, Recaller
 from pagefile.memory.text import require_session, require_text
 from pagefile.ordering import microseconds
 from pagefile.recall.analysis import terms
@@ -20,6 +20,8 @@ from pagefile.recall.analysis import terms
 MemoryKind = Literal["episode", "fact", "item"]
 _WIDE = 1_000
 _KINDS: tuple[MemoryKind, ...] = get_args(MemoryKind)
+#: How many characters of a question the search for items reads.
+ITEM_QUERY = 10_000
 
 
 class Searching:
@@ -55,7 +57,7 @@ class Searching:
             raise Invalid("kinds", shown(kinds), f"give some of {', '.join(_KINDS)}")
         if any(kind not in _KINDS for kind in kinds):
             raise Invalid("kinds", shown(kinds), f"give some of {', '.join(_KINDS)}")
-        require_text("query", query)
+        require_text("query", query, MOST_QUERY)
         if session_id is not None:
             require_session(session_id)
         low, high = bounds_of(time_range)
@@ -73,7 +75,7 @@ class Searching:
             found += shares(query, [MemoryMatch.of_fact(match) for match in facts])
         if "item" in kinds and session_id is None and query.strip():
             items = self._items.search(
-                query,
+                query[:ITEM_QUERY],
                 scope=scope,
                 user_id=user_id,
                 project_id=project_id,

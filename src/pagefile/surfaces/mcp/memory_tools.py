@@ -185,19 +185,17 @@ def update(caller: Caller, given: UpdateMemory) -> Updated:
         changed = msgspec.structs.replace(known, input=given.text, embedding=None)
         return Updated(memory.remember(changed), kind)
     if kind == "fact":
-        from pagefile.memory.fact import Fact
+        from pagefile.memory.fact_update import give_new_object
 
-        fact = memory.facts.assertion(given.memory_id, user_id=user).fact()
-        made = Fact(
-            subject=fact.subject,
-            predicate=fact.predicate,
-            object=given.text,
+        new = give_new_object(
+            memory.facts,
+            given.memory_id,
+            given.text,
+            datetime.now(UTC),
             user_id=user,
             actor=_ACTOR,
-            reason=f"update of {given.memory_id}",
-            valid_from=datetime.now(UTC),
         )
-        return Updated(memory.facts.append(made), kind, given.memory_id)
+        return Updated(new, kind, given.memory_id)
     raise Unsupported(
         "this is a long-term item, which changes by a batch that somebody reviews",
         "call propose_memory with op supersede",

@@ -172,7 +172,10 @@ CALLS: dict[str, tuple[Callable[[Memory, Any], Any], list[Any]]] = {
         [None, -1, 0.4, 1.1, math.nan, "1", True, 10**400, []],
     ),
     "duplicates.limit": (lambda m, v: m.duplicates(user_id="ann", limit=v), _NO_COUNTS),
-    "why.memory_id": (lambda m, v: m.why(v, user_id="ann"), _NO_IDS),
+    "why.memory_id": (
+        lambda m, v: m.why(v, user_id="ann"),
+        [None, "", 5, b"i", [], "x" * 257, "\ud800", "a\x00"],
+    ),
     "why.project_id": (lambda m, v: m.why("x", user_id="ann", project_id=v), ["", 5, "\ud800"]),
     "consolidate.limit": (lambda m, v: m.consolidate(limit=v), _NO_COUNTS),
     "consolidate.cancel": (lambda m, v: m.consolidate(cancel=v), _NO_CALLS),

@@ -205,19 +205,18 @@ def _updated(pf: Pagefile, call: Call, identity: str, text: str, at: str | None)
         changed = msgspec.structs.replace(episode, input=text, embedding=None)
         return {"id": pf.memory.remember(changed), "kind": kind}
     if kind == "fact":
-        from pagefile.memory.fact import Fact
+        from pagefile.memory.fact_update import give_new_object
 
-        known = pf.memory.facts.assertion(identity, user_id=call.user).fact()
-        made = Fact(
-            subject=known.subject,
-            predicate=known.predicate,
-            object=text,
+        new = give_new_object(
+            pf.memory.facts,
+            identity,
+            text,
+            datetime.now(UTC),
+            since=moment("at", at),
             user_id=call.user,
             actor="cli",
-            reason=f"update of {identity}",
-            valid_from=moment("at", at) or datetime.now(UTC),
         )
-        return {"id": pf.memory.facts.append(made), "kind": kind, "replaces": identity}
+        return {"id": new, "kind": kind, "replaces": identity}
     raise Unsupported(
         f"{identity} is a long-term item, which changes by a batch that somebody reviews",
         "propose a change with LongTermItems.propose",

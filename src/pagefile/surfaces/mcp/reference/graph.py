@@ -32,6 +32,7 @@ RELATIONS: Final = "graph.relation"
 _FROM, _TO = "graph.from", "graph.to"
 _ATTEMPTS = 1_000
 _MOST_READ = 200_000
+_MOST_DELETED = 10_000
 
 _T = TypeVar("_T")
 #: What a change does, what it depends on, and what it answers.
@@ -178,6 +179,13 @@ class Graph:
             links = {d.name: d for name in wanted for d in self._ends_at(name)}
             there = [document for document in known.values() if document is not None]
             operations: list[Operation] = [Delete(d.name) for d in (*there, *links.values())]
+            if len(operations) > _MOST_DELETED:
+                raise LimitExceeded(
+                    "what one call deletes, with its relations",
+                    limit=_MOST_DELETED,
+                    wanted=len(operations),
+                    next_step="delete relations first, or fewer entities at once",
+                )
             conditions: list[Condition] = [_as_read(d.name, d) for d in there]
             for name in wanted if operations else ():
                 at = _digest(name)
@@ -243,8 +251,10 @@ class Graph:
         return document
 
     def _all(self, field: str) -> list[Document]:
+        return self._under(Query(field, user=self._user))
+
+    def _under(self, query: Query) -> list[Document]:
         found: list[Document] = []
-        query = Query(field, user=self._user)
         while True:
             page = self._store.find(query, limit=MOST_PER_READ)
             found += [item for item in page.items if isinstance(item, Document)]
@@ -262,9 +272,7 @@ class Graph:
     def _ends_at(self, name: str) -> list[Document]:
         found: list[Document] = []
         for field in (_FROM, _TO):
-            query = Query(field, value=_digest(name), user=self._user)
-            page = self._store.find(query, limit=MOST_PER_READ)
-            found += [item for item in page.items if isinstance(item, Document)]
+            found += self._under(Query(field, value=_digest(name), user=self._user))
         return found
 
     def _place(self, name: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from pagefile.batch import Batch, Put
-from pagefile.errors import Conflict, LimitExceeded, NotFound, shown
+from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, shown
 from pagefile.memory.owner import owner_key
 from pagefile.store import Store
 from pagefile.surfaces.mcp.reference.graph import Entity, Graph, Relation
@@ -39,8 +39,9 @@ def take_in(store: Store, user: str | None, path: str | os.PathLike[str]) -> Imp
 
     Raises:
         NotFound: there is no such file. LimitExceeded: it is too long.
+        Invalid: it cannot be read.
     """
-    raw = _bytes_of(Path(path).expanduser())
+    raw = _bytes_of(path)
     mark = f"graph/import/{owner_key(user)}/{hashlib.sha256(raw).hexdigest()}"
     if store.get(mark) is not None:
         return Imported(repeated=True)
@@ -61,12 +62,14 @@ def take_in(store: Store, user: str | None, path: str | os.PathLike[str]) -> Imp
     return told
 
 
-def _bytes_of(path: Path) -> bytes:
+def _bytes_of(path: str | os.PathLike[str]) -> bytes:
     try:
-        with open(path, "rb") as file:
+        with open(Path(path).expanduser(), "rb") as file:
             raw = file.read(_MOST_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"there is no file {shown(str(path))}", "check the path") from None
+    except (OSError, ValueError, RuntimeError) as error:
+        raise Invalid("path", f"{shown(str(path))} cannot be read ({error})", "check it") from error
     if len(raw) > _MOST_BYTES:
         raise LimitExceeded(
             "a file of a graph in bytes",
@@ -89,7 +92,7 @@ def _parsed(raw: bytes) -> tuple[list[Entity], list[Relation], int]:
             kind = value.get("type") if isinstance(value, dict) else None
             if kind == "entity":
                 entity = convert(value, Entity)
-                entities.setdefault(entity.name, entity)
+                entities[entity.name] = _joined(entities.get(entity.name), entity)
             elif kind == "relation":
                 relations[convert(value, Relation)] = None
             else:
@@ -99,11 +102,18 @@ def _parsed(raw: bytes) -> tuple[list[Entity], list[Relation], int]:
     return list(entities.values()), list(relations), skipped
 
 
+def _joined(before: Entity | None, entity: Entity) -> Entity:
+    """An entity that stands there twice is one, with what both lines say of it."""
+    said = (*(before.observations if before else ()), *entity.observations)
+    kind = before.entity_type if before else entity.entity_type
+    return Entity(entity.name, kind, list(dict.fromkeys(said)))
+
+
 def write_out(store: Store, user: str | None, path: str | os.PathLike[str]) -> tuple[int, int]:
     """Write the graph as that server's file; how many entities and relations.
 
     Raises:
-        Conflict: there is a file of that name.
+        Conflict: there is a file of that name. Invalid: it cannot be written.
     """
     graph = Graph(store, user)
     entities, relations = graph.entities(), graph.relations()
@@ -120,4 +130,8 @@ def write_out(store: Store, user: str | None, path: str | os.PathLike[str]) -> t
             expected=0,
             current=1,
         ) from None
+    except (OSError, ValueError, RuntimeError) as error:
+        raise Invalid(
+            "path", f"{shown(str(path))} cannot be written ({error})", "check it"
+        ) from error
     return len(entities), len(relations)

@@ -1,0 +1,245 @@
+"""Corners of memory: odd ids, many facts, nobody's bucket, and what costs grow with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pagefile
+from pagefile import (
+    Append,
+    Batch,
+    ConsolidationPolicy,
+    Episode,
+    Invalid,
+    Memory,
+    NotFound,
+    PagefileError,
+    Put,
+)
+from pagefile.memory.extraction.candidate import Candidate, Exchange
+from pagefile.memory.extraction.faults import Silent
+from pagefile.memory.fact import Fact
+from pagefile.memory.facts import FactStore
+from pagefile.memory.items import LongTermItems
+from pagefile.testing.memory.ground import Clock, Scripted
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def memory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Memory]:
+    url = "memory:" if request.param == "memory" else str(tmp_path / "store.db")
+    with pagefile.open(url, durability=None if url == "memory:" else "process") as pf:
+        yield Memory(pf, embedder=None)
+        assert pf.check().problems == ()
+
+
+def year(number: int) -> datetime:
+    return datetime(number, 1, 1, tzinfo=UTC)
+
+
+def likes(thing: str, **more: Any) -> Fact:
+    return Fact(
+        **{"subject": "Ann", "predicate": "likes", "object": thing, "user_id": "ann"} | more
+    )
+
+
+def test_as_many_facts_are_recalled_as_are_asked_for(memory: Memory) -> None:
+    """More than a thousand assertions match, which is more than are looked up at once."""
+    for part in range(2):
+        memory.facts.append_many([likes(f"tea {part}-{n}") for n in range(600)])
+
+    for limit in (300, 1_000):
+        found = memory.recall_facts("which tea does Ann like?", user_id="ann", limit=limit)
+
+        assert len({fact.id for fact in found}) == limit
+    assert len(memory.search("tea", kinds=("fact",), user_id="ann", limit=1_000)) == 1_000
+
+
+@pytest.mark.parametrize("fact_id", ["crm/4711", "a/b/c", "/", "Ann's tea é"])
+def test_a_fact_is_found_whatever_its_id_is_made_of(memory: Memory, fact_id: str) -> None:
+    memory.facts.append(likes("green tea", id=fact_id))
+
+    assert [fact.id for fact in memory.recall_facts("green tea", user_id="ann")] == [fact_id]
+    assert [match.id for match in memory.search("green tea", user_id="ann")] == [fact_id]
+
+
+def test_what_was_said_often_does_not_hide_what_holds_now(memory: Memory) -> None:
+    """She said eighty times that she lives in Lisbon, which the question names, then moved."""
+    lives = {"predicate": "lives_in", "valid_from": year(2020)}
+    memory.facts.append_many([likes("Lisbon", **lives, sources=(f"e{n}",)) for n in range(80)])
+    memory.facts.append(likes("Porto", **lives | {"valid_from": year(2024)}, sources=("e",)))
+
+    found = memory.recall_facts("Does Ann live in Lisbon?", user_id="ann")
+
+    assert [fact.object for fact in found] == ["Porto"]
+
+
+def test_a_value_that_changed_often_is_read_once_for_a_question(memory: Memory) -> None:
+    start = year(2020)
+    memory.facts.append_many(
+        [
+            likes(f"mood {n}", predicate="mood", valid_from=start + timedelta(hours=n))
+            for n in range(200)
+        ]
+    )
+    store, pages = memory.facts._store, 0
+    find = store.find
+
+    def counted(*given: Any, **named: Any) -> Any:
+        nonlocal pages
+        pages += 1
+        return find(*given, **named)
+
+    store.find = counted  # type: ignore[method-assign]
+    try:
+        found = memory.facts.holding(
+            [fact.id for fact in memory.export(user_id="ann").facts], user_id="ann"
+        )
+    finally:
+        del store.find
+
+    assert [fact.object for fact in found] == ["mood 199"]
+    assert pages < 20
+
+
+@pytest.mark.parametrize("memory_id", ["crm/4711", "Ann's units", "é" * 100])
+def test_why_is_told_for_every_id_that_a_fact_or_an_item_can_have(
+    memory: Memory, memory_id: str
+) -> None:
+    memory.facts.append(likes("green tea", id=memory_id, reason="she said so"))
+    change = {
+        "_schema_version": "2.1",
+        "op": "add",
+        "type": "preference",
+        "scope": "user",
+        "user_id": "bob",
+        "memory_id": memory_id,
+        "content": "metric units",
+        "confidence": 0.9,
+        "rationale": "he said so",
+        "source_refs": [],
+    }
+    items = LongTermItems(memory._store)
+    items.commit(items.propose([change]).batch_id, reviewer="carl")
+
+    assert memory.why(memory_id, user_id="ann").reason == "she said so"
+    assert memory.why(memory_id, user_id="bob").reason == "he said so"
+    with pytest.raises(NotFound):
+        memory.why(memory_id, user_id="carl")
+
+
+@pytest.mark.parametrize("user_id", ["ann", None])
+def test_what_was_learnt_before_a_moment_is_forgotten_for_nobody_as_for_a_user(
+    memory: Memory, user_id: str | None
+) -> None:
+    memory.facts.append(likes("tea", user_id=user_id, recorded_at=year(2020)))
+    memory.facts.append(likes("coffee", user_id=user_id, recorded_at=year(2022)))
+
+    would = memory.forget(user_id=user_id, before=year(2021), dry_run=True)
+    gone = memory.forget(user_id=user_id, before=year(2021))
+
+    assert (would, would.counts) == (gone, gone.counts)
+    assert gone.counts["facts"] == 1
+    assert [fact.object for fact in memory.facts.query(user_id=user_id)] == ["coffee"]
+
+
+@pytest.mark.parametrize("budget", [0, -1, 1.5, True, "many", math.nan])
+def test_a_token_budget_that_bounds_nothing_is_refused_at_once(budget: Any) -> None:
+    with pytest.raises(Invalid) as caught:
+        Memory(embedder=None, policy=ConsolidationPolicy(token_budget=budget))
+
+    assert caught.value.field == "token_budget"
+
+
+@pytest.mark.parametrize("at", [0, -1], ids=["first line", "last line"])
+@pytest.mark.parametrize("put", [b"\xff", b"\xd8\x00", b"["], ids=ascii)
+def test_an_export_whose_first_or_last_line_was_damaged_is_refused_in_our_words(
+    memory: Memory, at: int, put: bytes
+) -> None:
+    memory.update_block("persona", "Answer briefly.", user_id="ann")
+    lines = list(memory.export(user_id="ann"))
+    whole = lines[at]
+    with Memory(embedder=None) as other:
+        for place in range(1, len(whole) - 2):
+            lines[at] = whole[:place] + put + whole[place + len(put) :]
+            with pytest.raises(PagefileError):
+                other.import_(lines)
+
+            assert other._store.head().position == 0
+
+
+def test_a_long_question_is_searched_for_in_everything(memory: Memory) -> None:
+    memory.facts.append(likes("green tea"))
+    question = "Does Ann like green tea? " * 3_900
+
+    assert len(question) > 90_000
+    assert [match.kind for match in memory.search(question, user_id="ann")] == ["fact"]
+    with pytest.raises(Invalid):
+        memory.search(question + question, user_id="ann")
+
+
+def test_streams_of_more_than_ten_thousand_records_are_brought_in_once(memory: Memory) -> None:
+    many = 10_400
+    for at in range(0, many, 400):
+        numbers = range(at, at + 400)
+        memory._store.commit(Batch([Append("notes", n, user="ann") for n in numbers]))
+        memory._store.commit(Batch([Put("count", n, user="ann") for n in numbers]))
+    lines = list(memory.export(user_id="ann"))
+
+    with pagefile.open("memory:") as pf:
+        other = Memory(pf, embedder=None)
+        first, again = other.import_(lines), other.import_(lines)
+
+        assert (first.records, again.records, again.present) == (2 * many, 0, 2)
+        assert pf.store.length("notes") == many
+
+
+def test_a_server_that_was_away_for_a_day_costs_no_facts(memory: Memory) -> None:
+    clock, away = Clock(), True
+
+    def reading(exchange: Exchange) -> list[Candidate]:
+        if away:
+            raise Silent("no answer in 5 attempts", "look at the server")
+        return [Candidate("user", "likes", exchange.input, 0.9)]
+
+    extractor = Scripted(reading)
+    reader = Memory(memory._store, embedder=None, extractor=extractor, clock=clock)
+    reader.remember_many(
+        [Episode(session_id="s", user_id="ann", input=f"tea {n}") for n in range(10)]
+    )
+    failed = []
+    for _ in range(24):
+        failed.append(reader.consolidate().failed)
+        clock.passes(hours=1)
+
+    assert 0 < max(failed) <= 3  # It does not ask for all of them in vain.
+    away = False
+    clock.passes(hours=2)
+    assert reader.consolidate().facts == 10
+    assert reader.facts.count_holding(user_id="ann") == 10
+
+
+def test_a_line_of_facts_with_something_odd_in_it_is_refused_in_our_words() -> None:
+    with FactStore() as facts:
+        name = facts.append(Fact(subject="Ann", predicate="likes", object="tea"))
+        facts.retract(name, since=year(2100), reason="she said so")
+        facts.alias("Annie", "Ann")
+        lines = list(facts.export())
+    odds: list[Any] = ["\ud800", "", "\x00", "x" * 5_000, 5, 2**70, [], None]
+    for at, line in enumerate(lines):
+        for field in line:
+            for odd in odds:
+                changed = [*lines[:at], {**line, field: odd}, *lines[at + 1 :]]
+                with FactStore() as other:
+                    with suppress(PagefileError):
+                        other.restore(changed)
+
+                    other.query(history=True)
+                    other.aliases()
+                    assert "" not in other.aliases().values()
