@@ -8,10 +8,22 @@ from contextlib import suppress
 
 import msgspec
 
-from pagefile.batch import Batch, Condition, Drop, LengthIs, Operation, Prune, Selector, VersionIs
+from pagefile.batch import (
+    Batch,
+    Condition,
+    Drop,
+    LengthIs,
+    Operation,
+    Prune,
+    Selector,
+    Vector,
+    VersionIs,
+)
 from pagefile.errors import Conflict, NotFound
 from pagefile.recall.analysis import ANALYSIS_VERSION
-from pagefile.recall.arms.keeper import ArmKeeper, VectorStatus
+from pagefile.recall.arms.keeper import ArmKeeper, Keeper, VectorStatus
+from pagefile.recall.arms.kept import KeptVectors, vectors_of
+from pagefile.recall.arms.kept_keeper import KeptKeeper
 from pagefile.recall.catalogue import (
     DOCUMENT,
     NO_MODEL,
@@ -70,8 +82,8 @@ class SearchIndex:
         self._store = store
         self._shelf = shelf
         self.embedder = embedder
-        #: Fills the vector arm, where there is one beside the store.
-        self.keeper = None if shelf.arm is None else ArmKeeper(store, shelf, shelf.arm)
+        #: Sees to vectors that are compared elsewhere than in this process.
+        self.keeper = _keeper_of(store, shelf)
         self._lock = threading.Lock()
         self._held: Catalogue | None = None
 
@@ -112,7 +124,23 @@ class SearchIndex:
         """
         catalogue = self._catalogue()
         log = log_of(catalogue.generation, whose)
-        return [append_entry(log, entry, user) for entry in entries], [catalogue.unchanged]
+        return self._appends(catalogue, log, [user] * len(entries), entries), [catalogue.unchanged]
+
+    def _appends(
+        self,
+        catalogue: Catalogue,
+        log: str,
+        users: Sequence[str | None],
+        entries: Sequence[IndexEntry],
+    ) -> list[Operation]:
+        """The entries, with their vectors where the store keeps those in the same commit."""
+        vectors: Sequence[Vector | None] = [None] * len(entries)
+        if catalogue.model.dimensions and self._store.vectors:
+            vectors = vectors_of(entries, catalogue.model.dimensions)
+        return [
+            append_entry(log, entry, user, vector)
+            for entry, user, vector in zip(entries, users, vectors, strict=True)
+        ]
 
     def erasure(
         self, user: str | None, whose: str, keys: Collection[str] | None
@@ -315,10 +343,8 @@ class SearchIndex:
         entries: Sequence[IndexEntry],
     ) -> None:
         unchanged = [VersionIs(source.thing.key, source.version) for source in sources]
-        operations = [
-            append_entry(log, entry, source.user)
-            for source, entry in zip(sources, entries, strict=True)
-        ]
+        users = [source.user for source in sources]
+        operations = self._appends(catalogue, log, users, entries)
         self._store.commit(Batch(operations, [catalogue.unchanged, *unchanged]))
 
     def _drop_before(self, generation: int) -> None:
@@ -356,3 +382,9 @@ class SearchIndex:
             elif self._held.model != self.model:
                 raise other_model(self._held.model, self.model)
             return self._held
+
+
+def _keeper_of(store: Store, shelf: Shelf) -> Keeper | None:
+    if isinstance(shelf.arm, KeptVectors):
+        return KeptKeeper(store)
+    return None if shelf.arm is None else ArmKeeper(store, shelf, shelf.arm)
