@@ -28,11 +28,9 @@ class VectorKeeping:
 
     @property
     def no_vectors(self) -> str:
-        """Why no vectors are kept here, and what would change that; "" where they are."""
+        """Why none are kept, and what would change that; "" where they are, or never can be."""
         engine = self._engine
-        if isinstance(engine, KeepsVectors):
-            return engine.no_vectors
-        return f"the engine {engine.name} keeps none with the data"
+        return engine.no_vectors if isinstance(engine, KeepsVectors) else ""
 
     def keep_vectors(self) -> None:
         """Keep vectors with their entries from now on, for every tenant of this store.
@@ -46,7 +44,7 @@ class VectorKeeping:
         engine = self._engine
         if not isinstance(engine, KeepsVectors):
             raise Unsupported(
-                self.no_vectors,
+                f"the engine {engine.name} keeps no vectors with the data",
                 "use a store on PostgreSQL, or PgvectorArm('postgresql://…') beside this one",
             )
         engine.keep_vectors()

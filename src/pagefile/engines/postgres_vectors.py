@@ -41,10 +41,18 @@ class VectorTable:
         self.why_not = ""
 
     def look(self, session: Session) -> None:
-        """Find out whether vectors are kept here, and whether this user may."""
-        place, available, allowed = session.fetch("vectors_here", self._link.address.schema)[0]
+        """Find out whether vectors are kept here, and whether this user may.
+
+        Raises:
+            Unsupported: a newer Pagefile made the table.
+        """
+        schema, known = self._link.address.schema, len(load_migrations(_FOLDER))
+        place, available, allowed = session.fetch("vectors_here", schema)[0]
         self.is_kept = bool(place and allowed)
-        if self.is_kept:
+        if self.is_kept and _format_of(session, schema, known, self._link.place) < known:
+            self.is_kept = False
+            self.why_not = "their format is old: run `pagefile migrate 'URL?vectors=pgvector'`"
+        elif self.is_kept:
             own = load_queries(_FOLDER)
             self._link.sql.update((name, _placed(text, place)) for name, text in own.items())
             self.why_not = ""
