@@ -16,7 +16,8 @@ CREATE TABLE vectors (
     embedding {pgvector}.vector NOT NULL,
     PRIMARY KEY (tenant, oid, number)
 );
-CREATE UNIQUE INDEX vectors_by_slot ON vectors (tenant, oid, slot);
+-- The slot first: so that a user's vectors are read by the primary key, in the order they lie in.
+CREATE UNIQUE INDEX vectors_by_slot ON vectors (slot, oid, tenant);
 -- Samples are copies, and would outlive an erasure.
 ALTER TABLE vectors ALTER slot SET STATISTICS 0, ALTER embedding SET STATISTICS 0;
 
