@@ -217,7 +217,8 @@ def pgvector(place: Workplace) -> list[Row]:
 
 def kept(place: Workplace) -> list[Row]:
     """Vectors in the transaction of the data, beside the arm that is filled afterwards."""
-    server = PostgresServer(place.folder.parent)
+    # So that both tables fit: beyond it, what is measured is the copying of pages.
+    server = PostgresServer(place.folder.parent, ["shared_buffers=512MB"])
     place.open.callback(server.stop)
     handle = place.open.enter_context(pagefile.open(server.new_url(vectors=True), tenant="acme"))
     arm = place.closing(PgvectorArm(server.url("derived"), timeout_seconds=60))

@@ -246,6 +246,23 @@ def test_what_somebody_replaced_without_knowing_of_vectors_is_found_by_its_new_w
         assert rows_in(server, plain) == 30
 
 
+def test_what_comes_without_a_vector_to_a_large_user_is_found_by_its_vector(
+    server: PostgresServer,
+) -> None:
+    """Nothing in an answer tells that one of so many is missing: it has to be looked for."""
+    server.add_pgvector()
+    plain = server.new_url()
+    with pagefile.open(plain) as older, pagefile.open(plain) as newer:
+        memory, before = beside(newer, "pgvector"), beside(older, "memory")
+        tell(memory, "ann", 1_200)
+        memory.recall("amber", user_id="ann")
+        for word in ("quartz", "basalt"):
+            say(before, f"{word} at last")
+            found = memory.recall_scored(f"{word} at last", user_id="ann", limit=1, alpha=1.0)
+            assert [match.episode.input for match in found] == [f"{word} at last"]
+        assert memory.vector_status(user_id="ann").waiting == 2
+
+
 # One large user beside a small one
 
 

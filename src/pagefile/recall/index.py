@@ -8,22 +8,12 @@ from contextlib import suppress
 
 import msgspec
 
-from pagefile.batch import (
-    Batch,
-    Condition,
-    Drop,
-    LengthIs,
-    Operation,
-    Prune,
-    Selector,
-    Vector,
-    VersionIs,
-)
+from pagefile.batch import Batch, Condition, Drop, LengthIs, Operation, Prune, Selector, VersionIs
 from pagefile.errors import Conflict, NotFound
 from pagefile.recall.analysis import ANALYSIS_VERSION
-from pagefile.recall.arms.keeper import ArmKeeper, Keeper, VectorStatus
-from pagefile.recall.arms.kept import KeptVectors, vectors_of
-from pagefile.recall.arms.kept_keeper import KeptKeeper
+from pagefile.recall.arms.keeper import VectorStatus
+from pagefile.recall.arms.kept import vectors_beside
+from pagefile.recall.arms.kept_keeper import keeper_of
 from pagefile.recall.catalogue import (
     DOCUMENT,
     NO_MODEL,
@@ -83,7 +73,7 @@ class SearchIndex:
         self._shelf = shelf
         self.embedder = embedder
         #: Sees to vectors that are compared elsewhere than in this process.
-        self.keeper = _keeper_of(store, shelf)
+        self.keeper = keeper_of(store, shelf)
         self._lock = threading.Lock()
         self._held: Catalogue | None = None
 
@@ -134,9 +124,7 @@ class SearchIndex:
         entries: Sequence[IndexEntry],
     ) -> list[Operation]:
         """The entries, with their vectors where the store keeps those in the same commit."""
-        vectors: Sequence[Vector | None] = [None] * len(entries)
-        if catalogue.model.dimensions and self._store.vectors:
-            vectors = vectors_of(entries, catalogue.model.dimensions)
+        vectors = vectors_beside(self._store, entries, catalogue.model.dimensions)
         return [
             append_entry(log, entry, user, vector)
             for entry, user, vector in zip(entries, users, vectors, strict=True)
@@ -382,9 +370,3 @@ class SearchIndex:
             elif self._held.model != self.model:
                 raise other_model(self._held.model, self.model)
             return self._held
-
-
-def _keeper_of(store: Store, shelf: Shelf) -> Keeper | None:
-    if isinstance(shelf.arm, KeptVectors):
-        return KeptKeeper(store)
-    return None if shelf.arm is None else ArmKeeper(store, shelf, shelf.arm)

@@ -53,6 +53,15 @@ def vectors_of(entries: Sequence[IndexEntry], dimensions: int) -> list[Vector]:
     ]
 
 
+def vectors_beside(
+    store: Store, entries: Sequence[IndexEntry], dimensions: int
+) -> Sequence[Vector | None]:
+    """What entries bring along into this store: nothing, where it keeps no vectors."""
+    if not dimensions or not store.vectors:
+        return [None] * len(entries)
+    return vectors_of(entries, dimensions)
+
+
 class KeptLog(VectorLog):
     """An index log whose vectors go by the numbers of their entries."""
 

@@ -12,10 +12,11 @@ from typing import ClassVar
 
 from pagefile.batch import Vector
 from pagefile.errors import Unsupported
-from pagefile.recall.arms.keeper import Cancelled, VectorStatus, never, owners_of
-from pagefile.recall.arms.kept import vectors_of
+from pagefile.recall.arms.keeper import ArmKeeper, Cancelled, Keeper, VectorStatus, never, owners_of
+from pagefile.recall.arms.kept import KeptVectors, vectors_of
 from pagefile.recall.catalogue import Catalogue, Model, read_catalogue
 from pagefile.recall.logs import REREAD, decoded, entries_of, log_of
+from pagefile.recall.shelf import Shelf
 from pagefile.store import Store
 from pagefile.vector_bytes import MOST_DIMENSIONS
 
@@ -110,3 +111,10 @@ class KeptKeeper:
         for stored in entries_of(self._store, log, min(wanted)):
             if stored.index in wanted and not stored.erased:
                 yield stored.index, vectors_of([decoded(stored)], model.dimensions)[0]
+
+
+def keeper_of(store: Store, shelf: Shelf) -> Keeper | None:
+    """Who sees to vectors that are compared elsewhere than in this process; None where none are."""
+    if isinstance(shelf.arm, KeptVectors):
+        return KeptKeeper(store)
+    return None if shelf.arm is None else ArmKeeper(store, shelf, shelf.arm)
