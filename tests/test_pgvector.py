@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -145,6 +148,22 @@ def test_a_database_without_pgvector_says_so_by_name_and_works_without(
     with pagefile.open(f"{superuser}&vectors=pgvector") as pf:  # Made where that is allowed.
         assert pf.stats().vectors == "pgvector"
         assert beside(pf, "auto").sync_vectors() == 2
+
+
+def test_the_doctor_says_whether_vectors_are_kept_and_if_not_why(
+    server: PostgresServer, url: str
+) -> None:
+    server.add_pgvector()
+    told = []
+    for asked in (url, server.new_url()):
+        pagefile.open(asked).close()
+        command = [sys.executable, "-m", "pagefile", "doctor", "--json", "--url", asked]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        found = json.loads(ran.stdout)["data"]
+        told += [(each["state"], each["mend"]) for each in found if each["name"] == "vectors"]
+
+    assert told[0] == ("ok", "")
+    assert (told[1][0], "vectors=pgvector" in told[1][1]) == ("note", True)
 
 
 def test_another_kind_of_vectors_is_refused(server: PostgresServer) -> None:
@@ -409,6 +428,28 @@ def test_a_copied_tenant_keeps_its_head(url: str, tmp_path: Path) -> None:
 
         assert server.open("acme").store.head() == handle.store.head()
         assert kept(server.open("acme").store, index_of("ann")) == list(range(20))
+
+
+def test_a_dump_is_restored_with_its_vectors(
+    server: PostgresServer, url: str, tmp_path: Path
+) -> None:
+    with pagefile.open(url) as pf:
+        pf.store.commit(Batch(appends(0, 1, 2)))
+    programs, schema, dump = binaries(), address_of(url).schema, tmp_path / "store.dump"
+    assert programs is not None
+    place = ["-h", "127.0.0.1", "-p", str(server.port), "-U", "postgres"]
+    subprocess.run(
+        [programs / "pg_dump", *place, "-n", schema, "-Fc", "-f", dump, "stores"], check=True
+    )
+    with server.connect() as superuser:
+        superuser.execute(f"CREATE DATABASE copy_of_{schema} OWNER {OWNER}")
+    with server.connect(database=f"copy_of_{schema}") as superuser:
+        superuser.execute("CREATE EXTENSION vector")
+    subprocess.run([programs / "pg_restore", *place, "-d", f"copy_of_{schema}", dump], check=True)
+    with pagefile.open(url.replace("/stores", f"/copy_of_{schema}")) as pf:
+        assert (pf.stats().vectors, kept(pf.store)) == ("pgvector", [0, 1, 2])
+        pf.store.erase(Selector(log="index", numbers=frozenset({1})))
+        assert kept(pf.store) == [0, 2]
 
 
 def test_a_model_with_too_many_dimensions_is_refused_before_anything_is_changed(
