@@ -28,6 +28,7 @@ from pagefile.testing.arms.store_arm import StoreArm
 from pagefile.testing.backend import Backend
 from pagefile.testing.memory import MemoryContract
 from pagefile.testing.memory.ground import HashedWords, episode, say
+from pagefile.testing.memory.reindexing import ReindexingContract
 from pagefile.testing.postgres_server import OWNER, PostgresServer, binaries
 
 _SOAK = os.environ.get("PAGEFILE_SOAK") == "1"
@@ -83,9 +84,8 @@ class TestAsking(AskingContract):
         return lambda: StoreArm(url)
 
 
-@pytest.mark.skipif(not _SOAK, reason="the same on a store without vectors; PAGEFILE_SOAK=1")
-class TestMemory(MemoryContract):
-    """All of memory where the store keeps vectors and nobody says where to compare them."""
+class TestMemory(MemoryContract if _SOAK else ReindexingContract):  # type: ignore[misc]
+    """A memory where the store keeps vectors and nobody says where to compare them."""
 
     @pytest.fixture
     def place(self, server: PostgresServer) -> Backend:
