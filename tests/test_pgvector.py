@@ -430,6 +430,29 @@ def test_a_copied_tenant_keeps_its_head(url: str, tmp_path: Path) -> None:
         assert kept(server.open("acme").store, index_of("ann")) == list(range(20))
 
 
+def test_a_store_that_stops_keeping_vectors_has_lost_nothing(
+    server: PostgresServer, url: str
+) -> None:
+    schema, plain = address_of(url).schema, url.replace("vectors=pgvector&", "")
+    with pagefile.open(url) as pf:
+        tell(beside(pf, "auto"), "ann", 10)
+        with server.connect(user=OWNER, database="stores") as owner:
+            owner.execute(f"DROP TABLE {schema}.vectors, {schema}.vector_format")
+            functions = f"{schema}.forget_vector, {schema}.forget_vectors"
+            owner.execute(f"DROP FUNCTION {functions} CASCADE")
+        with pytest.raises(Unsupported, match="open it again"):
+            say(beside(pf, "memory"), "the harbour is closed")
+    with pagefile.open(plain) as pf:
+        memory = beside(pf, "auto")
+        assert (pf.stats().vectors, memory.vector_status(user_id="ann").arm) == ("", "memory")
+        assert len(memory.recall("amber no3", user_id="ann", limit=50)) == 10
+        memory.forget(user_id="ann")
+        assert pf.check().problems == ()
+    with pagefile.open(url) as pf:  # And may begin again.
+        say(beside(pf, "auto"), "the harbour is closed")
+        assert rows_in(server, url) == 1
+
+
 def test_a_dump_is_restored_with_its_vectors(
     server: PostgresServer, url: str, tmp_path: Path
 ) -> None:
