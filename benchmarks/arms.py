@@ -21,7 +21,7 @@ from _measure import Spread, Subject, Timing, measure, rate_ratio, spread
 from _row import Row, Target
 from _run import Suite, run
 from _workplace import Workplace
-from pagefile import Episode, Memory
+from pagefile import Append, Batch, Episode, Memory, Store, Vector
 from pagefile.recall.arms.arm import Part, VectorArm
 from pagefile.recall.arms.memory import MemoryArm
 from pagefile.recall.arms.pgvector import PgvectorArm
@@ -215,6 +215,100 @@ def pgvector(place: Workplace) -> list[Row]:
     ]
 
 
+def kept(place: Workplace) -> list[Row]:
+    """Vectors in the transaction of the data, beside the arm that is filled afterwards."""
+    # So that both tables fit: beyond it, what is measured is the copying of pages.
+    server = PostgresServer(place.folder.parent, ["shared_buffers=512MB"])
+    place.open.callback(server.stop)
+    handle = place.open.enter_context(pagefile.open(server.new_url(vectors=True), tenant="acme"))
+    arm = place.closing(PgvectorArm(server.url("derived"), timeout_seconds=60))
+    arm.prepare(_LARGE.model, _LARGE.dimensions)
+    rows = list[Row]()
+    for count in (1_000, 10_000) if place.quick else (10_000, 100_000):
+        rows += _compared(place, handle.store, arm, count)
+    return [*rows, *_remembering(place, server)]
+
+
+def _compared(place: Workplace, store: Store, arm: PgvectorArm, count: int) -> list[Row]:
+    """One user's questions, in the table of the store and in that of the arm."""
+    data, log = _data(place), f"index/{count}"
+    part = Part("acme", log, _LARGE.model, _LARGE.dimensions)
+    taken = list[float]()
+    for start in range(0, count, 500):
+        some = range(start, start + 500)
+        slots = [data.ids[n] for n in some]
+        started = time.perf_counter()
+        numbers = [data.vectors[n].astype("<f4").tobytes() for n in some]
+        given = [Vector(*one) for one in zip(slots, numbers, strict=True)]
+        store.commit(Batch([Append(log, one.slot.hex(), vector=one) for one in given]))
+        between = time.perf_counter()
+        arm.upsert(part, slots, data.vectors[start : start + 500])
+        taken += (between - started, time.perf_counter() - between)
+    case, rounds = f"kept, {count:,}", place.rounds(12)
+    place.announce(case, rounds)
+    asked = [(query, query.astype("<f4").tobytes()) for query in data.queries]
+    ours, other = "store that keeps vectors, 10 nearest", "pgvector arm, 10 nearest"
+
+    def in_store() -> int:
+        return len([store.nearest(log, raw, 10) for _, raw in asked])
+
+    def in_arm() -> int:
+        return len([arm.nearest(part, query, 10) for query, _ in asked])
+
+    timings = measure([Subject(other, in_arm), Subject(ours, in_store)], rounds, place.advance)
+    waited, found = list[float](), list[float]()
+    for query, raw in asked:
+        started = time.perf_counter()
+        nearest = store.nearest(log, raw, 10).nearest
+        waited.append(1e3 * (time.perf_counter() - started))
+        truth = set(np.argsort(-(data.vectors[:count] @ query))[:10].tolist())
+        found.append(len({number for number, _ in nearest} & truth) / 10)
+    ratio = rate_ratio(timings[ours], timings[other])
+    filling = Spread(*[sum(taken[1::2]) / sum(taken[::2])] * 3)
+    return [
+        Row(case, other, timings[other]),
+        Row(case, ours, timings[ours], "× rate of the arm", ratio),
+        Row(case, ours, timings[ours], "ms for a question (quartiles)", spread(waited)),
+        Row(case, ours, timings[ours], "recall@10", _figure(found), Target(low=1)),
+        Row(case, ours, timings[ours], "× rate of filling the arm, entries included", filling),
+    ]
+
+
+def _remembering(place: Workplace, server: PostgresServer) -> list[Row]:
+    """What it costs to remember, with the vectors kept and without."""
+    numbers = itertools.count()
+
+    def telling(memory: Memory, at_once: int) -> Callable[[], int]:
+        def work() -> int:
+            told = [f"note {next(numbers)} about topic{n % 97}" for n in range(100)]
+            for start in range(0, 100, at_once):
+                some = told[start : start + at_once]
+                memory.remember_many(
+                    [Episode(session_id="s", user_id="u", input=text) for text in some]
+                )
+            return 100
+
+        return work
+
+    memories = [
+        Memory(place.open.enter_context(pagefile.open(url)), embedder=Topics(), vectors="memory")
+        for url in (server.new_url(), server.new_url(vectors=True))
+    ]
+    rows = list[Row]()
+    for at_once in (1, 100):
+        case, rounds = f"remember {at_once}", place.rounds(12)
+        place.announce(case, rounds)
+        without, ours = "remember, vectors in the log alone", "remember, vectors kept as well"
+        plain, keeping = (telling(memory, at_once) for memory in memories)
+        timings = measure([Subject(without, plain), Subject(ours, keeping)], rounds, place.advance)
+        ratio = rate_ratio(timings[ours], timings[without])
+        rows += [
+            Row(case, without, timings[without]),
+            Row(case, ours, timings[ours], "× rate without", ratio, Target(low=0.5)),
+        ]
+    return rows
+
+
 def memory(place: Workplace) -> list[Row]:
     arm = MemoryArm()
     _data(place).fill(arm)
@@ -290,6 +384,7 @@ SUITE = Suite(
         "qdrant-http": qdrant_http,
         "qdrant-grpc": qdrant_grpc,
         "pgvector": pgvector,
+        "kept": kept,
         "searches": searches,
     },
     together=True,

@@ -219,10 +219,12 @@ def test_pgvector_lies_beside_the_store_and_behind_its_wall(postgres: PostgresSe
     url = postgres.url(fresh())
     for tenant in ("acme", "other"):
         with pagefile.open(url, tenant=tenant) as pf:
-            memory = Memory(pf, embedder=HashedWords(), vectors="pgvector")
+            arm = PgvectorArm(url)
+            memory = Memory(pf, embedder=HashedWords(), vectors=arm)
             say(memory, "the harbour is closed", "the bridge is open")
             assert memory.sync_vectors() == 2
             memory.close()
+            arm.close()
     schema = url.rpartition("=")[2]
     with postgres.connect(user="owner", database="stores") as connection:
         seen = []
@@ -283,7 +285,7 @@ def test_a_word_that_lacks_its_server_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("QDRANT_URL", raising=False)
     with pagefile.open("memory:") as pf:
         for word, step in (("qdrant", "QDRANT_URL"), ("pgvector", "PgvectorArm")):
-            with pytest.raises(Invalid, match=step):
+            with pytest.raises((Invalid, Unsupported), match=step):
                 Memory(pf, embedder=None, vectors=word)
 
 

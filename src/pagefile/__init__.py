@@ -21,6 +21,7 @@ from pagefile.batch import (
     Put,
     Selector,
     Unchanged,
+    Vector,
     VersionIs,
 )
 from pagefile.codec import Record, register
@@ -186,6 +187,7 @@ __all__ = [
     "Unavailable",
     "Unchanged",
     "Unsupported",
+    "Vector",
     "VersionIs",
     "get_context_buffer",
     "get_registry",

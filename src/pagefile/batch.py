@@ -17,12 +17,25 @@ NO_KEYS: Mapping[str, KeyValue] = {}
 NO_NOTES: Mapping[str, Any] = {}
 
 
+class Vector(msgspec.Struct, frozen=True, gc=False):
+    """What an entry is compared by, where the engine keeps vectors with the data.
+
+    `numbers` are float32, little endian, of unit length. `slot` is 16 bytes for what
+    the entry is about: a log has one vector in each, the last one given, and
+    empty `numbers` take it out.
+    """
+
+    slot: bytes
+    numbers: bytes = b""
+
+
 class Append(msgspec.Struct, frozen=True, gc=False):
     """Add one entry at the end of a log; the log comes into being with its first entry.
 
     `keys` are found again with `find(..., log=…)`. `limit` refuses the entry
     with `LimitExceeded` when the log already has that many. `notes` are kept
-    with the entry and covered by its digest, and not searched.
+    with the entry and covered by its digest, and not searched. `vector` is stored
+    in the same commit by a store that keeps vectors, and refused by any other.
     """
 
     log: str
@@ -34,6 +47,7 @@ class Append(msgspec.Struct, frozen=True, gc=False):
     keys: Mapping[str, KeyValue] = NO_KEYS
     limit: int | None = None
     notes: Mapping[str, Any] = NO_NOTES
+    vector: Vector | None = None
 
 
 class Put(msgspec.Struct, frozen=True, gc=False):

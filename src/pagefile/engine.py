@@ -9,12 +9,12 @@ therefore is a handful of reads plus a transaction.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
 from pagefile import ordering
-from pagefile.batch import Selector
+from pagefile.batch import Selector, Vector
 from pagefile.content import Content, genesis, mapping_from_bytes
 from pagefile.errors import PagefileError
 from pagefile.records import Durability, Erasure, Problem, StreamKind
@@ -54,8 +54,9 @@ class IndexKey(msgspec.Struct, frozen=True, gc=False):
 class Write(msgspec.Struct, frozen=True, gc=False):
     """One prepared operation, or a run of appends to one log.
 
-    `keys` has one item per content, or none when no content has keys. Fields
-    that the action does not use keep their defaults.
+    `keys` has one item per content, or none when no content has keys; so has
+    `vectors`, which only an engine that `KeepsVectors` is given. Fields that the
+    action does not use keep their defaults.
     """
 
     action: int
@@ -70,6 +71,7 @@ class Write(msgspec.Struct, frozen=True, gc=False):
     salt: bytes = b""
     selectors: Sequence[Selector] = ()
     rehearse: bool = False
+    vectors: Sequence[Vector | None] = ()
 
 
 class Requirement(msgspec.Struct, frozen=True, gc=False):
@@ -329,6 +331,59 @@ class ReadsAhead(Protocol):
 
     def expect_rows(self, streams: Sequence[Stream]) -> None:
         """`rows` of these comes next, in this order, before anything is written."""
+
+
+@runtime_checkable
+class TakesVectors(Protocol):
+    """What a transaction has besides when its engine `KeepsVectors`."""
+
+    def add_vectors(self, stream: Stream, first: int, vectors: Sequence[Vector | None]) -> None:
+        """Store the vectors of the entries numbered from `first` on, None for one without."""
+
+
+class Near(NamedTuple):
+    """Entries of a log by their numbers, with their cosines: the nearest, and those asked for."""
+
+    nearest: list[tuple[int, float]]
+    named: dict[int, float]
+
+
+@runtime_checkable
+class KeepsVectors(Protocol):
+    """What an engine has besides when it can store vectors in the commit of their entries.
+
+    A vector is its entry's: it goes in the commit that erases or prunes the entry
+    or drops the log, whoever makes that.
+    """
+
+    @property
+    def vectors(self) -> str:
+        """What keeps them, by name; "" while nothing does."""
+
+    @property
+    def no_vectors(self) -> str:
+        """Why nothing does, and what would change that; "" while something does."""
+
+    def keep_vectors(self) -> None:
+        """Keep vectors from now on, of every tenant.
+
+        Raises:
+            Unsupported, Forbidden: this cannot be done here, or not by this user.
+        """
+
+    def nearest(
+        self, tenant: str, log: str, query: bytes, count: int, numbers: Sequence[int]
+    ) -> Near:
+        """The `count` nearest of all vectors of a log, best first, and those of `numbers`."""
+
+    def vector_numbers(self, tenant: str, log: str, first: int) -> list[int]:
+        """Which entries of a log, from `first` on, have a vector."""
+
+    def fill_vectors(self, tenant: str, log: str, vectors: Mapping[int, Vector]) -> None:
+        """Store vectors of entries that came without, if these are still there."""
+
+    def remove_vectors(self, tenant: str, log: str, numbers: Sequence[int]) -> None:
+        """Let vectors go that no entry needs any more."""
 
 
 @runtime_checkable

@@ -23,6 +23,7 @@ from pagefile.preparation import Clock, Entropy, Preparer
 from pagefile.records import Durability, Head, Report, Stats
 from pagefile.settings import Settings
 from pagefile.store import Store
+from pagefile.vector_keeping import kept_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -228,9 +229,15 @@ class Admin:
         from pagefile.copying import copy_tenant
 
         require_type("target", target, Admin)
-        return copy_tenant(
+        report = copy_tenant(
             self.engine, target.engine, tenant, progress=progress, follow_seconds=follow_seconds
         )
+        if kept_by(target.engine):
+            from pagefile.recall.arms.kept_keeper import KeptKeeper
+
+            # Commits are copied as they were, without vectors: the index log has them.
+            KeptKeeper(target.open(tenant).store).sync_all()
+        return report
 
     def close(self) -> None:
         """See `Pagefile.close`; for all handles that `open` gave out."""

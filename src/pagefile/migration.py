@@ -76,6 +76,7 @@ def _migrate_postgres(url: str, check: bool, role: str | None) -> MigrationRepor
         from pagefile.engines import postgres_format as formats
         from pagefile.engines.postgres_address import address_of
         from pagefile.engines.postgres_link import Link
+        from pagefile.engines.postgres_vectors import VectorTable
     except ImportError as error:
         raise Unsupported(
             f"the PostgreSQL driver cannot be loaded ({error})", "pip install 'pagefile[postgres]'"
@@ -92,6 +93,8 @@ def _migrate_postgres(url: str, check: bool, role: str | None) -> MigrationRepor
         after = before
         if not check:
             formats.prepare_format(link, session)
+            if link.address.vectors:
+                VectorTable(link).make(session)
             after, _ = formats.read_format(link, session)
         if role is not None:
             formats.grant(link, session, role)

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from pagefile import codec
-from pagefile.batch import Append, Batch, Delete, Drop, Fork, Prune, Put, Selector
+from pagefile.batch import Append, Batch, Delete, Drop, Fork, Prune, Put, Selector, Vector
 from pagefile.bounds import require_count
 from pagefile.content import SALT_BYTES, Action, Content, digest_of, keys_to_bytes
 from pagefile.engine import (
@@ -33,6 +33,7 @@ from pagefile.idempotency import made_key, position_before, stored_key
 from pagefile.naming import Naming, require_type
 from pagefile.requirements import Requirements
 from pagefile.selector import require_selectors
+from pagefile.vector_bytes import no_vectors, require_vector
 
 _SALTS_AT_ONCE = 256
 _APPEND = Action.APPEND
@@ -55,6 +56,8 @@ class Preparer:
         self._entropy = entropy
         self._salts: list[bytes] = []
         self.naming = Naming(limits.name_bytes)
+        #: Whether entries may bring vectors: what the engine behind the store says.
+        self.takes_vectors: Callable[[], bool] = _never
         self.envelopes = Envelopes(limits, self.naming)
         self._requirements = Requirements(self.naming, self.envelopes)
         self._steps: dict[type, Callable[[Any, bytes], Write]] = {
@@ -122,6 +125,8 @@ class Preparer:
         if type(op) is not Append:
             require_type("operation", op, Append)
         log, limits, most = op.log, self._limits, op.limit
+        if op.vector is not None:
+            raise no_vectors()  # Engines that are instant keep none.
         name = self.naming.packed("log", log)
         if most is None or most > limits.log_entries:
             most = (
@@ -164,6 +169,7 @@ class Preparer:
         contents: list[Content] = []
         digests: list[bytes] = []
         keys: list[Sequence[IndexKey]] = []
+        vectors: list[Vector | None] = []
         count, salts = len(operations), self._salts
         at, op = start, first
         while True:
@@ -179,6 +185,9 @@ class Preparer:
             if envelope.keys:
                 keys += [()] * (len(contents) - len(keys))
                 keys.append(envelope.keys)
+            if op.vector is not None:
+                vectors += [None] * (len(contents) - len(vectors))
+                vectors.append(self._vector(op.vector))
             try:
                 salt = salts.pop()
             except IndexError:
@@ -207,7 +216,14 @@ class Preparer:
                 break
         if keys:
             keys += [()] * (len(contents) - len(keys))
-        return Write(_APPEND, LOG, log, contents, digests, keys, limit)
+        return Write(_APPEND, LOG, log, contents, digests, keys, limit, vectors=vectors)
+
+    def _vector(self, vector: Vector) -> Vector:
+        if type(vector) is not Vector:
+            require_type("vector", vector, Vector)
+        if not self.takes_vectors():
+            raise no_vectors()
+        return require_vector(vector)
 
     def _single(self, operation: object, at: int) -> Write:
         step = self._steps.get(type(operation))
@@ -329,6 +345,10 @@ class Preparer:
         self.naming.check_text(kind, name)
         assert name is not None
         return Write(Action.PRUNE, kind, name, number=op.before)
+
+
+def _never() -> bool:
+    return False
 
 
 def _give_key(batch: Batch, made: str) -> str:

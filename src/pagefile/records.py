@@ -228,3 +228,5 @@ class Stats(msgspec.Struct, frozen=True):
     position: int
     logs: int
     documents: int
+    #: What keeps vectors in the commit of their entries; "" where nothing does.
+    vectors: str = ""

@@ -61,7 +61,7 @@ def append_alone(tx: Transaction, batch: Prepared, position: int, time_us: int) 
     The same steps as for any batch, without the draft; None when it is another.
     """
     write = batch.writes[0]
-    if write.action != Action.APPEND:
+    if write.action != Action.APPEND or write.vectors:
         return None
     stream = tx.stream(LOG, write.name)
     if stream is None or stream.dropped:

@@ -108,7 +108,13 @@ class Snapshot(Store):
         stream = self._engine.stream(self._tenant, DOCUMENT, document, self.position)
         return 0 if stream is None else self._length_at(stream, self.position)
 
+    def _kept(self) -> NoReturn:
+        raise Unsupported("vectors are kept of now alone", "ask the store itself")
+
     # Writing is refused
+
+    def keep_vectors(self) -> None:
+        _refuse()
 
     def append(self, operation: Append) -> Entry:
         _refuse()

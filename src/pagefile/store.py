@@ -24,6 +24,7 @@ from pagefile.reading import Reading
 from pagefile.records import Commit, Document, Entry, Head, Receipt, Report, Stats
 from pagefile.repeats import require_same_content
 from pagefile.selection import Rehearsed, receipt_of
+from pagefile.vector_keeping import VectorKeeping, kept_by
 
 _T = TypeVar("_T")
 _UPDATE_ATTEMPTS = 1_000
@@ -31,7 +32,7 @@ _DRY_RUN = "nothing was erased: this was a dry run"
 _SCRUB_LATER = "old pages are not overwritten yet, as asked: the next erase with scrub does it"
 
 
-class Store(Reading):
+class Store(Reading, VectorKeeping):
     """Logs and documents of one tenant.
 
     Every engine keeps these promises, or declares by name which it does not;
@@ -75,6 +76,7 @@ class Store(Reading):
         super().__init__(engine, preparer, tenant)
         self._committer = committer
         self._preparer = preparer
+        preparer.takes_vectors = lambda: bool(kept_by(engine))
         self._instant: Instant | None = None
         if engine.instant:
             assert isinstance(engine, Instant)
@@ -230,6 +232,7 @@ class Store(Reading):
             head.position,
             head.logs,
             head.documents,
+            self.vectors,
         )
 
     # Inside

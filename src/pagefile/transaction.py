@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from pagefile.batch import Vector
 from pagefile.conditions import require
 from pagefile.content import Action, name_digest
 from pagefile.engine import (
@@ -23,6 +24,7 @@ from pagefile.engine import (
     Row,
     Sealed,
     Stream,
+    TakesVectors,
     Transaction,
     Wiped,
     Write,
@@ -48,6 +50,8 @@ class _Draft(msgspec.Struct, gc=False):
     indexes: list[int] = []
     versions: list[int] = []
     undo: list[Callable[[], None]] = []
+    #: Vectors of entries, by their log and the number of the first.
+    vectors: list[tuple[Stream, int, Sequence[Vector | None]]] = []
     #: Logs that were appended to, and how long they were.
     lengths: list[tuple[Stream, int]] = []
     finish: list[Callable[[], None]] = []
@@ -92,6 +96,9 @@ def apply(tx: Transaction, batch: Prepared, now_us: int) -> Sealed:
         raise
     for stream, rows, keys in draft.additions:
         tx.add(stream, rows, keys)
+    for stream, first, vectors in draft.vectors:
+        assert isinstance(tx, TakesVectors)  # Only such an engine is given any.
+        tx.add_vectors(stream, first, vectors)
     for step in draft.finish:
         step()
     for stream in _leftovers(draft).values():
@@ -159,6 +166,8 @@ def _plan_append(draft: _Draft, write: Write) -> None:
     ordinal = len(draft.manifest)
     rows, entries = numbered(write, stream.oid, first, ordinal, draft.position, draft.time_us)
     draft.additions.append((stream, rows, write.keys))
+    if write.vectors:
+        draft.vectors.append((stream, first, write.vectors))
     draft.manifest += entries
     draft.indexes += range(first, end)
 

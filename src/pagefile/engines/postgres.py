@@ -8,10 +8,21 @@ the server shows it no other tenant's rows, whatever the query says.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from pagefile.engine import Hit, KeyRange, Prepared, RawCommit, Row, Sealed, Stream, TenantHead
+from pagefile.batch import Vector
+from pagefile.engine import (
+    Hit,
+    KeyRange,
+    Near,
+    Prepared,
+    RawCommit,
+    Row,
+    Sealed,
+    Stream,
+    TenantHead,
+)
 from pagefile.engines.postgres_address import address_of
 from pagefile.engines.postgres_check import examine
 from pagefile.engines.postgres_format import prepare_format
@@ -25,6 +36,7 @@ from pagefile.engines.postgres_rows import (
     space_of_user,
     stream_from,
 )
+from pagefile.engines.postgres_vectors import VectorTable
 from pagefile.engines.postgres_watch import Watch
 from pagefile.engines.postgres_writer import Writer
 from pagefile.engines.queries import load_queries
@@ -63,6 +75,11 @@ class PostgresEngine:
         ready = False
         try:
             prepare_format(self._link, session)
+            self._vectors = VectorTable(self._link)
+            if address.vectors:
+                self._vectors.make(session)
+            else:
+                self._vectors.look(session)
             ready = True
         finally:
             if not ready:
@@ -214,6 +231,46 @@ class PostgresEngine:
             return True
         return self._watch.until(lambda: self._numbers.get(tenant, 0), reached, timeout)
 
+    # Vectors
+
+    @property
+    def vectors(self) -> str:
+        return self._vectors.name if self._vectors.is_kept else ""
+
+    @property
+    def no_vectors(self) -> str:
+        return self._vectors.why_not
+
+    def keep_vectors(self) -> None:
+        if not self._vectors.is_kept:
+            self._link.ask(None, self._vectors.make)
+
+    def nearest(
+        self, tenant: str, log: str, query: bytes, count: int, numbers: Sequence[int]
+    ) -> Near:
+        number, table = self._number(tenant), self._vectors
+        if not number:
+            return Near([], {})
+        return self._link.ask(
+            tenant, lambda session: table.nearest(session, number, log, query, count, numbers)
+        )
+
+    def vector_numbers(self, tenant: str, log: str, first: int) -> list[int]:
+        number, table = self._number(tenant), self._vectors
+        if not number:
+            return []
+        return self._link.ask(tenant, lambda session: table.numbers(session, number, log, first))
+
+    def fill_vectors(self, tenant: str, log: str, vectors: Mapping[int, Vector]) -> None:
+        number, table = self._number(tenant), self._vectors
+        self._link.ask(tenant, lambda session: table.fill(session, tenant, number, log, vectors))
+
+    def remove_vectors(self, tenant: str, log: str, numbers: Sequence[int]) -> None:
+        number, table = self._number(tenant), self._vectors
+        self._link.ask(tenant, lambda session: table.remove(session, tenant, number, log, numbers))
+
+    # Keeping
+
     def scrub(self, timeout: float) -> tuple[str, ...]:
         """Nothing: what is left is the server's, and not to be reached by SQL."""
         schema = self._link.address.schema
@@ -228,7 +285,7 @@ class PostgresEngine:
             with session.connection.transaction():
                 # One snapshot for all questions.
                 session.connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-                return list(examine(session, tenant))
+                return list(examine(session, tenant, vectors=self._vectors.is_kept))
 
         return self._link.ask(tenant, ask)
 

@@ -24,6 +24,8 @@ class Address(msgspec.Struct, frozen=True):
 
     parameters: dict[str, Any]
     schema: str
+    #: Whether the store is to keep vectors with its entries.
+    vectors: bool = False
 
     def __repr__(self) -> str:
         # The parameters hold the password.
@@ -49,18 +51,20 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def address_of(url: str) -> Address:
-    """Take a URL apart. Everything but `schema` is libpq's own.
+    """Take a URL apart. Everything but `schema` and `vectors` is libpq's own.
 
     Raises:
         Invalid: it is no URL that libpq understands; the message repeats nothing of it.
     """
     head, _, query = url.partition("?")
-    schema, rest = DEFAULT_SCHEMA, []
+    schema, vectors, rest = DEFAULT_SCHEMA, "", []
     try:
         urlsplit(url)
         for name, value in parse_qsl(query, keep_blank_values=True):
             if name == "schema":
                 schema = value
+            elif name == "vectors":
+                vectors = value
             else:
                 rest.append(f"{quote(name)}={quote(value, safe='')}")
         parameters = conninfo_to_dict(f"{head}?{'&'.join(rest)}" if rest else head)
@@ -69,6 +73,8 @@ def address_of(url: str) -> Address:
         raise Invalid("url", "libpq cannot read it", _SHAPE) from None
     if not 0 < len(schema.encode()) <= _MOST_SCHEMA_BYTES or schema.startswith("pg_"):
         raise Invalid("url", f"{shown(schema)} cannot name a schema", "use 1 to 63 bytes, not pg_…")
+    if vectors not in ("", "pgvector"):
+        raise Invalid("url", f"there are no vectors of {shown(vectors)}", "write vectors=pgvector")
     defaults = {
         "application_name": "pagefile",
         "connect_timeout": "10",
@@ -77,4 +83,4 @@ def address_of(url: str) -> Address:
         "keepalives_count": "2",
         "tcp_user_timeout": str(_SILENCE_SECONDS * 1_000),
     }
-    return Address({**defaults, **parameters}, schema)
+    return Address({**defaults, **parameters}, schema, vectors != "")

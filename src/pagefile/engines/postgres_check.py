@@ -19,13 +19,17 @@ _COUNTED = (
 )
 
 
-def examine(session: Session, tenant: str) -> Iterator[Problem]:
+#: Only where the table is there.
+_VECTORS = (("vectors_astray", "vectors have no entry"),)
+
+
+def examine(session: Session, tenant: str, *, vectors: bool = False) -> Iterator[Problem]:
     """Everything wrong with one tenant's rows; inside one snapshot."""
     found = session.fetch("head", tenant)
     if not found:
         return
     number, logs, documents = found[0][:3]
-    for name, what in _COUNTED:
+    for name, what in (*_COUNTED, *(_VECTORS if vectors else ())):
         count = session.fetch(name, number)[0][0]
         if count:
             yield Problem(None, f"{count} {what}")

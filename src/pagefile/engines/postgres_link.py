@@ -12,10 +12,11 @@ from typing import Any, LiteralString, TypeVar
 
 import psycopg
 from psycopg.adapt import AdaptersMap
-from psycopg.types.numeric import Int8, Int8BinaryDumper
+from psycopg.types.numeric import Int8BinaryDumper
 from psycopg.types.string import BytesBinaryDumper, StrBinaryDumper
 
 from pagefile.engines.postgres_address import Address
+from pagefile.engines.postgres_binary import Bigints, BigintsDumper, Embedding, EmbeddingDumper
 from pagefile.engines.postgres_errors import cannot_connect, is_lost, translate
 from pagefile.errors import Corrupt, Forbidden, Unavailable, Unsupported
 from pagefile.records import Durability
@@ -289,13 +290,13 @@ def _require_fit(facts: tuple[Any, ...], place: str) -> None:
         raise Unsupported(f"{place} is a standby, which cannot write", "connect to the primary")
 
 
-def whole(numbers: Iterable[int]) -> list[Int8]:
+def whole(numbers: Iterable[int]) -> Bigints:
     """Numbers to be bound as one array.
 
     Of plain ones the driver looks for the smallest type in the first array of a
     statement, and takes it for those behind it, too: they may not fit.
     """
-    return [Int8(number) for number in numbers]
+    return Bigints(tuple(numbers))
 
 
 def _adapters() -> AdaptersMap:
@@ -304,6 +305,8 @@ def _adapters() -> AdaptersMap:
     adapters.register_dumper(int, Int8BinaryDumper)
     adapters.register_dumper(str, StrBinaryDumper)
     adapters.register_dumper(bytes, BytesBinaryDumper)
+    adapters.register_dumper(Bigints, BigintsDumper)
+    adapters.register_dumper(Embedding, EmbeddingDumper)
     return adapters
 
 

@@ -12,8 +12,10 @@ from typing import Any
 
 import msgspec
 
+from pagefile.batch import Vector
 from pagefile.engine import DOCUMENT, LOG, IndexKey, Prepared, RawCommit, Row, Stream, TenantHead
 from pagefile.engines.postgres_ahead import Ahead, Name
+from pagefile.engines.postgres_binary import Embedding
 from pagefile.engines.postgres_index import KeyIndex
 from pagefile.engines.postgres_pending import Door, Pending, Statement
 from pagefile.engines.postgres_rows import MOST_RECORDS, fill_head, row_from, stream_from
@@ -241,6 +243,16 @@ class PostgresTransaction:
                 self._index.add(oid, row, user, keys[at])
         if is_document:
             self._index.set_top(oid, row, user, keys[-1] if keys else ())
+
+    def add_vectors(self, stream: Stream, first: int, vectors: Sequence[Vector | None]) -> None:
+        # Of several in one slot the last counts.
+        last = {one.slot: (at, one) for at, one in enumerate(vectors, first) if one is not None}
+        if last:
+            self._pending.add("remove_slots", stream.oid, list(last))
+        for at, one in last.values():
+            if one.numbers:
+                given = (at, one.slot, Embedding(one.numbers))
+                self._pending.add("add_vector", stream.oid, *given)
 
     def _emptied(self, row: Row, oid: int) -> list[Any]:
         """The columns of a record whose content is gone."""

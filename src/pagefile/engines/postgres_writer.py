@@ -34,6 +34,8 @@ _MOST_CACHED_TENANTS = 1_000
 _MOST_ATTEMPTS = 10
 #: After meeting another writer, so many commits take their turn first.
 _WARY_COMMITS = 32
+#: Statements of one row that are widened to many.
+_MANY = ("add_record", "add_vector")
 
 
 class _Stale(Exception):
@@ -54,6 +56,7 @@ class Writer:
         self._link = link
         self._sql = link.sql
         self._inserts = Inserts(link.sql["add_record"])
+        self._widened: dict[str, Inserts] = {"add_record": self._inserts}
         self._session: Session | None = session
         self._clock = clock
         self._key_lifetime_us = key_lifetime_us
@@ -282,10 +285,12 @@ class Writer:
         cursor = session.connection.cursor()
         for name, group in groupby(statements, key=lambda statement: statement[0]):
             rows = [parameters for _, parameters in group]
-            if name != "add_record":
+            if name not in _MANY:
                 cursor.executemany(query(self._sql[name]), rows)
                 continue
-            for statement, parameters in self._inserts.chunks(rows):
+            if name not in self._widened:
+                self._widened[name] = Inserts(self._sql[name])
+            for statement, parameters in self._widened[name].chunks(rows):
                 cursor.execute(query(statement), parameters)
 
     # The connection

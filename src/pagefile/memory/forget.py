@@ -233,8 +233,9 @@ class Forgetting:
             receipt = msgspec.structs.replace(receipt, remaining=remaining)
         if self._index.keeper is not None:
             left = self._index.keeper.erased(owner_key(user_id), whole=is_all)
-            remaining = (*receipt.remaining, left)
-            receipt = msgspec.structs.replace(receipt, level="logical", remaining=remaining)
+            if left:
+                remaining = (*receipt.remaining, left)
+                receipt = msgspec.structs.replace(receipt, level="logical", remaining=remaining)
         return ForgetReceipt(_counts(receipt.removed), dry_run=False, receipt=receipt)
 
     def _selectors(self, extent: Extent) -> list[Selector]:

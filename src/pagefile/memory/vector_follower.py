@@ -8,7 +8,7 @@ import msgspec
 
 from pagefile.bounds import require_seconds
 from pagefile.errors import Forbidden, PagefileError
-from pagefile.recall.arms.keeper import ArmKeeper
+from pagefile.recall.arms.keeper import Keeper
 from pagefile.rounds import Rounds
 from pagefile.settings import Settings
 from pagefile.store import Store
@@ -40,7 +40,7 @@ class VectorFollower(Rounds):
     error ends the thread, is shown, and is raised by `end`.
     """
 
-    def __init__(self, store: Store, keeper: ArmKeeper, every_seconds: float) -> None:
+    def __init__(self, store: Store, keeper: Keeper, every_seconds: float) -> None:
         super().__init__("pagefile-vectors", every_seconds, daemon=True)
         self._store = store
         self._keeper = keeper
@@ -110,13 +110,11 @@ class VectorFollower(Rounds):
             raise failure
 
 
-def follower_of(
-    store: Store, keeper: ArmKeeper | None, every: float | None
-) -> VectorFollower | None:
+def follower_of(store: Store, keeper: Keeper | None, every: float | None) -> VectorFollower | None:
     """The thread that `vectors_every` asks for, not started yet; None where there is none.
 
-    None is what PAGEFILE_VECTORS_EVERY says, and 0 never. Without an arm there is
-    nothing to follow.
+    None is what PAGEFILE_VECTORS_EVERY says, and 0 never. Without an arm,
+    or where vectors come with their entries, there is nothing to follow.
 
     Raises:
         Invalid: it is no number of seconds.
@@ -124,4 +122,6 @@ def follower_of(
     if every is None:
         every = Settings.from_environment().vectors_every
     require_seconds(every, "vectors_every")
-    return VectorFollower(store, keeper, every) if keeper is not None and every else None
+    if keeper is None or not keeper.lags or not every:
+        return None
+    return VectorFollower(store, keeper, every)

@@ -11,7 +11,9 @@ import msgspec
 from pagefile.batch import Batch, Condition, Drop, LengthIs, Operation, Prune, Selector, VersionIs
 from pagefile.errors import Conflict, NotFound
 from pagefile.recall.analysis import ANALYSIS_VERSION
-from pagefile.recall.arms.keeper import ArmKeeper, VectorStatus
+from pagefile.recall.arms.keeper import VectorStatus
+from pagefile.recall.arms.kept import vectors_beside
+from pagefile.recall.arms.kept_keeper import keeper_of
 from pagefile.recall.catalogue import (
     DOCUMENT,
     NO_MODEL,
@@ -70,8 +72,8 @@ class SearchIndex:
         self._store = store
         self._shelf = shelf
         self.embedder = embedder
-        #: Fills the vector arm, where there is one beside the store.
-        self.keeper = None if shelf.arm is None else ArmKeeper(store, shelf, shelf.arm)
+        #: Sees to vectors that are compared elsewhere than in this process.
+        self.keeper = keeper_of(store, shelf)
         self._lock = threading.Lock()
         self._held: Catalogue | None = None
 
@@ -112,7 +114,21 @@ class SearchIndex:
         """
         catalogue = self._catalogue()
         log = log_of(catalogue.generation, whose)
-        return [append_entry(log, entry, user) for entry in entries], [catalogue.unchanged]
+        return self._appends(catalogue, log, [user] * len(entries), entries), [catalogue.unchanged]
+
+    def _appends(
+        self,
+        catalogue: Catalogue,
+        log: str,
+        users: Sequence[str | None],
+        entries: Sequence[IndexEntry],
+    ) -> list[Operation]:
+        """The entries, with their vectors where the store keeps those in the same commit."""
+        vectors = vectors_beside(self._store, entries, catalogue.model.dimensions)
+        return [
+            append_entry(log, entry, user, vector)
+            for entry, user, vector in zip(entries, users, vectors, strict=True)
+        ]
 
     def erasure(
         self, user: str | None, whose: str, keys: Collection[str] | None
@@ -315,10 +331,8 @@ class SearchIndex:
         entries: Sequence[IndexEntry],
     ) -> None:
         unchanged = [VersionIs(source.thing.key, source.version) for source in sources]
-        operations = [
-            append_entry(log, entry, source.user)
-            for source, entry in zip(sources, entries, strict=True)
-        ]
+        users = [source.user for source in sources]
+        operations = self._appends(catalogue, log, users, entries)
         self._store.commit(Batch(operations, [catalogue.unchanged, *unchanged]))
 
     def _drop_before(self, generation: int) -> None:

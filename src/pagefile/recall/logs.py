@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pagefile.batch import Append
+from pagefile.batch import Append, Vector
 from pagefile.errors import Corrupt
 from pagefile.recall.entry import IndexEntry
 from pagefile.records import Entry
@@ -28,14 +28,15 @@ def log_of(generation: int, whose: str) -> str:
     return f"recall/{generation}/{whose}"
 
 
-def append_entry(log: str, entry: IndexEntry, user: str | None) -> Append:
+def append_entry(
+    log: str, entry: IndexEntry, user: str | None, vector: Vector | None = None
+) -> Append:
     """The operation that makes something findable, or no longer so."""
-    return Append(log, msgspec.to_builtins(entry), user=user, kind="recall")
+    return Append(log, msgspec.to_builtins(entry), user=user, kind="recall", vector=vector)
 
 
-def entries_of(store: Store, log: str) -> Iterator[Entry]:
-    """All entries of a log, page by page."""
-    start = 0
+def entries_of(store: Store, log: str, start: int = 0) -> Iterator[Entry]:
+    """All entries of a log, from one on, page by page."""
     while page := store.read(log, start, limit=PAGE):
         yield from page
         start = page[-1].index + 1

@@ -15,11 +15,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection
 
 from pagefile.recall.arms.arm import Part, VectorArm
+from pagefile.recall.arms.kept import KeptLog, KeptRows, KeptVectors
 from pagefile.recall.arms.log import VectorLog
 from pagefile.recall.arms.rows import ArmRows
 from pagefile.recall.catalogue import Catalogue
 from pagefile.recall.logs import PAGE, REREAD, decoded, entries_of, log_of
 from pagefile.recall.partition import PartitionIndex
+from pagefile.recall.vectors import Vectors
 from pagefile.records import Entry
 from pagefile.snapshot import Snapshot
 from pagefile.store import Store
@@ -35,7 +37,7 @@ class Shelf:
         most: int | None,
         idle_seconds: float | None,
         clock: Callable[[], float] = time.monotonic,
-        arm: VectorArm | None = None,
+        arm: VectorArm | KeptVectors | None = None,
     ) -> None:
         self._store = store
         self.arm = arm
@@ -115,28 +117,33 @@ class Shelf:
         if self.arm is None or not model.dimensions:
             return Resident(log)
         part = Part(self._store.tenant, whose, model.name, model.dimensions)
-        return Resident(log, self.arm, VectorLog(self._store, part, catalogue.generation))
+        arm, generation = self.arm, catalogue.generation
+        if isinstance(arm, KeptVectors):
+            kept = KeptLog(self._store, part, generation)
+            return Resident(log, kept, lambda: KeptRows(self._store, kept))
+        vectors = VectorLog(self._store, part, generation)
+        return Resident(log, vectors, lambda: ArmRows(arm, vectors))
 
 
 class Resident:
     """One partition in memory, and how much of its log is folded into it."""
 
     def __init__(
-        self, log: str, arm: VectorArm | None = None, vectors: VectorLog | None = None
+        self,
+        log: str,
+        vectors: VectorLog | None = None,
+        rows: Callable[[], Vectors] | None = None,
     ) -> None:
         self.lock = threading.Lock()
         self.used = 0.0
         self._log = log
-        self._arm = arm
+        self._rows = rows
         #: The log as the arm reads it; None where vectors are kept in this process.
         self.vectors = vectors
         self._start_again()
 
     def _start_again(self) -> None:
-        rows = None
-        if self._arm is not None and self.vectors is not None:
-            rows = ArmRows(self._arm, self.vectors)
-        self.index = PartitionIndex(vectors=rows)
+        self.index = PartitionIndex(vectors=None if self._rows is None else self._rows())
         #: Entries before `seen` are folded; `position` is that of the last of them.
         self.seen = 0
         self.position = 0

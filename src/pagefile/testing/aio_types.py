@@ -67,10 +67,11 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import IO, Any
 
-from pagefile.batch import Append, Batch, Condition, Operation, Selector
+from pagefile.batch import Append, Batch, Condition, Operation, Selector, Vector
 from pagefile.context.appender import NewSlot
 from pagefile.context.buffer import ContextBuffer
 from pagefile.context.path import Path
+from pagefile.engine import Near
 from pagefile.context.registry import ThreadRegistry
 from pagefile.context.residency import Eviction
 from pagefile.context.slot import BufferSlot

@@ -67,7 +67,7 @@ class PostgresServer:
         #: How large a file it may write from the next start on, as a quota would have it.
         self.most_file_bytes: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._reused: str | None = None
+        self._reused: dict[bool, str] = {}
         self._make()
         self.start()
         with self.connect() as connection:
@@ -121,40 +121,51 @@ class PostgresServer:
             host="127.0.0.1", port=self.port, user=user, dbname=database, autocommit=True
         )
 
-    def url(self, schema: str, user: str = OWNER, port: int | None = None) -> str:
-        """The URL of one store."""
-        return f"postgresql://{user}@127.0.0.1:{port or self.port}/stores?schema={schema}"
+    def url(
+        self, schema: str, user: str = OWNER, port: int | None = None, *, vectors: bool = False
+    ) -> str:
+        """The URL of one store; with `vectors` one that keeps them."""
+        place = f"postgresql://{user}@127.0.0.1:{port or self.port}/stores"
+        return f"{place}?{'vectors=pgvector&' if vectors else ''}schema={schema}"
 
-    def new_url(self) -> str:
+    def new_url(self, *, vectors: bool = False) -> str:
         """The URL of a store that does not exist yet: a schema costs less than a database."""
-        return self.url(f"s{os.getpid()}_{next(_names)}")
+        if vectors:
+            self.add_pgvector()
+        return self.url(f"s{os.getpid()}_{next(_names)}", vectors=vectors)
 
-    def emptied_url(self) -> str:
+    def add_pgvector(self) -> None:
+        """What a superuser does once in a database, so that stores may keep vectors."""
+        with self.connect(database="stores") as connection:
+            connection.execute("CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA public")
+
+    def emptied_url(self, *, vectors: bool = False) -> str:
         """The URL of a store without a row: making tables anew takes longer than most tests.
 
         Nobody may have the last one open any more.
         """
-        if self._reused is None:
-            self._reused = self.new_url()
-            return self._reused
-        schema = self._reused.rpartition("=")[2]
+        url = self._reused.get(vectors)
+        if url is None:
+            url = self._reused[vectors] = self.new_url(vectors=vectors)
+            return url
+        schema = url.rpartition("=")[2]
         with self.connect(database="stores") as connection:
             names = self._tables(connection, schema)
             connection.execute(";".join(f"DELETE FROM {schema}.{name}" for name in names))
-        return self._reused
+        return url
 
     @staticmethod
     def _tables(connection: psycopg.Connection, schema: str) -> list[str]:
         found = connection.execute(
             "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(%s) "
-            "AND relkind = 'r' AND relname <> 'format'",
+            "AND relkind = 'r' AND relname NOT IN ('format', 'vector_format')",
             (schema,),
         )
         return [name for (name,) in found]
 
-    def place(self) -> FileBackend:
+    def place(self, *, vectors: bool = False) -> FileBackend:
         """An empty store for a test. Dead rows and journals are the server's: see its rows."""
-        url = self.emptied_url()
+        url = self.emptied_url(vectors=vectors)
         return FileBackend(url, lambda: self.rows(url.rpartition("=")[2]))
 
     def rows(self, schema: str) -> Iterator[tuple[str, bytes]]:

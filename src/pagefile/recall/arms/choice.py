@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pagefile.errors import Invalid, shown
 from pagefile.recall.arms.arm import VectorArm
+from pagefile.recall.arms.kept import KeptVectors
 from pagefile.settings import Settings
 from pagefile.store import Store
 
@@ -11,11 +12,11 @@ _WORDS = "use 'auto', 'memory', 'qdrant', 'pgvector', or an arm of your own"
 _METHODS = ("prepare", "upsert", "delete", "forget", "nearest", "ids", "count", "mark", "owners")
 
 
-def chosen_arm(store: Store, wanted: VectorArm | str) -> VectorArm | None:
-    """The arm behind a word; None keeps vectors in this process alone.
+def chosen_arm(store: Store, wanted: VectorArm | str) -> VectorArm | KeptVectors | None:
+    """The arm behind a word; None compares vectors in this process alone.
 
-    "auto" is what PAGEFILE_VECTORS says; else "qdrant" where QDRANT_URL is set,
-    which nobody sets for nothing; else "memory".
+    "auto" is what PAGEFILE_VECTORS says; else "qdrant" where QDRANT_URL is set, or
+    "pgvector" where the store keeps vectors, which nobody asks for nothing; else "memory".
     """
     if not isinstance(wanted, str):
         if not all(callable(getattr(wanted, name, None)) for name in _METHODS):
@@ -23,7 +24,9 @@ def chosen_arm(store: Store, wanted: VectorArm | str) -> VectorArm | None:
         return wanted
     if wanted == "auto":
         settings = Settings.from_environment()
-        wanted = settings.vectors or ("qdrant" if settings.qdrant_url else "memory")
+        wanted = settings.vectors or ("qdrant" if settings.qdrant_url else "")
+        if not wanted:
+            return KeptVectors() if store.vectors else None
     if wanted == "memory":
         return None
     if wanted == "qdrant":
@@ -50,14 +53,7 @@ def _qdrant() -> VectorArm:
     )
 
 
-def _pgvector(store: Store) -> VectorArm:
-    from pagefile.recall.arms.pgvector import PgvectorArm
-
-    url = store.url or ""
-    if not url.startswith("postgres"):
-        raise Invalid(
-            "vectors",
-            "'pgvector' lies beside a store on PostgreSQL, and this is none",
-            "give PgvectorArm('postgresql://…')",
-        )
-    return PgvectorArm(url)
+def _pgvector(store: Store) -> KeptVectors:
+    # From now on the commits of this store bring their vectors along.
+    store.keep_vectors()
+    return KeptVectors()

@@ -9,6 +9,7 @@ When the arm's count is not what it should be, both sides are compared id by id.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import ClassVar, Protocol
 
 import msgspec
 
@@ -32,8 +33,17 @@ class _Stopped(Exception):
     """It was told to go no further. The next one goes on from the last mark."""
 
 
-def _never() -> bool:
+def never() -> bool:
     return False
+
+
+def owners_of(store: Store, catalogue: Catalogue) -> Iterator[str]:
+    """Of whom something is indexed, in order."""
+    prefix = log_of(catalogue.generation, "")
+    after = ""
+    while names := store.names("log", prefix=prefix, after=after, limit=1_000):
+        yield from (name.removeprefix(prefix) for name in names)
+        after = names[-1]
 
 
 class VectorStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,8 +58,27 @@ class VectorStatus(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
 
 
+class Keeper(Protocol):
+    """Who sees to it that vectors are where they are compared; see `ArmKeeper`."""
+
+    @property
+    def lags(self) -> bool:
+        """Whether they come after the commit, so that somebody has to follow."""
+        ...
+
+    def require_room(self, model: Model) -> None: ...
+    def status(self, whose: str) -> VectorStatus: ...
+    def sync_all(
+        self, progress: Callable[[int], None] | None = None, cancelled: Cancelled = never
+    ) -> int: ...
+    def require_reachable(self, whose: str) -> None: ...
+    def erased(self, whose: str, *, whole: bool) -> str: ...
+
+
 class ArmKeeper:
     """Keeps the arm of one tenant up to date; any number of processes may do so at once."""
+
+    lags: ClassVar[bool] = True
 
     def __init__(self, store: Store, shelf: Shelf, arm: VectorArm) -> None:
         self._store = store
@@ -80,7 +109,7 @@ class ArmKeeper:
         return VectorStatus(arm=self.arm.name, indexed=count if seen else 0, waiting=waiting)
 
     def sync_all(
-        self, progress: Callable[[int], None] | None = None, cancelled: Cancelled = _never
+        self, progress: Callable[[int], None] | None = None, cancelled: Cancelled = never
     ) -> int:
         """Bring the arm up to date for every user; return how many vectors were put in."""
         catalogue = read_catalogue(self._store)
@@ -88,7 +117,7 @@ class ArmKeeper:
         count = 0
         if catalogue is not None and catalogue.model.dimensions:
             self.require_room(catalogue.model)
-            for whose in self._owners(catalogue):
+            for whose in owners_of(self._store, catalogue):
                 living.add(whose)
                 try:
                     count += self._synced(catalogue, whose, cancelled)
@@ -145,13 +174,6 @@ class ArmKeeper:
         model = Model(NO_MODEL, 0, 0) if catalogue is None else catalogue.model
         return Part(self._store.tenant, whose, model.name, model.dimensions)
 
-    def _owners(self, catalogue: Catalogue) -> Iterator[str]:
-        prefix = log_of(catalogue.generation, "")
-        after = ""
-        while names := self._store.names("log", prefix=prefix, after=after, limit=1_000):
-            yield from (name.removeprefix(prefix) for name in names)
-            after = names[-1]
-
     def _folded(self, catalogue: Catalogue, whose: str) -> tuple[Resident, set[bytes], Mark]:
         """A partition up to date, which vectors live in it, and the mark that says so."""
         resident = self._shelf.resident(catalogue, whose)
@@ -162,7 +184,7 @@ class ArmKeeper:
             mark = Mark(catalogue.generation, resident.seen, resident.position, len(living))
         return resident, living, mark
 
-    def _synced(self, catalogue: Catalogue, whose: str, cancelled: Cancelled = _never) -> int:
+    def _synced(self, catalogue: Catalogue, whose: str, cancelled: Cancelled = never) -> int:
         if cancelled():
             raise _Stopped
         resident, living, mark = self._folded(catalogue, whose)
@@ -186,7 +208,7 @@ class ArmKeeper:
         self._hold_rest(resident, mark.seen)
         return count
 
-    def _reconciled(self, catalogue: Catalogue, whose: str, cancelled: Cancelled = _never) -> int:
+    def _reconciled(self, catalogue: Catalogue, whose: str, cancelled: Cancelled = never) -> int:
         """Make the arm hold what the log says, whatever it holds now."""
         part = self._part(catalogue, whose)
         # What is there first, what should be there second: whatever another process puts in

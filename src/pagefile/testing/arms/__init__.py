@@ -11,11 +11,12 @@
 from __future__ import annotations
 
 from pagefile.testing.arms.asking import AskingContract
+from pagefile.testing.arms.finding import FindingContract
 from pagefile.testing.arms.following import FollowingContract
 from pagefile.testing.arms.forgetting import ArmForgettingContract
 
 __all__ = ["ArmContract"]
 
 
-class ArmContract(AskingContract, FollowingContract, ArmForgettingContract):
+class ArmContract(AskingContract, FollowingContract, ArmForgettingContract, FindingContract):
     """All of it: what an arm's test class derives from."""

@@ -342,3 +342,12 @@ WHERE c.relnamespace = to_regnamespace(quote_ident($1)) AND c.relkind = 'r'
 
 -- :notify Tell whoever listens how far a tenant is.
 SELECT pg_notify($1, $2)
+
+-- :vectors_here Which vectors this store can keep; $1 is its schema's name: the schema of pgvector,
+-- whether the server has it at all, and the rights of this user on the table, NULL where there is none.
+SELECT (SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+        WHERE e.extname = 'vector' AND has_schema_privilege(n.oid, 'USAGE')),
+       EXISTS (SELECT 1 FROM pg_available_extensions WHERE name = 'vector'),
+       (SELECT has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT')
+               AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE')
+        FROM pg_class c WHERE c.oid = to_regclass(quote_ident($1) || '.vectors'))

@@ -216,6 +216,10 @@ def _opened(pf: Pagefile, size: int) -> Iterator[Finding]:
         *("durability", "note" if weak else "ok", f"{level}: {_LEVELS[level]}"),
         mend="see docs/reference/promises.md" if weak else "",
     )
+    if stats.vectors:
+        yield Finding("vectors", "ok", f"{stats.vectors}: in the commit of their entries")
+    elif why := pf.store.no_vectors:
+        yield Finding("vectors", "note", "none are kept with the data", mend=why)
 
 
 def _index(pf: Pagefile) -> Iterator[Finding]:

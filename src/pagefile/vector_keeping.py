@@ -1,0 +1,101 @@
+"""Vectors that a store keeps in the commit of their entries, where its engine can."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pagefile.batch import Vector
+from pagefile.bounds import require_count
+from pagefile.engine import Engine, KeepsVectors, Near
+from pagefile.errors import Invalid, Unsupported, shown
+from pagefile.naming import Naming
+from pagefile.vector_bytes import no_vectors, require_numbers, require_vector
+
+_MOST_ASKED = 1_000_000
+
+
+class VectorKeeping:
+    """The part of `Store` that is about vectors; what they are of is not its business."""
+
+    _engine: Engine
+    _tenant: str
+    _naming: Naming
+
+    @property
+    def vectors(self) -> str:
+        """What keeps vectors in the commit of their entries, by name; "" where nothing does."""
+        return kept_by(self._engine)
+
+    @property
+    def no_vectors(self) -> str:
+        """Why none are kept, and what would change that; "" where they are, or never can be."""
+        engine = self._engine
+        return engine.no_vectors if isinstance(engine, KeepsVectors) else ""
+
+    def keep_vectors(self) -> None:
+        """Keep vectors with their entries from now on, for every tenant of this store.
+
+        Handles that are opened later do so by themselves.
+
+        Raises:
+            Unsupported: the engine or its server cannot.
+            Forbidden: this user may not make it so.
+        """
+        engine = self._engine
+        if not isinstance(engine, KeepsVectors):
+            raise Unsupported(
+                f"the engine {engine.name} keeps no vectors with the data",
+                "use a store on PostgreSQL, or PgvectorArm('postgresql://…') beside this one",
+            )
+        engine.keep_vectors()
+
+    def nearest(self, log: str, query: bytes, count: int, numbers: Sequence[int] = ()) -> Near:
+        """The `count` nearest of a log's vectors, best first, and the cosines of some entries.
+
+        All vectors of the log are compared, and those of no other. `query` is as
+        `Vector.numbers`. Entries without a vector are left out.
+        """
+        self._naming.check_text("log", log)
+        if type(query) is not bytes:
+            raise Invalid("query", shown(query), "give bytes of float32, little endian")
+        require_numbers(query)
+        require_count(count, "count", 0, _MOST_ASKED)
+        return self._kept().nearest(self._tenant, log, query, count, numbers)
+
+    def vector_numbers(self, log: str, first: int = 0) -> list[int]:
+        """Which entries of a log, from `first` on, have a vector; in no order."""
+        self._naming.check_text("log", log)
+        require_count(first, "first")
+        return self._kept().vector_numbers(self._tenant, log, first)
+
+    def fill_vectors(self, log: str, vectors: Mapping[int, Vector]) -> None:
+        """Give vectors to entries that came without: by their number, if they are still there.
+
+        For what was stored before the store kept vectors, or copied into it. A slot
+        that has a vector keeps it.
+        """
+        self._naming.check_text("log", log)
+        for number, vector in vectors.items():
+            require_count(number, "number")
+            require_numbers(require_vector(vector).numbers)
+        if vectors:
+            self._kept().fill_vectors(self._tenant, log, vectors)
+
+    def remove_vectors(self, log: str, numbers: Sequence[int]) -> None:
+        """Let vectors go whose entries were replaced by somebody who knew of no vectors."""
+        self._naming.check_text("log", log)
+        for number in numbers:
+            require_count(number, "number")
+        if numbers:
+            self._kept().remove_vectors(self._tenant, log, numbers)
+
+    def _kept(self) -> KeepsVectors:
+        engine = self._engine
+        if not isinstance(engine, KeepsVectors) or not engine.vectors:
+            raise no_vectors()
+        return engine
+
+
+def kept_by(engine: Engine) -> str:
+    """What keeps vectors behind an engine, by name; "" where nothing does."""
+    return engine.vectors if isinstance(engine, KeepsVectors) else ""
