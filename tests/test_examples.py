@@ -32,7 +32,7 @@ def test_the_agent_loop_tells_its_story(tmp_path: Path) -> None:
 
 def test_a_working_set_is_patched_packed_and_restored(tmp_path: Path) -> None:
     ran = subprocess.run(
-        [sys.executable, str(EXAMPLES / "working_set.py"), str(tmp_path)],
+        [sys.executable, str(EXAMPLES / "first_run.py"), str(tmp_path)],
         capture_output=True,
         text=True,
         check=True,

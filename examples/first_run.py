@@ -1,6 +1,6 @@
 """A working set in ten steps: start, read, patch, a stale patch, pack, restore, look back.
 
-    python examples/working_set.py [FOLDER]
+    python examples/first_run.py [FOLDER]
 
 Whoever knows `WorkingSetManager` finds its calls here: `create_initial` is `runs.boot`,
 the manager of one file is a `Run`, and a pack carries the whole run.
