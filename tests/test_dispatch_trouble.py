@@ -47,6 +47,31 @@ def test_a_handler_that_never_ends_is_given_up_and_its_caller_told() -> None:
     run(story())
 
 
+class Panic(BaseException):
+    """What a library that is not written in Python raises when it gives up."""
+
+
+@pytest.mark.parametrize("fault", [Panic("broken"), BaseExceptionGroup("two", [Panic("a")])])
+def test_whatever_a_handler_raises_is_told_and_keeps_no_worker(fault: BaseException) -> None:
+    async def story() -> None:
+        with pagefile.open("memory:") as pf:
+            organism = Organism(pf, limits=DispatchLimits(max_concurrent_handlers=1))
+
+            @organism.listener("panics", payload=News, retry=ONCE)
+            async def panics(payload: News) -> HandlerResponse:
+                raise fault
+
+            organism.listener("echo", payload=Other)(echo)
+            async with organism:
+                told = await organism.ask(News("x"), "panics", caller=ANN, timeout=20)
+                after = await organism.ask(Other("z"), "echo", caller=ANN, timeout=20)
+
+        assert told.payload.code == "handler"
+        assert after.payload == Told("z")
+
+    run(story())
+
+
 def test_shutdown_returns_although_a_handler_swallows_its_end() -> None:
     async def story() -> None:
         release = asyncio.Event()

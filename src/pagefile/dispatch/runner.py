@@ -213,7 +213,9 @@ class Runner:
         except TimeoutError as error:
             text = str(error) or TIMEOUT_ERROR.message
             outcome = self._failed(listener, letter, "timeout", text, final=False)
-        except Exception as error:  # noqa: BLE001  A handler is somebody else's code.
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise  # Meant for the process, or for this very task.
+        except BaseException as error:  # noqa: BLE001  A handler is somebody else's code.
             outcome = self._failed(
                 listener, letter, "handler", _told(error), final=isinstance(error, _FINAL)
             )
