@@ -335,6 +335,7 @@ def _retire(draft: _Draft, stream: Stream) -> None:
         elif not stream.deleted:
             head.documents -= 1
         draft.manifest.append((Action.DROP, stream.oid))
+        draft.dropped.append((stream, len(draft.manifest)))
     draft.tx.drop(stream, forget_name=True)
 
 

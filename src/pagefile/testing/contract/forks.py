@@ -160,6 +160,23 @@ class ForkContract(ContractFixtures):
         assert repeated.repeated
         assert gone.records == 0
 
+    @promise("S9", "S10")
+    def test_what_was_kept_for_a_fork_alone_goes_when_the_fork_is_erased(
+        self, store: Store
+    ) -> None:
+        append(store, "a", "one", "two")
+        store.commit(Batch([Fork("b", "a", 1)]))
+        append(store, "b", "own")
+        store.commit(Batch([Fork("c", "b")]))
+        store.commit(Batch([Prune(None, log="a"), Drop("a")]))
+        store.erase(Selector(log="b"))
+        left = [entry.value for entry in store.read("c") if not entry.erased]
+        store.erase(Selector(log="c"))
+        gone = store.erase(Selector(anonymous=True), dry_run=True)
+
+        assert left == ["one"]
+        assert gone.records == 0
+
     @promise("S6")
     def test_pruning_a_fork_below_its_own_entries_keeps_their_keys(self, store: Store) -> None:
         append(store, "a", *range(3))
