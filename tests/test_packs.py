@@ -360,6 +360,23 @@ def test_what_was_erased_stays_erased_and_the_numbers_stay_right(
     assert verify_pack(create_resume_pack(again, tmp_path)).slots == 2
 
 
+def test_the_place_of_an_erased_slot_is_no_message_where_it_is_restored(
+    here: pagefile.Pagefile, tmp_path: Path
+) -> None:
+    run = here.runs.boot("Plan a trip", run_id="r1", thread_id="t1")
+    for said in ("mine", "gone", "mine again"):
+        here.context.append("t1", said, "user", "agent")
+    here.store.erase(Selector(log="thread/t1", first=1, last=1))
+    again = restore_from_pack(here.runs, create_resume_pack(run, tmp_path))
+    thread = here.context.get_or_create_thread(again.load()["thread_id"])
+    shown, was = (here.assemble(one, None, 2_000) for one in (again, run))
+
+    assert [slot.erased for slot in thread] == [False, True, False]
+    assert shown.messages == was.messages
+    with pytest.raises(NotFound):
+        _ = thread[1].payload
+
+
 def test_a_run_whose_old_versions_were_pruned_keeps_its_numbers(
     here: pagefile.Pagefile, tmp_path: Path
 ) -> None:

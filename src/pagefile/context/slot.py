@@ -14,7 +14,8 @@ from pagefile.records import Entry
 
 #: The secondary key every slot has: what it is, from whom, to whom.
 LANE = "lane"
-_ERASED = "erased"
+#: The kind of a slot that stands for one whose content is gone, where a run was restored.
+ERASED = "erased"
 
 
 class Lane(NamedTuple):
@@ -76,7 +77,7 @@ class BufferSlot(msgspec.Struct, eq=False, weakref=True):
 
     @property
     def payload(self) -> Any:
-        if self.entry.erased:
+        if self.erased:
             raise NotFound(
                 f"the content of slot {self.index} of thread {self.thread_id!r} was erased",
                 "look at `erased` before reading the payload",
@@ -97,7 +98,7 @@ class BufferSlot(msgspec.Struct, eq=False, weakref=True):
             notes.get("is_self_call", False),
             self.usage_text,
             notes.get("todo_nudge", ""),
-            None if entry.erased else entry.user,
+            None if self.erased else entry.user,
         )
 
     @property
@@ -119,7 +120,8 @@ class BufferSlot(msgspec.Struct, eq=False, weakref=True):
     @property
     def erased(self) -> bool:
         """True when the content is gone; `payload` then raises `NotFound`."""
-        return self.entry.erased
+        content = self.entry.content
+        return content is None or content.kind == ERASED
 
     @property
     def position(self) -> int | None:
@@ -127,8 +129,8 @@ class BufferSlot(msgspec.Struct, eq=False, weakref=True):
 
     @property
     def _lane(self) -> Lane:
-        if self.entry.erased:
-            return Lane(_ERASED, "", "")
+        if self.erased:
+            return Lane(ERASED, "", "")
         lane = self.entry.keys.get(LANE)
         if not isinstance(lane, tuple):
             # Not put there by a buffer: the store alone knows who wrote it.
@@ -137,7 +139,7 @@ class BufferSlot(msgspec.Struct, eq=False, weakref=True):
 
     @property
     def _notes(self) -> Mapping[str, Any]:
-        return {} if self.entry.erased else self.entry.notes
+        return {} if self.erased else self.entry.notes
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BufferSlot):

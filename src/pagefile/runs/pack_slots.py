@@ -16,6 +16,7 @@ from pagefile import codec
 from pagefile.batch import Append, Put
 from pagefile.content import mapping_from_bytes, mapping_to_bytes
 from pagefile.context.names import usage_document
+from pagefile.context.slot import ERASED
 from pagefile.context.usage import stored_text
 from pagefile.errors import PagefileError
 from pagefile.records import Entry
@@ -23,8 +24,6 @@ from pagefile.runs.pack_errors import WrongContent
 from pagefile.runs.pack_format import SLOTS, parse_object, placed
 from pagefile.store import Store
 from pagefile.typed import convert
-
-_ERASED = "erased"
 
 
 class PackedSlot(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -49,7 +48,7 @@ class PackedSlot(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
     def append(self, log: str) -> Append:
         """What stores it. Of an erased slot only its place is kept."""
         if self.erased:
-            return Append(log, None, kind=_ERASED)
+            return Append(log, None, kind=ERASED)
         return Append(
             log,
             codec.decode(self.type, self.body.encode()),
@@ -97,7 +96,7 @@ def erased_slot(entry: Entry) -> PackedSlot:
 def slot_of(entry: Entry, usage_text: str) -> PackedSlot:
     """A stored slot as a pack has it."""
     content = entry.content
-    if content is None or content.kind == _ERASED:
+    if content is None or content.kind == ERASED:
         return erased_slot(entry)
     return PackedSlot(
         entry.index,
