@@ -184,9 +184,11 @@ class WorkingRun:
 
     def at(self, seq: int) -> WorkingSet:
         """The working set as it was at a sequence number."""
-        found = self._store.get(self._name, version=_version(seq))
+        version = _version(seq)
+        self.require()  # Versions outlive the run in the store's history.
+        found = self._store.get(self._name, version=version)
         if found is None or found.erased or found.kind == GONE:
-            raise NotFound(f"{self!r} has no state {seq}", "list the ledger, or choose a newer one")
+            raise NotFound(f"{self!r} has no state {seq}", "choose one that its ledger names")
         return working_set_in(found)
 
     def diff(self, a: int, b: int) -> dict[str, Any]:
