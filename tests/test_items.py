@@ -102,6 +102,13 @@ def done(items: LongTermItems, *mcrs: dict[str, Any], **bound: Any) -> tuple[str
     return items.commit(items.propose(mcrs, **bound).batch_id, reviewer="rev").memory_ids
 
 
+def committed(items: LongTermItems, *mcrs: dict[str, Any]) -> str:
+    """Propose and commit; the batch."""
+    batch_id = items.propose(mcrs).batch_id
+    items.commit(batch_id, reviewer="rev")
+    return batch_id
+
+
 def contents(items: LongTermItems, query: str, **filters: Any) -> list[str]:
     return [hit.item.content for hit in items.search(query, **filters)]
 
@@ -699,6 +706,30 @@ def test_an_id_that_was_undone_is_free_again(items: LongTermItems) -> None:
     assert items.get("units").content == "second"
     items.undo(again)
     assert [r.item.status for r in items.history("units")] == ["active", "rejected"] * 2
+
+
+def test_batches_are_undone_one_after_the_other_the_latest_first(items: LongTermItems) -> None:
+    first = committed(items, mcr("one", memory_id="aaa"))
+    second = committed(items, mcr("two", "supersede", memory_id="bbb", supersedes=["aaa"]))
+    items.undo(second)
+    third = committed(items, mcr("gone", "deprecate", target_memory_id="aaa"))
+    with pytest.raises(Conflict, match=third):
+        items.undo(first)
+    items.undo(third)
+    between = items.get("aaa")
+    items.undo(first)
+
+    assert (between.content, between.status) == ("one", "active")
+    with pytest.raises(NotFound):
+        items.get("aaa")
+    assert [one.item.status for one in items.history("aaa")] == [
+        "active",
+        "superseded",
+        "active",
+        "deprecated",
+        "active",
+        "rejected",
+    ]
 
 
 def test_undo_names_what_was_changed_since(items: LongTermItems, store: Store) -> None:

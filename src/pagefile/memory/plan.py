@@ -32,6 +32,9 @@ from pagefile.store import Store
 
 replace = msgspec.structs.replace
 
+#: So many versions are looked through for one that was not undone.
+_MOST_PASSED_OVER = 1_000
+
 
 class Plan(msgspec.Struct, frozen=True):
     """The operations that commit a batch, and what they depend on, for a `Batch` of one's own."""
@@ -259,7 +262,7 @@ def preview_of(store: Store, read: ReadBatch, now: datetime) -> Preview:
 
 
 def undo_of(store: Store, read: ReadBatch, passed: Pass, now: datetime) -> Plan:
-    """What restores every item that the batch wrote, if nothing wrote it since.
+    """What restores every item that the batch wrote, if nothing that stands wrote it since.
 
     Raises:
         Conflict: names the item that was changed, or erased, since.
@@ -268,11 +271,11 @@ def undo_of(store: Store, read: ReadBatch, passed: Pass, now: datetime) -> Plan:
     operations: list[Operation] = []
     conditions: list[Condition] = [read.unchanged]
     for document in (*batch.made, *batch.changed):
-        latest = _latest(store, document, batch)
+        latest, written = _latest(store, document, batch)
         if document in batch.made:
             item = replace(latest.item, status="rejected")
         else:
-            item = _former(store, document, batch, latest.version)
+            item = _former(store, document, batch, written)
         item = replace(item, updated_at=now, batch_id=batch.batch_id)
         cause = Cause("undo", batch.batch_id, gate=passed.gate, by=passed.by)
         operations.append(put_item(document, item, cause))
@@ -281,16 +284,38 @@ def undo_of(store: Store, read: ReadBatch, passed: Pass, now: datetime) -> Plan:
     return Plan(tuple(operations), tuple(conditions), batch.touched)
 
 
-def _latest(store: Store, document: str, batch: ItemBatch) -> Revision:
-    """The version that the batch wrote, if nothing wrote the item since."""
+def _latest(store: Store, document: str, batch: ItemBatch) -> tuple[Revision, int]:
+    """The item as it is, and the version that the batch wrote, if nothing stands upon it."""
     found = store.get(document)
     if found is None or found.erased:
         raise _changed(batch, document, 0, "is gone")
     latest = revision_of(found)
-    if latest.cause.batch_id != batch.batch_id:
-        by = latest.cause.batch_id
+    standing = _standing(store, document, latest)
+    if standing is None or standing.cause.batch_id != batch.batch_id:
+        by = (standing or latest).cause.batch_id
         raise _changed(batch, document, latest.version, f"was changed since, by batch {by!r}")
-    return latest
+    return latest, standing.version
+
+
+def _standing(store: Store, document: str, latest: Revision) -> Revision | None:
+    """The newest version that was not undone; None when there is none that can be told.
+
+    Each undoing stands upon the change that it took back, like a closing bracket
+    upon an opening one, so the two are passed over together.
+    """
+    undone, revision = 0, latest
+    for _ in range(_MOST_PASSED_OVER):
+        if revision.cause.op == "undo":
+            undone += 1
+        elif not undone:
+            return revision
+        else:
+            undone -= 1
+        former = store.get(document, version=revision.version - 1) if revision.version > 1 else None
+        if former is None or former.erased or former.deleted:
+            return None
+        revision = revision_of(former)
+    return None
 
 
 def _former(store: Store, document: str, batch: ItemBatch, version: int) -> MemoryItem:
