@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import pagefile
-from dispatch_ground import ANN, ONCE, Ask, News, Other, Told, echo, respond, run
-from pagefile import Pagefile
+from dispatch_ground import ANN, BOB, ONCE, Ask, News, Other, Told, echo, respond, run
+from pagefile import Forbidden, Invalid, Pagefile
 from pagefile.context.slot import HandlerMetadata
-from pagefile.dispatch import DispatchLimits, HandlerResponse, Organism
+from pagefile.dispatch import DispatchLimits, HandlerResponse, Identity, Organism
 
 
 def stubborn_organism(pf: Pagefile, release: asyncio.Event) -> Organism:
@@ -154,5 +154,74 @@ def test_a_request_recorded_while_its_organism_shuts_down_is_answered_by_another
                 answer = await first.answer(asked)
 
         assert answer.payload == Told("hello")
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ("one", Ask("other"), "echo", ANN),
+        ("one", Ask("hello"), "twin", ANN),
+        ("one", Ask("hello"), "echo", Identity("carl", ANN.user_id)),
+        ("two", Ask("hello"), "echo", ANN),
+    ],
+    ids=["payload", "listener", "caller", "organism"],
+)
+def test_an_id_that_was_used_for_another_request_is_refused(
+    other: tuple[str, Ask, str, Identity],
+) -> None:
+    name, payload, to, caller = other
+
+    async def story() -> None:
+        with pagefile.open("memory:") as pf:
+            organisms = {each: Organism(pf, name=each) for each in ("one", "two")}
+            for organism in organisms.values():
+                organism.listener("echo", payload=Ask)(echo)
+                organism.listener("twin", payload=Ask)(echo)
+            async with organisms["one"] as first, organisms["two"]:
+                took = await first.inject(Ask("hello"), "echo", caller=ANN, message_id="m1")
+                with pytest.raises(Invalid, match="another request"):
+                    await organisms[name].inject(payload, to, caller=caller, message_id="m1")
+                again = await first.inject(Ask("hello"), "echo", caller=ANN, message_id="m1")
+
+        assert again.thread_id == took.thread_id
+
+    run(story())
+
+
+@pytest.mark.parametrize("caller", [BOB, Identity("nobody")], ids=["bob", "nobody"])
+def test_a_thread_that_another_user_began_is_no_place_to_go_on(caller: Identity) -> None:
+    async def story() -> None:
+        with pagefile.open("memory:") as pf:
+            pf.context.append("anns", "my secret", "ann", "x", user_id=ANN.user_id)
+            organism = Organism(pf)
+            organism.listener("echo", payload=Ask)(echo)
+            async with organism:
+                with pytest.raises(Forbidden, match="another caller's"):
+                    await organism.ask(Ask("?"), "echo", caller=caller, thread_id="anns")
+                own = await organism.ask(Ask("mine"), "echo", caller=ANN, thread_id="anns")
+
+        assert own.payload == Told("mine")
+
+    run(story())
+
+
+def test_a_message_is_redriven_as_often_as_one_likes() -> None:
+    async def story() -> None:
+        with pagefile.open("memory:") as pf:
+            organism = Organism(pf)
+
+            @organism.listener("fails", payload=Ask, retry=ONCE)
+            async def fails(payload: Ask) -> HandlerResponse:
+                raise ValueError("still broken")
+
+            async with organism:
+                await organism.ask(Ask("x"), "fails", caller=ANN)
+                for _ in range(40):
+                    (letter,) = organism.dead_letters()
+                    await organism.answer(await organism.redrive(letter.message_id))
+
+                assert [one.code for one in organism.dead_letters()] == ["handler"]
 
     run(story())

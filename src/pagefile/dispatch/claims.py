@@ -285,9 +285,11 @@ def ring(thread: str) -> Append:
     return Append(BELL, thread, kind="bell")
 
 
-def put_taken(name: str, thread: str, message_id: str, organism: str, user: str | None) -> Put:
-    """That a message id of the caller's was used, and for which conversation."""
-    value = {"thread": thread, "message": message_id, "organism": organism}
+def put_taken(
+    name: str, thread: str, message_id: str, organism: str, user: str | None, mark: str
+) -> Put:
+    """That a message id of the caller's was used, for which conversation and what request."""
+    value = {"thread": thread, "message": message_id, "organism": organism, "mark": mark}
     keys = {ENDED: (organism, now_us())}
     return Put(name, value, user=user, kind="taken", tenant_keys=keys)
 

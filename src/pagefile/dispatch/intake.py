@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Any
 
+from pagefile import codec
 from pagefile.batch import Absent, Append, Batch, CountBelow, Operation, VersionIs
 from pagefile.context import mapping
 from pagefile.context.appender import NewSlot, slot_append
@@ -28,6 +30,8 @@ from pagefile.store import Store
 _ATTEMPTS = 20
 #: A thread id is part of the names of documents next to others.
 _MOST_ID_BYTES = 300
+#: So many of a thread's first slots say whose it is.
+_LOOKED_AT = 100
 
 
 class Intake:
@@ -71,6 +75,7 @@ class Intake:
         Raises:
             NotFound: nobody of this name takes this payload.
             Forbidden: the caller's name is a listener's, or the thread is another's.
+            Invalid: the message id was used for another request.
             LimitExceeded: too many requests wait already.
         """
         self._check(payload, to, caller)
@@ -84,7 +89,7 @@ class Intake:
                 return await self._attempt(payload, to, caller, thread_id, message_id)
             except Conflict as conflict:
                 if message_id is not None and conflict.target == TAKEN + message_id:
-                    return await self._earlier(message_id, caller)
+                    return await self._earlier(message_id, caller, self._mark(payload, to, caller))
         return await self._attempt(payload, to, caller, thread_id, message_id)
 
     def _check(self, payload: Any, to: str, caller: Identity) -> None:
@@ -114,6 +119,8 @@ class Intake:
         document = None if thread_id is None else await self._document(thread)
         version = 0 if document is None else document.version
         told = self._told(document, caller)
+        if told is None and thread_id is not None:
+            await self._require_own(thread, caller)
         id = self._new_message() if message_id is None else message_id
         conversation = Conversation(thread, self._organism, caller.name, caller.user_id)
         conversation.begins = 0 if told is None else told.begins
@@ -121,7 +128,8 @@ class Intake:
         mine = not joins and self.works and self._claims.room > 0
         batch = self._batch(conversation, version, payload, to, id)
         if message_id is not None:
-            taken = put_taken(TAKEN + id, thread, id, self._organism, caller.user_id)
+            mark = self._mark(payload, to, caller)
+            taken = put_taken(TAKEN + id, thread, id, self._organism, caller.user_id, mark)
             batch.operations = [*batch.operations, taken]
             batch.when = [*batch.when, Absent(taken.document)]
         if not joins:
@@ -181,6 +189,19 @@ class Intake:
             raise Forbidden("the thread is another organism's", "leave thread_id out")
         return told
 
+    async def _require_own(self, thread: str, caller: Identity) -> None:
+        """Refuse a thread that others began, whose conversation is not known, or no longer.
+
+        A handler sees what stands in its thread, and it works for this caller.
+        """
+        log = log_of(thread)
+        if self._store.is_instant:
+            found = self._store.read(log, limit=_LOOKED_AT)
+        else:
+            found = await asyncio.to_thread(self._store.read, log, limit=_LOOKED_AT)
+        if any(not one.erased and one.user not in (None, caller.user_id) for one in found):
+            raise Forbidden("the thread is another caller's", "leave thread_id out")
+
     def _batch(
         self, conversation: Conversation, version: int, payload: Any, to: str, id: str
     ) -> Batch:
@@ -231,11 +252,19 @@ class Intake:
             return self._store.get(CONVERSATIONS + thread)
         return await asyncio.to_thread(self._store.get, CONVERSATIONS + thread)
 
-    async def _earlier(self, message_id: str, caller: Identity) -> Delivery:
+    def _mark(self, payload: Any, to: str, caller: Identity) -> str:
+        """What tells a repeat of a request from another one with the same id."""
+        type_name, body = codec.encode(payload)
+        parts = (self._organism, caller.name, to, type_name)
+        return sha256(b"\0".join((*(part.encode() for part in parts), body))).hexdigest()
+
+    async def _earlier(self, message_id: str, caller: Identity, mark: str) -> Delivery:
         """The delivery that took this id the first time."""
         found = await asyncio.to_thread(self._store.get, TAKEN + message_id)
         if found is None or found.erased or found.user != caller.user_id:
             raise Invalid("message_id", "is another caller's", "choose another")
+        if found.value.get("mark", mark) != mark:
+            raise Invalid("message_id", "was used for another request", "choose another")
         return Delivery(message_id, str(found.value["thread"]))
 
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
+from hashlib import sha256
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -310,8 +311,9 @@ class Organism:
             payload,
             letter.listener,
             caller=Identity(letter.initiator, letter.user_id),
-            # Who redrives it at the same time, or again after a crash, drives it once.
-            message_id=f"redriven-{message_id}-{version}",
+            # Who redrives it at the same time, or again after a crash, drives it once. A digest,
+            # for an id that holds the one before grows with every redrive.
+            message_id=f"redriven-{sha256(message_id.encode()).hexdigest()[:32]}-{version}",
             timeout=timeout,
         )
         await self.drop_dead_letter(message_id)
