@@ -595,6 +595,59 @@ def test_a_missing_member_is_refused(
     assert refused(here, path, pack_errors.MissingMember).field == repr(name)
 
 
+@pytest.mark.parametrize("said", ["a" * 7_000_000, '"' * 4_300_000], ids=["dense", "escaped"])
+def test_a_pack_of_whatever_a_store_takes_is_read_again(
+    here: pagefile.Pagefile, tmp_path: Path, said: str
+) -> None:
+    run = here.runs.boot("Plan a trip", run_id="r1", thread_id="t1")
+    here.context.append("t1", said, "user", "agent")
+    again = here.runs.restore_from_pack(run.create_resume_pack(tmp_path))
+
+    assert here.context.get_thread_slots(again.load()["thread_id"])[0].payload == said
+
+
+def test_a_pack_that_the_ledger_cannot_tell_of_is_not_left_behind(
+    here: pagefile.Pagefile, tmp_path: Path
+) -> None:
+    run = here.runs.boot("Plan a trip", run_id="r1")
+    with pytest.raises(LimitExceeded):
+        run.create_resume_pack(tmp_path, pointers={"note": "x" * 17_000_000})
+
+    assert list(tmp_path.glob("*.zip")) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "given"),
+    [
+        ("directory", None),
+        ("directory", 7),
+        ("directory", "a\0b"),
+        ("pointers", ["a"]),
+        ("pointers", "text"),
+        ("progress", 5),
+    ],
+)
+def test_an_odd_argument_for_a_pack_is_refused_and_nothing_written(
+    here: pagefile.Pagefile, tmp_path: Path, field: str, given: Any
+) -> None:
+    run = here.runs.boot("Plan a trip", run_id="r1")
+    with pytest.raises(Invalid, match=field):
+        run.create_resume_pack(**({"directory": tmp_path / "packs", field: given}))
+
+    assert not (tmp_path / "packs").exists()
+
+
+@pytest.mark.parametrize("call", ["verify_pack", "restore_from_pack"])
+def test_a_progress_that_cannot_be_called_is_refused(
+    here: pagefile.Pagefile, tmp_path: Path, call: str
+) -> None:
+    pack = here.runs.boot("Plan a trip", run_id="r1").create_resume_pack(tmp_path)
+    with pytest.raises(Invalid, match="progress"):
+        getattr(here.runs, call)(pack, progress=5)
+
+    assert here.runs.list() == ["r1"]
+
+
 def test_runs_R10_a_bomb_is_refused_by_its_ratio(
     here: pagefile.Pagefile, sound: Path, tmp_path: Path
 ) -> None:

@@ -117,17 +117,26 @@ class Members:
 
     def lines(self, name: str) -> Iterator[tuple[int, bytes]]:
         """The lines of a member with their numbers; blank ones are left out."""
-        rest, number = b"", 0
+        # Grown in place: a line of many chunks is not copied, nor searched, once for each.
+        rest, number = bytearray(), 0
         for chunk in self.chunks(name):
-            *whole, rest = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")
-            for line in whole:
+            head, *others = chunk.split(b"\n")
+            rest += head
+            self._require_short(name, rest)
+            if not others:
+                continue
+            *whole, tail = others
+            for line in (bytes(rest), *whole):
                 number += 1
+                if not line:
+                    continue  # A bomb is made of these.
                 self._require_short(name, line)
                 if line.strip():
                     yield number, line
-            self._require_short(name, rest)
+            rest = bytearray(tail)
+        self._require_short(name, rest)
         if rest.strip():
-            yield number + 1, rest
+            yield number + 1, bytes(rest)
 
     def read(self, name: str) -> bytes:
         """A whole member, which must not be longer than a line may be."""
@@ -139,7 +148,7 @@ class Members:
             parts.append(chunk)
         return b"".join(parts)
 
-    def _require_short(self, name: str, line: bytes) -> None:
+    def _require_short(self, name: str, line: bytes | bytearray) -> None:
         if len(line) > self.limits.max_line_bytes:
             raise self._too_long(name, len(line))
 

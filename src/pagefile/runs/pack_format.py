@@ -77,8 +77,10 @@ class PackLimits(msgspec.Struct, frozen=True):
     max_bytes: int = 16 * 1024**3
     max_members: int = 100_000
     max_ratio: int = 500
-    max_line_bytes: int = 16 * 1024**2
-    ratio_free_bytes: int = 1024**2
+    #: Twice the largest entry of a store, and what stands around it: a body is text in JSON here.
+    max_line_bytes: int = 40 * 1024**2
+    #: A slot as large as they come may be one letter over and over: that is no bomb.
+    ratio_free_bytes: int = 16 * 1024**2
 
     def require(self) -> PackLimits:
         """Itself, if every limit is one."""

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from pagefile.errors import Invalid, shown
+from pagefile.naming import require_callable
 from pagefile.runs import pack_format as pack
 from pagefile.runs.config import RunConfig, config_from
 from pagefile.runs.names import path_from
@@ -70,6 +71,8 @@ def open_pack(
     """A pack of any format, read and found sound."""
     if limits is not None and not isinstance(limits, pack.PackLimits):
         raise Invalid("limits", f"{shown(limits)} is no PackLimits", "give PackLimits(…)")
+    if progress is not None:
+        require_callable("progress", progress)
     place = path_from(path)
     if place is None:
         raise NotAPack(path, "is no path")

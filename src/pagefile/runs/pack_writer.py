@@ -16,7 +16,16 @@ import msgspec
 from pagefile import chance
 from pagefile.context.names import THREADS
 from pagefile.context.slot import is_anothers
-from pagefile.errors import Conflict, NotFound, Unavailable, Unsupported, shown
+from pagefile.errors import (
+    Conflict,
+    Invalid,
+    NotFound,
+    PagefileError,
+    Unavailable,
+    Unsupported,
+    shown,
+)
+from pagefile.naming import require_callable
 from pagefile.records import Document, Entry, Head
 from pagefile.runs import names as stored
 from pagefile.runs import pack_format as pack
@@ -50,10 +59,16 @@ def create_resume_pack(
         NotFound: there is no such run. Unsupported: its ledger was pruned.
         Conflict: it was deleted meanwhile. Unavailable: the disk refused.
     """
+    folder = stored.path_from(directory)
+    if folder is None:
+        raise Invalid("directory", f"{shown(directory)} is no path", "give the path of a folder")
+    if pointers is not None and not isinstance(pointers, Mapping):
+        raise Invalid("pointers", f"{shown(pointers)} is no mapping", "give a dict")
+    if progress is not None:
+        require_callable("progress", progress)
     store = run._store
     cut = _Cut(store, run)
     pack_id = stored.made_id("pack")
-    folder = Path(directory)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{run.run_id}_{pack_id}.zip"
@@ -65,8 +80,11 @@ def create_resume_pack(
         ) from error
     try:
         run.log("RESUME_SNAPSHOT", {"pack_id": pack_id, "pointers": told})
-    except NotFound:
-        # The run ended, or was forgotten, meanwhile: nothing of it may be left in a file.
+    except Unavailable:
+        raise  # The ledger may have it.
+    except PagefileError:
+        # The run ended, or was forgotten, meanwhile: nothing of it may be left in a file. Or the
+        # ledger does not take it: who is refused looks for no file.
         path.unlink(missing_ok=True)
         raise
     return path

@@ -26,7 +26,7 @@ from pagefile.batch import (
 from pagefile.context.names import THREADS
 from pagefile.errors import Conflict, Forbidden
 from pagefile.memory.forgotten import Forgotten, forgotten_of
-from pagefile.naming import require_flag
+from pagefile.naming import require_callable, require_flag
 from pagefile.runs.archive import Archive
 from pagefile.runs.config import config_from
 from pagefile.runs.ledger import Identity, copied
@@ -81,6 +81,8 @@ def restore_from_pack(
     """
     run_id = require_id("new_run_id", made_id("run") if new_run_id is None else new_run_id)
     require_flag("with_items", with_items)
+    if progress is not None:
+        require_callable("progress", progress)
     _require_free(runs._store, run_id)
     reading = None if progress is None else _half(progress, False)
     writing = None if progress is None else _half(progress, True)
