@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import pagefile
 from dispatch_ground import ANN, BOB, ONCE, Ask, News, Other, Told, echo, respond, run
-from pagefile import Forbidden, Invalid, Pagefile
+from pagefile import Forbidden, Invalid, NotFound, Pagefile
 from pagefile.context.slot import HandlerMetadata
-from pagefile.dispatch import DispatchLimits, HandlerResponse, Identity, Organism
+from pagefile.dispatch import DispatchLimits, HandlerResponse, Identity, Organism, Retry
 
 
 def stubborn_organism(pf: Pagefile, release: asyncio.Event) -> Organism:
@@ -225,3 +227,45 @@ def test_a_message_is_redriven_as_often_as_one_likes() -> None:
                 assert [one.code for one in organism.dead_letters()] == ["handler"]
 
     run(story())
+
+
+@pytest.mark.parametrize(
+    ("field", "declare"),
+    [
+        ("limits", lambda o: Organism(limits={"max_depth": 3})),  # type: ignore[arg-type]
+        ("retry", lambda o: o.listener("a", retry=3)(echo)),
+        ("payload", lambda o: o.listener("a", payload=7)(echo)),
+        ("payload", lambda o: o.listener("a", payload="Ask")(echo)),
+        ("description", lambda o: o.listener("a", description=None)(echo)),
+        ("prompt", lambda o: o.listener("a", agent=True, prompt=["be brief"])(echo)),
+        ("listener", lambda o: o.register(echo)),
+    ],
+)
+def test_a_declaration_of_a_wrong_type_is_refused_by_its_name(
+    field: str, declare: Callable[[Organism], Any]
+) -> None:
+    organism = Organism()
+    with pytest.raises(Invalid) as refused:
+        declare(organism)
+
+    assert refused.value.field == field
+    assert organism.listeners == []
+
+
+def test_a_request_of_a_wrong_type_is_refused_in_our_words() -> None:
+    async def story() -> None:
+        organism = Organism()
+        organism.listener("echo", payload=Ask)(echo)
+        async with organism:
+            with pytest.raises(NotFound):
+                await organism.inject(Ask("x"), ["echo"], caller=ANN)  # type: ignore[arg-type]
+            with pytest.raises(Invalid, match="Delivery"):
+                await organism.answer("m1")  # type: ignore[arg-type]
+
+    run(story())
+
+
+def test_a_pause_stays_a_number_however_it_grows() -> None:
+    retry = Retry(attempts=1_000, pause=0.1, factor=86_400.0, most=60.0)
+
+    assert [retry.seconds_after(failures) for failures in (1, 2, 999)] == [0.1, 60.0, 60.0]

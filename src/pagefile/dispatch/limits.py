@@ -40,6 +40,8 @@ class DispatchLimits(msgspec.Struct, frozen=True):
 
 def require_limits(limits: DispatchLimits) -> DispatchLimits:
     """Refuse what would bound nothing, or everything."""
+    if not isinstance(limits, DispatchLimits):
+        raise Invalid("limits", f"{shown(limits)} is no DispatchLimits", "give DispatchLimits(…)")
     for field in limits.__struct_fields__:
         value = getattr(limits, field)
         if field == "thread_scheduling":

@@ -10,7 +10,7 @@ import msgspec
 
 from pagefile import codec
 from pagefile.bounds import require_seconds
-from pagefile.context.names import require_name
+from pagefile.context.names import require_name, require_text
 from pagefile.dispatch.payloads import SYSTEM
 from pagefile.dispatch.retry import Retry, require_retry
 from pagefile.errors import Invalid, shown
@@ -66,7 +66,7 @@ class Listeners:
 
     def get(self, name: str) -> Listener | None:
         """The listener of this very name; None when there is none."""
-        return self._by_name.get(name)
+        return self._by_name.get(name) if isinstance(name, str) else None
 
     def all(self) -> list[Listener]:
         """Every listener, in the order of their declaration."""
@@ -123,6 +123,8 @@ def listener_of(
     require_callable("handler", handler)
     for field, flag in (("agent", agent), ("broadcast", broadcast), ("cpu_bound", cpu_bound)):
         require_flag(field, flag)
+    require_text("description", description)
+    require_text("prompt", prompt)
     require_seconds(timeout, "timeout")
     if timeout <= 0:
         raise Invalid("timeout", f"{shown(timeout)} seconds", "give more than 0")
@@ -157,6 +159,8 @@ def listener_of(
 def _classes(payload: type | Sequence[type] | None) -> tuple[type, ...]:
     if payload is None:
         return ()
+    if not isinstance(payload, (type, list, tuple, set, frozenset)):
+        raise Invalid("payload", f"{shown(payload)} is no class", "give payload classes")
     classes = (payload,) if isinstance(payload, type) else tuple(payload)
     for cls in classes:
         if not isinstance(cls, type):

@@ -141,6 +141,8 @@ class Organism:
         """Declare a listener that was made elsewhere."""
         if self._life.is_running:
             raise Forbidden("the organism runs already", "declare listeners before start()")
+        if not isinstance(listener, Listener):
+            raise Invalid("listener", f"{shown(listener)} is no Listener", "give Listener(…)")
         if listener.mode == "pool" and self._pool is None:
             raise Unsupported(
                 f"listener {listener.name!r} is CPU-bound, and there is no process pool",
@@ -245,6 +247,8 @@ class Organism:
             TimeoutError: nothing did in time; the message is worked on all the same.
             NotFound: the conversation is gone.
         """
+        if not isinstance(delivery, Delivery):
+            raise Invalid("delivery", f"{shown(delivery)} is no Delivery", "give what inject gave")
         if timeout is not None:
             require_seconds(timeout)
         async with asyncio.timeout(timeout):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from pagefile.bounds import require_count, require_seconds
+from pagefile.errors import Invalid, shown
 
 _MOST_ATTEMPTS = 1_000
 
@@ -19,7 +20,11 @@ class Retry(msgspec.Struct, frozen=True):
 
     def seconds_after(self, failures: int) -> float:
         """The pause after so many failures."""
-        grown = self.pause * self.factor ** min(max(failures - 1, 0), 64)
+        grown = float(self.pause)
+        for _ in range(min(max(failures - 1, 0), 64)):
+            if grown >= self.most:
+                break  # Further, and a large factor would leave the numbers there are.
+            grown *= self.factor
         return float(min(self.most, grown))
 
 
@@ -29,6 +34,8 @@ class Refused(Exception):
 
 def require_retry(retry: Retry) -> Retry:
     """Refuse a policy that never ends or never waits."""
+    if not isinstance(retry, Retry):
+        raise Invalid("retry", f"{shown(retry)} is no Retry", "give Retry(…)")
     require_count(retry.attempts, "retry.attempts", least=1, most=_MOST_ATTEMPTS)
     require_seconds(retry.pause, "retry.pause")
     require_seconds(retry.most, "retry.most")
