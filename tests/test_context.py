@@ -23,9 +23,11 @@ import pagefile
 import pagefile.aio
 from pagefile import (
     Admin,
+    Batch,
     ContextBuffer,
     Invalid,
     Options,
+    Prune,
     get_context_buffer,
     reset_context_buffer,
 )
@@ -361,3 +363,18 @@ def test_numbers_and_values_that_cannot_be_written_out_are_refused_in_our_words(
         view.at(deep)
     with pytest.raises(IndexError):
         view.at(10**5_000)
+
+
+def test_a_fork_within_what_was_let_go_is_not_told_that_it_is_beyond_the_end() -> None:
+    with pagefile.open("memory:") as pf:
+        for n in range(6):
+            pf.context.append("t", n, "user", "agent")
+        pf.store.commit(Batch([Prune(3, log="thread/t")]))
+        with pytest.raises(Invalid, match="2 is not within what thread 't' has"):
+            pf.context.fork("t", 2)
+
+        assert [slot.index for slot in pf.context.get_or_create_thread(pf.context.fork("t"))] == [
+            3,
+            4,
+            5,
+        ]

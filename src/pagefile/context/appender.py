@@ -299,8 +299,9 @@ def refused_fork(thread_id: str, child: str, at: int | None, error: PagefileErro
             current=error.current,
         )
     if isinstance(error, Invalid) and error.field == "fork.at":
-        fact = f"{at} is beyond the end of thread {thread_id!r}"
-        return Invalid("at", fact, "fork within its length, or leave it out for all")
+        # Beyond its end, or below what it has let go.
+        fact = f"{at} is not within what thread {thread_id!r} has"
+        return Invalid("at", fact, "fork at an index it still has, or leave it out for all")
     return error
 
 
