@@ -592,7 +592,7 @@ class TestForgetting:
             restored = pf.runs.restore_from_pack(packs[1])
             slots = pf.context.get_thread_slots(restored.load()["thread_id"])
 
-            assert [slot.payload for slot in slots] == [None, "of bob"]
+            assert [slot.erased or slot.payload for slot in slots] == [True, "of bob"]
             assert len(list(memory.export(user_id="ann"))) == 2
 
     def test_what_a_users_slots_say_about_their_use_goes_with_the_user(
