@@ -40,8 +40,9 @@ from pagefile import (
     Unavailable,
     Unsupported,
 )
+from pagefile.engines.redis_address import address_of
 from pagefile.engines.redis_layout import Keys
-from pagefile.engines.redis_server import address_of, script
+from pagefile.engines.redis_scripts import script
 from pagefile.engines.redis_turn import LEASE_MS
 from pagefile.testing.backend import Backend, FileBackend
 from pagefile.testing.context import ContextContract

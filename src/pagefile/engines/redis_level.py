@@ -19,11 +19,12 @@ from typing import Any
 import msgspec
 from redis.exceptions import ResponseError
 
-from pagefile.engines.redis_server import Address, Server
+from pagefile.engines.redis_address import Address
+from pagefile.engines.redis_server import Server
 from pagefile.errors import Forbidden, Unavailable, Unsupported
 from pagefile.records import Durability
 
-_RANK: dict[Durability, int] = {"none": 0, "process": 1, "power": 2}
+RANK: dict[Durability, int] = {"none": 0, "process": 1, "power": 2}
 _OLDEST = 7
 
 
@@ -108,7 +109,7 @@ def require_level(found: Found, address: Address, wanted: Durability | None) -> 
     has = level_of(found, address)
     if wanted is None:
         return has
-    if _RANK[wanted] > _RANK[has]:
+    if RANK[wanted] > RANK[has]:
         settings = f"appendonly {'yes' if found.aof else 'no'}"
         if found.fsync:
             settings += f", appendfsync {found.fsync}"

@@ -15,8 +15,8 @@ import uuid
 from typing import Any
 
 from pagefile.engines.redis_known import MOST_TOLD, Known
+from pagefile.engines.redis_link import Link
 from pagefile.engines.redis_rows import commit_from
-from pagefile.engines.redis_server import Server
 from pagefile.errors import Unavailable
 
 LEASE_MS = 1_000
@@ -28,8 +28,8 @@ _NUMBERS = itertools.count()
 class Turn:
     """One group's place in the queue of one tenant."""
 
-    def __init__(self, server: Server, known: Known, seconds: float) -> None:
-        self._server = server
+    def __init__(self, link: Link, known: Known, seconds: float) -> None:
+        self._link = link
         self._known = known
         self._deadline = time.monotonic() + seconds
         self.token = b"%x-%x" % (_PROCESS, next(_NUMBERS))
@@ -69,7 +69,7 @@ class Turn:
                 raise _waited_too_long()
             if now >= until:
                 return  # Whoever has the turn may have died: ask.
-            answer = self._server.block(
+            answer = self._link.block(
                 "XREAD",
                 "COUNT",
                 MOST_TOLD,
@@ -101,7 +101,7 @@ class Turn:
 
     def _call(self, what: bytes) -> Any:
         keys = self._known.keys
-        return self._server.run(
+        return self._link.run(
             "turn",
             (keys.queue, keys.turn, keys.turns),
             (what, self.token, self.queued, LEASE_MS),
