@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 import msgspec
@@ -11,6 +12,7 @@ from pagefile.errors import Invalid, shown
 _SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}
 _PORT = 6379
 _MOST_NODES = 100
+_FILES = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -75,8 +77,12 @@ def address_of(url: str) -> Address:
     if not database.isdecimal():
         raise unfit(f"the database is {shown(database)}", "give its number, as in /0")
     if _SCHEMES[parts.scheme] == "rediss":
-        # Older clients compare no names unless told to.
-        options.setdefault("ssl_check_hostname", "true")
+        if options.get("ssl_cert_reqs") != "none":
+            # Older clients compare no names unless told to.
+            options.setdefault("ssl_check_hostname", "true")
+        for name in _FILES:
+            if name in options and not os.access(options[name], os.R_OK):
+                raise unfit(f"{name} names nothing that can be read", "give the path of a PEM file")
     elif any(name.startswith("ssl_") for name in options):
         raise unfit("it has options for TLS, and asks for none", f"write {parts.scheme}s://…")
     plain = urlunsplit(

@@ -49,16 +49,24 @@ class Sender:
     # What the servers are
 
     def require_level(self, wanted: Durability | None) -> Durability:
-        """The level that all servers have.
+        """The level that all servers have which answer; others are looked at before they are used.
 
         Raises:
             Unsupported: one of them lacks what is wanted, or would drop data by itself.
-            Unavailable: one does not answer.
+            Unavailable: none answers.
         """
         self._level = wanted
-        levels = [self._level_of(server) for server in self._shards.servers()]
+        levels: list[Durability] = []
+        away: Unavailable | None = None
+        for server in self._shards.servers():
+            try:
+                levels.append(self._level_of(server))
+            except Unavailable as failure:
+                away = away or failure
         if not levels:
-            raise Unavailable("no server of the cluster has any slots", "see CLUSTER ADDSLOTSRANGE")
+            raise away or Unavailable(
+                "no server of the cluster has any slots", "see CLUSTER ADDSLOTSRANGE"
+            )
         weakest = min(levels, key=RANK.__getitem__)
         self._level = weakest
         return weakest
