@@ -196,7 +196,7 @@ def test_a_slot_that_moves_under_a_writer_and_a_follower_loses_nothing(
             for to in others:
                 followed += [next(follower).index for _ in range(30)]
                 # Reading goes on meanwhile, key by key.
-                cluster.move_slot(slot, to, halfway=lambda: store.head())
+                cluster.move_slot(slot, to, halfway=store.head)
             before = len(told)
             assert store.wait(store.head().position + 20, timeout=30)
             stop.set()

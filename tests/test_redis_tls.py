@@ -1,4 +1,4 @@
-"""`rediss://`: who is trusted, with a server that speaks TLS and with a front before a plain one."""
+"""`rediss://`: who is trusted, by a server that speaks TLS and by a front of a plain one."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ def speaks(request: pytest.FixtureRequest, trust: Trust) -> Speaks:
     @contextmanager
     def server(certificate: tuple[Path, Path], *, asks: bool = False) -> Iterator[Place]:
         port, (chain, key) = free_port(), certificate
-        options = ("--tls-port", str(port), "--tls-auth-clients", "yes" if asks else "no")
-        options += ("--tls-cert-file", str(chain), "--tls-key-file", str(key))
-        options += ("--tls-ca-cert-file", str(trust.ours.file))
+        options = ["--tls-port", str(port), "--tls-auth-clients", "yes" if asks else "no"]
+        options += ["--tls-cert-file", str(chain), "--tls-key-file", str(key)]
+        options += ["--tls-ca-cert-file", str(trust.ours.file)]
         with RedisServer(options=options, binary=find_tls_binary()) as itself:
             yield f"rediss://127.0.0.1:{port}/0", itself
 

@@ -42,13 +42,19 @@ def read_settings(server: Server) -> Found:
     """Ask the server.
 
     Raises:
-        Unsupported: it is older than Redis 7.
+        Unsupported: it is older than Redis 7. Unavailable: it is a replica.
     """
     info = parse_info(server.ask_one("INFO"))
     version = info.get("redis_version", "0")
     if int(version.partition(".")[0] or 0) < _OLDEST:
         raise Unsupported(
             f"{server.where} is Redis {version}", f"use Redis {_OLDEST} or later, or Valkey"
+        )
+    if info.get("role") == "slave":
+        primary = f"{info.get('master_host', '')}:{info.get('master_port', '')}"
+        raise Unavailable(
+            f"{server.where} is a replica, which takes no writes",
+            f"name the primary in the URL ({primary} by its word), or make this one the primary",
         )
     config: dict[str, str] = {}
     try:

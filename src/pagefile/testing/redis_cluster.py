@@ -36,8 +36,8 @@ class RedisCluster:
         self.servers: list[RedisServer] = []
         for _ in range(shards * (1 + replicas)):
             port = free_port()
-            own = ("--cluster-enabled", "yes", "--cluster-port", str(port))
-            own += ("--cluster-node-timeout", "1500")
+            own = ["--cluster-enabled", "yes", "--cluster-port", str(port)]
+            own += ["--cluster-node-timeout", "1500", "--repl-diskless-sync-delay", "0"]
             server = RedisServer(fsync=fsync, options=(*own, *options), binary=binary)
             server.bus = port
             self.servers.append(server)
@@ -106,7 +106,7 @@ class RedisCluster:
         raise RuntimeError(f"slot {slot} is on no server")
 
     def move_slot(
-        self, slot: int, to: RedisServer, halfway: Callable[[], None] | None = None
+        self, slot: int, to: RedisServer, halfway: Callable[[], object] | None = None
     ) -> None:
         """Move a slot to another server, key by key, as an operator does."""
         source = self.owner(slot)

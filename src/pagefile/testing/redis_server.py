@@ -151,9 +151,11 @@ class RedisServer:
 
     def tell(self, *command: Any) -> Any:
         """The answer to any command, as it comes over the wire."""
-        from redis.connection import Connection
+        from redis import connection as client
 
-        connection = Connection(host="127.0.0.1", port=self.port, protocol=2, db=0)
+        connection: Any = client.Connection(  # type: ignore[no-untyped-call]
+            host="127.0.0.1", port=self.port, protocol=2
+        )
         connection.connect()
         try:
             connection.send_command(*command)

@@ -119,13 +119,13 @@ class TlsFront:
             contextlib.suppress(OSError),
             plain,
             self._context.wrap_socket(plain, server_side=True) as client,
+            socket.create_connection(("127.0.0.1", self._target)) as server,
         ):
-            with socket.create_connection(("127.0.0.1", self._target)) as server:
-                self._open |= {client, server}
-                back = threading.Thread(target=self._pass, args=(server, client), daemon=True)
-                back.start()
-                self._pass(client, server)
-                back.join()
+            self._open |= {client, server}
+            back = threading.Thread(target=self._pass, args=(server, client), daemon=True)
+            back.start()
+            self._pass(client, server)
+            back.join()
 
     @staticmethod
     def _pass(source: socket.socket, target: socket.socket) -> None:
