@@ -1,4 +1,4 @@
-"""The Redis engine: one Redis 7 or Valkey server, many processes on many machines.
+"""The Redis engine: a Redis 7 or Valkey server or cluster, many processes on many machines.
 
 A commit is computed here, by the rules that all engines share, and stored by one
 script that first compares the tenant's head with the one it was computed on. A
@@ -47,7 +47,7 @@ _KEYS_AT_ONCE = 500
 
 
 class RedisEngine:
-    """All tenants under one prefix of one server."""
+    """All tenants under one prefix of one server or cluster."""
 
     name: ClassVar[str] = "redis"
     promises: ClassVar[frozenset[str]] = frozenset(f"S{n}" for n in range(1, 12))
@@ -80,6 +80,11 @@ class RedisEngine:
         except PagefileError:
             self._shards.close()
             raise
+
+    @property
+    def url(self) -> str:
+        """With the password, if it has one: never shown."""
+        return self._address.given
 
     # Writing
 

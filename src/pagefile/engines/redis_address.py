@@ -18,6 +18,9 @@ _FILES = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
 class Address(msgspec.Struct, frozen=True):
     """What a URL says. It is never shown: it may hold a password."""
 
+    #: As it was given.
+    given: str
+    #: For the client library.
     url: str
     #: The server without credentials, for messages.
     where: str
@@ -89,6 +92,7 @@ def address_of(url: str) -> Address:
         (_SCHEMES[parts.scheme], parts.netloc, f"/{database}", urlencode(options), "")
     )
     return Address(
+        given=url,
         url=plain,
         where=f"{parts.scheme}://{_joined(host, port)}/{database}",
         host=host,

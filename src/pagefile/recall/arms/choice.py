@@ -7,7 +7,7 @@ from pagefile.recall.arms.arm import VectorArm
 from pagefile.settings import Settings
 from pagefile.store import Store
 
-_WORDS = "use 'auto', 'memory', 'qdrant', 'pgvector', or an arm of your own"
+_WORDS = "use 'auto', 'memory', 'qdrant', 'pgvector', 'redis', or an arm of your own"
 _METHODS = ("prepare", "upsert", "delete", "forget", "nearest", "ids", "count", "mark", "owners")
 
 
@@ -30,6 +30,8 @@ def chosen_arm(store: Store, wanted: VectorArm | str) -> VectorArm | None:
         return _qdrant()
     if wanted == "pgvector":
         return _pgvector(store)
+    if wanted == "redis":
+        return _redis(store)
     raise Invalid("vectors", shown(wanted), _WORDS)
 
 
@@ -61,3 +63,16 @@ def _pgvector(store: Store) -> VectorArm:
             "give PgvectorArm('postgresql://…')",
         )
     return PgvectorArm(url)
+
+
+def _redis(store: Store) -> VectorArm:
+    from pagefile.recall.arms.redis import RedisArm
+
+    url = store.url or ""
+    if not url.startswith(("redis", "valkey")):
+        raise Invalid(
+            "vectors",
+            "'redis' lies beside a store on Redis, and this is none",
+            "give RedisArm('redis://…')",
+        )
+    return RedisArm(url)
