@@ -16,6 +16,7 @@ from pagefile import Admin, Append, Batch, Forbidden, Invalid, PagefileError, Pu
 from pagefile.testing.backend import Backend, FileBackend, bytes_of_files
 from pagefile.testing.contract.atomic import AtomicContract
 from pagefile.testing.contract.durability import DurabilityContract
+from pagefile.testing.redis_cluster import RedisCluster
 from pagefile.testing.redis_server import RedisServer, find_binary, find_tls_binary, free_port
 
 pytest.importorskip("cryptography", reason="certificates are made with cryptography")
@@ -181,6 +182,26 @@ def test_a_server_that_asks_for_clients_certificates_gets_them(
             # Where the server says no more than that it goes, it is only not there.
             assert type(failure) in (Forbidden, Unavailable)
             assert "ssl_certfile" in failure.next_step
+
+
+@pytest.mark.skipif(
+    find_tls_binary() is None, reason="no redis-server that speaks TLS: .ci/fetch-redis needs apt"
+)
+def test_a_cluster_speaks_tls_on_every_shard(trust: Trust) -> None:
+    chain, key = trust.server
+    own = ["--tls-cert-file", str(chain), "--tls-key-file", str(key), "--tls-auth-clients", "no"]
+    own += ["--tls-ca-cert-file", str(trust.ours.file)]
+    with RedisCluster(binary=find_tls_binary(), tls=own) as cluster:
+        url = f"rediss://127.0.0.1:{cluster.servers[1].tls_port}/0?{trust.options()}"
+        tenants = [f"tenant-{n}" for n in range(9)]
+        with Admin(url) as admin:
+            for tenant in tenants:
+                admin.open(tenant).store.commit(Batch([Append("a", tenant)]))
+
+            assert admin.tenants() == tenants
+            assert all(admin.open(tenant).verify() for tenant in tenants)
+        plain = [server.tell("INFO", "commandstats") for server in cluster.servers]
+        assert all(b"cmdstat_evalsha" in told for told in plain)
 
 
 def test_plain_words_to_a_server_that_speaks_tls_are_an_error(trusted: Place) -> None:

@@ -20,7 +20,10 @@ _names = itertools.count(1)
 
 
 class RedisCluster:
-    """Primaries with equal shares, and as many replicas of each as asked; a context manager."""
+    """Primaries with equal shares, and as many replicas of each as asked; a context manager.
+
+    With settings for `tls` they also speak TLS, and among each other nothing else.
+    """
 
     def __init__(
         self,
@@ -30,6 +33,7 @@ class RedisCluster:
         fsync: str | None = "always",
         options: Sequence[str] = (),
         binary: Path | None = None,
+        tls: Sequence[str] = (),
     ) -> None:
         self._stack = ExitStack()
         self._count = shards
@@ -38,8 +42,11 @@ class RedisCluster:
             port = free_port()
             own = ["--cluster-enabled", "yes", "--cluster-port", str(port)]
             own += ["--cluster-node-timeout", "1500", "--repl-diskless-sync-delay", "0"]
+            tls_port = free_port() if tls else 0
+            if tls:
+                own += ["--tls-port", str(tls_port), "--tls-cluster", "yes", *tls]
             server = RedisServer(fsync=fsync, options=(*own, *options), binary=binary)
-            server.bus = port
+            server.bus, server.tls_port = port, tls_port
             self.servers.append(server)
 
     @property
@@ -62,7 +69,7 @@ class RedisCluster:
             server.tell("CLUSTER", "ADDSLOTSRANGE", at * size, last)
         first = self.servers[0]
         for server in self.servers[1:]:
-            server.tell("CLUSTER", "MEET", "127.0.0.1", first.port, first.bus)
+            server.tell("CLUSTER", "MEET", "127.0.0.1", first.tls_port or first.port, first.bus)
         self._until(lambda s: s.count(b" connected") == len(self.servers), "NODES")
         for at, server in enumerate(self.servers[self._count :]):
             primary = self.primaries[at % self._count]

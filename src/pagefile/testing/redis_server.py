@@ -85,6 +85,8 @@ class RedisServer:
         self.port = free_port()
         #: Where servers of a cluster speak to each other.
         self.bus = 0
+        #: Where it speaks TLS, if it was told to.
+        self.tls_port = 0
         settings = ["--appendonly", "no"]
         if fsync is not None:
             settings = ["--appendonly", "yes", "--appendfsync", fsync]
