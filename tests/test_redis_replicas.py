@@ -10,7 +10,17 @@ from pathlib import Path
 import pytest
 
 import pagefile
-from pagefile import Append, Batch, Options, PagefileError, Put, Store, Unavailable, Unsupported
+from pagefile import (
+    Append,
+    Batch,
+    Corrupt,
+    Options,
+    PagefileError,
+    Put,
+    Store,
+    Unavailable,
+    Unsupported,
+)
 from pagefile.engines.redis_address import address_of
 from pagefile.testing.redis_cluster import RedisCluster
 from pagefile.testing.redis_server import (
@@ -192,6 +202,30 @@ def test_an_address_that_moves_to_the_promoted_replica_is_found_again() -> None:
         assert next(follower).value == 5
         assert pf.verify()
         follower.close()
+
+
+def test_a_handle_that_saw_more_than_the_promoted_replica_has_says_what_was_lost() -> None:
+    with Pair() as pair, pagefile.open(pair.url("replicas=0")) as pf:
+        pf.store.commit(Batch([Append("a", 0), Put("d", 0)]))
+        assert pair.primary.tell("WAIT", 1, 20_000) == 1
+        pair.replica.tell("REPLICAOF", "127.0.0.1", free_port())
+        lost = Batch([Append("a", 1), Put("d", 1)])
+        pf.store.commit(lost)
+        pair.replica.stop()
+        pair.primary.kill()
+        pair.replica.port = pair.primary.port
+        pair.replica.options[-2:] = []
+        pair.replica.start()
+        for _ in range(2):
+            with pytest.raises(Corrupt, match=r"at position 1 .* was at 2: it has lost commits"):
+                pf.store.commit(Batch([Append("a", 2), Put("d", 2)]))
+        with pagefile.open(pf.url) as anew:
+            anew.store.commit(Batch([Append("a", 2), Put("d", 2)]))
+            again = anew.store.commit(lost)
+
+            assert not again.repeated
+            assert [entry.value for entry in anew.store.read("a")] == [0, 2, 1]
+            assert (anew.verify().problems, anew.check().problems) == ((), ())
 
 
 @pytest.mark.parametrize(

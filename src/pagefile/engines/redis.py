@@ -90,7 +90,7 @@ class RedisEngine:
 
     def apply(self, items: Sequence[tuple[str, Prepared]]) -> list[Sealed | PagefileError]:
         # Before any lock: in a forked child nobody would let it go.
-        self._shards.servers()[0].require_usable()
+        self._shards.require_usable()
         now_us = self._clock()
         calls = (items,) if len(items) == 1 else calls_of(items)
         if len(calls) == 1:
@@ -108,7 +108,6 @@ class RedisEngine:
                 self._known.clear()
             attempts = [
                 Attempt(
-                    self._link_of(tenant),
                     self._known_of(tenant),
                     [items[at][1] for at in mine],
                     now_us=now_us,
@@ -129,7 +128,9 @@ class RedisEngine:
     def _known_of(self, tenant: str) -> Known:
         known = self._known.get(tenant)
         if known is None:
-            known = self._known[tenant] = Known(tenant, self._keys_of(tenant))
+            known = self._known[tenant] = Known(
+                tenant, self._keys_of(tenant), self._link_of(tenant)
+            )
         return known
 
     def _keys_of(self, tenant: str) -> Keys:

@@ -11,14 +11,13 @@ from redis.exceptions import RedisError
 from pagefile.engine import Prepared, RawCommit, Sealed
 from pagefile.engines.redis_errors import refused
 from pagefile.engines.redis_known import MOST_TOLD, Known
-from pagefile.engines.redis_link import Link
 from pagefile.engines.redis_lone import LoneAppend, lone_append
 from pagefile.engines.redis_scripts import script
 from pagefile.engines.redis_streams import Moved
 from pagefile.engines.redis_transaction import RedisTransaction
 from pagefile.engines.redis_turn import LEASE_MS, Turn
 from pagefile.engines.redis_wire import Command
-from pagefile.errors import Corrupt, Forbidden, PagefileError, Unavailable, Unsupported
+from pagefile.errors import Corrupt, Forbidden, Invalid, PagefileError, Unavailable, Unsupported
 from pagefile.ticket import own_copy
 from pagefile.transaction import apply
 
@@ -35,7 +34,6 @@ class Attempt:
 
     def __init__(
         self,
-        link: Link,
         known: Known,
         batches: Sequence[Prepared],
         *,
@@ -43,13 +41,12 @@ class Attempt:
         key_lifetime_us: int,
         seconds: float,
     ) -> None:
-        self.link = link
+        self.link = link = known.link
         self.known = known
         self._batches = batches
         self._now_us = now_us
         self._key_lifetime_us = key_lifetime_us
         self._turn = Turn(link, known, seconds)
-        self._deadline = time.monotonic() + seconds
         self._transaction: RedisTransaction | LoneAppend | None = None
         #: What a script was to store whose answer never came, by the digest of its commit.
         self._unanswered: dict[bytes, Sealed] = {}
@@ -88,7 +85,10 @@ class Attempt:
                 hurried += 1
                 if hurried > _MOST_HURRIED:
                     self._turn.take()
-        self.outcomes = [self._answered(outcome) for outcome in outcomes]
+        self.outcomes = [
+            self._answered(outcome, batch)
+            for outcome, batch in zip(outcomes, self._batches, strict=True)
+        ]
         last = transaction.last
         if last is None:
             self.is_done = True
@@ -105,8 +105,17 @@ class Attempt:
         except PagefileError as refusal:
             return refusal
 
-    def _answered(self, outcome: Sealed | PagefileError) -> Sealed | PagefileError:
+    def _answered(self, outcome: Sealed | PagefileError, batch: Prepared) -> Sealed | PagefileError:
         """Our own commit, found again after its answer was lost, is no repeat."""
+        if (
+            isinstance(outcome, Invalid)
+            and self.known.head.position < batch.after <= self.known.most
+        ):
+            return Corrupt(
+                f"{self.link.where} is at position {self.known.head.position} of tenant "
+                f"{self.known.tenant!r}, and was at {batch.after}: it has lost commits",
+                "look at its files and replicas; to go on from what is left, open the store anew",
+            )
         if isinstance(outcome, Sealed) and outcome.repeated:
             self.found_stored = True
             return self._unanswered.get(outcome.commit.digest, outcome)
@@ -154,7 +163,7 @@ class Attempt:
 
     def _is_elsewhere(self, answer: RedisError) -> bool:
         """Whether another server has the keys, or will have: nothing was stored, try there."""
-        return time.monotonic() < self._deadline and self.link.follow(answer)
+        return time.monotonic() < self._turn.deadline and self.link.follow(answer)
 
     def fail(self, failure: PagefileError) -> None:
         """What was not answered yet ends like this."""

@@ -37,6 +37,10 @@ class Shards(Protocol):
         """Those that take writes."""
         ...
 
+    def require_usable(self) -> None:
+        """Refuse a handle that was closed, or belongs to the parent process."""
+        ...
+
     def close(self) -> None:
         """End all connections."""
         ...
@@ -47,6 +51,7 @@ class Alone:
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self.require_usable = server.require_usable
 
     def of(self, key: bytes) -> Link:
         return self._server
@@ -66,6 +71,7 @@ class Cluster:
         #: How long a slot on its way to another server is waited for.
         self.patience = patience
         self._answer_seconds = answer_seconds
+        self._seed = seed
         self._address = seed.address
         self._lock = threading.RLock()
         self._known = {(seed.address.host, seed.address.port): seed}
@@ -84,6 +90,9 @@ class Cluster:
 
     def servers(self) -> list[Server]:
         return self._serving
+
+    def require_usable(self) -> None:
+        self._seed.require_usable()
 
     def owner(self, slot: int) -> Server:
         """Who has the slot.

@@ -39,6 +39,7 @@ class Sender:
     ) -> None:
         self._shards = shards
         self._copies, self._waitaof = address.replicas, address.waitaof
+        self._is_waited_for = address.waitaof or address.replicas > 0
         self._listed = tenants_key(address.prefix)
         self._most_ms = max(1, int(min(lock_seconds, answer_seconds / 2) * 1_000))
         #: Servers whose settings are known, and how many connections had broken then.
@@ -77,11 +78,6 @@ class Sender:
         self._checked[server] = breaks
         return level
 
-    def _require_level_again(self, server: Server) -> None:
-        """It is new, or after a connection broke came back, perhaps with other settings."""
-        if self._checked.get(server) != server.breaks:
-            self._level_of(server)
-
     # Commits
 
     def commit(self, attempts: list[Attempt]) -> None:
@@ -103,14 +99,17 @@ class Sender:
             for attempt in waiting:
                 try:
                     server = attempt.link.node()
-                    self._require_level_again(server)
+                    if self._checked.get(server) != server.breaks:
+                        # It is new, or came back after a connection broke: with which settings?
+                        self._level_of(server)
                     command = attempt.compute()
                 except PagefileError as failure:
                     attempt.fail(failure)
                 else:
                     if command is not None:
                         together.setdefault(server, []).append((attempt, command))
-            self._send(together)
+            if together:
+                self._send(together)
             waiting = [attempt for attempt in waiting if not attempt.is_done]
         if self._is_waited_for:
             for attempt in attempts:
@@ -139,6 +138,8 @@ class Sender:
         """What the server says to each, or why it says nothing."""
         commands: list[Command] = [command for _, command in sent]
         try:
+            if len(sent) == 1 and sent[0][0].known.head.position:
+                return self._send_and_wait(server, commands)
             new = [a.known.tenant for a, _ in sent if not a.known.head.position]
             if new:
                 # Before its first commit, so that no tenant is missing from the list.
@@ -181,10 +182,6 @@ class Sender:
         attempt.lose()
 
     # Copies
-
-    @property
-    def _is_waited_for(self) -> bool:
-        return self._waitaof or self._copies > 0
 
     def _wait_again(self, attempt: Attempt) -> None:
         """It was committed, but perhaps not waited for; a later write stands for it."""

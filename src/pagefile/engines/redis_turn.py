@@ -31,7 +31,7 @@ class Turn:
     def __init__(self, link: Link, known: Known, seconds: float) -> None:
         self._link = link
         self._known = known
-        self._deadline = time.monotonic() + seconds
+        self.deadline = time.monotonic() + seconds
         self.token = b"%x-%x" % (_PROCESS, next(_NUMBERS))
         self.is_queued = False
         self.is_held = False
@@ -64,7 +64,7 @@ class Turn:
         until = time.monotonic() + LEASE_MS / 1_000
         while True:
             now = time.monotonic()
-            if now > self._deadline:
+            if now > self.deadline:
                 self.pass_on()
                 raise _waited_too_long()
             if now >= until:
@@ -74,7 +74,7 @@ class Turn:
                 "COUNT",
                 MOST_TOLD,
                 "BLOCK",
-                max(1, int((min(until, self._deadline) - now) * 1_000)),
+                max(1, int((min(until, self.deadline) - now) * 1_000)),
                 "STREAMS",
                 keys.commits,
                 keys.turns,
