@@ -227,7 +227,7 @@ def redis_sets(place: Workplace) -> list[Row]:
     )
     arm = place.closing(RedisArm(f"{server.url}?prefix=bench", timeout_seconds=60))
     seconds = _data(place).fill(arm)
-    client = place.closing(redis.Redis(port=server.port, protocol=2))
+    client: Any = place.closing(redis.Redis(port=server.port, protocol=2))
     _, key, _ = arm._of(_LARGE)
     exact = len(_data(place).ids) <= 5_000
     effort: tuple[Any, ...] = ("TRUTH",) if exact else ("EF", 1_000)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -266,6 +270,59 @@ def test_a_shard_that_is_away_stops_its_own_tenants_only() -> None:
         for tenant, store in stores.items():
             assert store.commit(Batch([Append("a", 2)], key="after")).position in (2, 3), tenant
             assert admin.open(tenant).verify()
+
+
+def test_shards_killed_one_after_the_other_keep_every_batch_once() -> None:
+    """Each writer commits a batch again until it is told the outcome."""
+    stop = threading.Event()
+    written: dict[str, int] = {}
+    with RedisCluster() as cluster, Admin(cluster.url, options=Options(lock_seconds=5)) as admin:
+        tenants = [
+            next(t for t in _TENANTS if owner_of(cluster, cluster.url, t) is server)
+            for server in cluster.primaries
+        ]
+        stores = {tenant: admin.open(tenant).store for tenant in tenants}
+
+        def write(tenant: str) -> None:
+            count = 0
+            while not stop.is_set():
+                batch = Batch([Append("a", count), Put("d", count)])
+                until_answered(partial(stores[tenant].commit, batch))
+                count += 1
+                written[tenant] = count
+
+        threads = [threading.Thread(target=write, args=(tenant,)) for tenant in tenants]
+        for thread in threads:
+            thread.start()
+        for server, tenant in zip(cluster.primaries, tenants, strict=True):
+            behind = stores[tenant].head().position + 20
+            assert stores[tenant].wait(behind, timeout=60)
+            server.kill()
+            server.start()
+            assert until_answered(partial(stores[tenant].wait, behind + 20, 60))
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+        for tenant in tenants:
+            count = stores[tenant].length("a")
+            pages = [stores[tenant].read("a", at, limit=5_000) for at in range(0, count, 5_000)]
+            assert [e.value for page in pages for e in page] == list(range(written[tenant]))
+            assert admin.open(tenant).verify()
+            assert admin.open(tenant).check()
+
+
+def test_eight_processes_append_to_one_tenant_without_loss_repeat_or_gap(url: str) -> None:
+    rounds = 400 if _SOAK else 25
+    command = [sys.executable, "-m", "pagefile.testing.racer", url, "append_to_one_log"]
+    racers = [
+        subprocess.Popen([*command, str(rounds), f"w{n}"], stdout=subprocess.PIPE, text=True)
+        for n in range(8)
+    ]
+    told = [json.loads(racer.communicate(timeout=300)[0]) for racer in racers]
+
+    assert [one["errors"] for one in told] == [{}] * 8
+    assert sorted(n for one in told for n in one["acknowledged"]) == list(range(8 * rounds))
 
 
 def test_a_failover_loses_nothing_that_a_replica_was_waited_for() -> None:
