@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import redis
 
 import pagefile
 from _measure import Spread, Subject, Timing, measure, rate_ratio, spread
@@ -26,9 +27,11 @@ from pagefile.recall.arms.arm import Part, VectorArm
 from pagefile.recall.arms.memory import MemoryArm
 from pagefile.recall.arms.pgvector import PgvectorArm
 from pagefile.recall.arms.qdrant import QdrantArm, vector_name
+from pagefile.recall.arms.redis import RedisArm
 from pagefile.recall.embedder import Floats, unit_rows
 from pagefile.testing.postgres_server import PostgresServer
 from pagefile.testing.qdrant_server import QdrantServer, find_binary
+from pagefile.testing.redis_server import RedisServer, find_redis
 
 _DIMENSIONS = 384
 _TOPICS = 200
@@ -309,6 +312,32 @@ def _remembering(place: Workplace, server: PostgresServer) -> list[Row]:
     return rows
 
 
+def redis_sets(place: Workplace) -> list[Row]:
+    binary = find_redis()
+    if binary is None:
+        return []
+    server = place.open.enter_context(
+        RedisServer(fsync=None, under=place.folder.parent, binary=binary)
+    )
+    arm = place.closing(RedisArm(f"{server.url}?prefix=bench", timeout_seconds=60))
+    seconds = _data(place).fill(arm)
+    client: Any = place.closing(redis.Redis(port=server.port, protocol=2))
+    _, key, _ = arm._of(_LARGE)
+    exact = len(_data(place).ids) <= 5_000
+    effort: tuple[Any, ...] = ("TRUTH",) if exact else ("EF", 1_000)
+
+    def bare(query: Floats) -> Any:
+        return client.execute_command(
+            "VSIM", key, "FP32", query.tobytes(), "WITHSCORES", "COUNT", 10, *effort
+        )
+
+    size: Any = client.memory_usage(key, samples=0)
+    return [
+        *_rows(place, "redis", arm, "bare redis-py, VSIM", bare),
+        _filled(place, "redis", seconds, int(size)),
+    ]
+
+
 def memory(place: Workplace) -> list[Row]:
     arm = MemoryArm()
     _data(place).fill(arm)
@@ -385,6 +414,7 @@ SUITE = Suite(
         "qdrant-grpc": qdrant_grpc,
         "pgvector": pgvector,
         "kept": kept,
+        "redis": redis_sets,
         "searches": searches,
     },
     together=True,

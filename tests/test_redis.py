@@ -41,8 +41,9 @@ from pagefile import (
     Unsupported,
 )
 from pagefile.context.conversations import Conversations
+from pagefile.engines.redis_address import address_of
 from pagefile.engines.redis_layout import Keys
-from pagefile.engines.redis_server import address_of, script
+from pagefile.engines.redis_scripts import script
 from pagefile.engines.redis_turn import LEASE_MS
 from pagefile.testing.backend import Backend, FileBackend
 from pagefile.testing.context import ContextContract
@@ -194,6 +195,38 @@ def test_waiting_for_the_turn_is_bounded(url: str, server: RedisServer) -> None:
 
         assert caught.value.outcome == "nothing"
         assert pf.store.length("a") == 1
+
+
+def test_a_tenant_whose_turn_does_not_come_is_no_failure_of_another_in_its_group(
+    url: str, server: RedisServer
+) -> None:
+    keys = Keys(address_of(url).prefix, "stuck")
+    told: dict[str, list[object]] = {"stuck": [], "free": []}
+    with (
+        Admin(url, options=Options(lock_seconds=0.3)) as admin,
+        redis.Redis(port=server.port) as raw,
+    ):
+        stores = {tenant: admin.open(tenant).store for tenant in told}
+        raw.set(keys.turn, "somebody")
+
+        def write(tenant: str, n: int) -> None:
+            try:
+                told[tenant].append(stores[tenant].commit(Batch([Append("a", n)])).indexes[0])
+            except Unavailable as failure:
+                told[tenant].append(failure.outcome)
+
+        # The first one waits alone, the others behind it become one group.
+        threads = [threading.Thread(target=write, args=("stuck", n)) for n in range(2)]
+        threads += [threading.Thread(target=write, args=("free", n)) for n in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        raw.delete(keys.turn)
+
+        assert told["stuck"] == ["nothing", "nothing"]
+        assert sorted(told["free"]) == list(range(6))  # type: ignore[type-var]
+        assert (stores["free"].length("a"), stores["stuck"].length("a")) == (6, 0)
 
 
 # Connections that break

@@ -350,7 +350,7 @@ def _open_redis(url: str, options: Options, lifetime_us: int) -> Engine:
         raise Unsupported("Redis has no VFS", "leave `vfs` out")
     try:
         from pagefile.engines.redis import RedisEngine
-        from pagefile.engines.redis_server import address_of
+        from pagefile.engines.redis_address import address_of
     except ModuleNotFoundError as error:
         if error.name != "redis":
             raise

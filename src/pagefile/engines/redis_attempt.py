@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,11 +12,13 @@ from pagefile.engine import Prepared, RawCommit, Sealed
 from pagefile.engines.redis_errors import refused
 from pagefile.engines.redis_known import MOST_TOLD, Known
 from pagefile.engines.redis_lone import LoneAppend, lone_append
-from pagefile.engines.redis_server import Command, Server, script
+from pagefile.engines.redis_scripts import script
 from pagefile.engines.redis_streams import Moved
 from pagefile.engines.redis_transaction import RedisTransaction
 from pagefile.engines.redis_turn import LEASE_MS, Turn
-from pagefile.errors import Corrupt, Forbidden, PagefileError, Unavailable, Unsupported
+from pagefile.engines.redis_wire import Command
+from pagefile.errors import Corrupt, Forbidden, Invalid, PagefileError, Unavailable, Unsupported
+from pagefile.ticket import own_copy
 from pagefile.transaction import apply
 
 #: How many bytes of content go into one request, unless a single batch has more.
@@ -31,7 +34,6 @@ class Attempt:
 
     def __init__(
         self,
-        server: Server,
         known: Known,
         batches: Sequence[Prepared],
         *,
@@ -39,17 +41,19 @@ class Attempt:
         key_lifetime_us: int,
         seconds: float,
     ) -> None:
-        self._server = server
+        self.link = link = known.link
         self.known = known
         self._batches = batches
         self._now_us = now_us
         self._key_lifetime_us = key_lifetime_us
-        self._turn = Turn(server, known, seconds)
+        self._turn = Turn(link, known, seconds)
         self._transaction: RedisTransaction | LoneAppend | None = None
         #: What a script was to store whose answer never came, by the digest of its commit.
         self._unanswered: dict[bytes, Sealed] = {}
         self.outcomes: list[Sealed | PagefileError] = []
         self.is_done = False
+        #: Whether it was sent once without an answer.
+        self.was_lost = False
         #: Whether a commit of an earlier call is among the answers.
         self.found_stored = False
 
@@ -69,7 +73,7 @@ class Attempt:
                 return lone.command(self._turn)
         hurried = 0
         while True:
-            transaction = RedisTransaction(self._server, self.known, self._key_lifetime_us)
+            transaction = RedisTransaction(self.link, self.known, self._key_lifetime_us)
             try:
                 transaction.prefetch(self._batches)
                 outcomes = [self._outcome(transaction, batch) for batch in self._batches]
@@ -81,7 +85,10 @@ class Attempt:
                 hurried += 1
                 if hurried > _MOST_HURRIED:
                     self._turn.take()
-        self.outcomes = [self._answered(outcome) for outcome in outcomes]
+        self.outcomes = [
+            self._answered(outcome, batch)
+            for outcome, batch in zip(outcomes, self._batches, strict=True)
+        ]
         last = transaction.last
         if last is None:
             self.is_done = True
@@ -98,8 +105,17 @@ class Attempt:
         except PagefileError as refusal:
             return refusal
 
-    def _answered(self, outcome: Sealed | PagefileError) -> Sealed | PagefileError:
+    def _answered(self, outcome: Sealed | PagefileError, batch: Prepared) -> Sealed | PagefileError:
         """Our own commit, found again after its answer was lost, is no repeat."""
+        if (
+            isinstance(outcome, Invalid)
+            and self.known.head.position < batch.after <= self.known.most
+        ):
+            return Corrupt(
+                f"{self.link.where} is at position {self.known.head.position} of tenant "
+                f"{self.known.tenant!r}, and was at {batch.after}: it has lost commits",
+                "look at its files and replicas; to go on from what is left, open the store anew",
+            )
         if isinstance(outcome, Sealed) and outcome.repeated:
             self.found_stored = True
             return self._unanswered.get(outcome.commit.digest, outcome)
@@ -127,8 +143,10 @@ class Attempt:
         """Take the script's answer; unless `is_done` then, compute again."""
         transaction, turn = self._transaction, self._turn
         assert transaction is not None
+        if isinstance(answer, RedisError) and self._is_elsewhere(answer):
+            return
         if isinstance(answer, RedisError):
-            failure = refused(answer, self._server.where)
+            failure = refused(answer, self.link.where)
             failure.__cause__ = answer
             self.outcomes = [failure if _is_new(o) else o for o in self.outcomes]
             self.is_done = True
@@ -143,8 +161,19 @@ class Attempt:
         else:
             turn.wait(answer[1])
 
+    def _is_elsewhere(self, answer: RedisError) -> bool:
+        """Whether another server has the keys, or will have: nothing was stored, try there."""
+        return time.monotonic() < self._turn.deadline and self.link.follow(answer)
+
+    def fail(self, failure: PagefileError) -> None:
+        """What was not answered yet ends like this."""
+        self.outcomes = [own_copy(failure) for _ in self._batches]
+        # What the cache believes may not be what is stored.
+        self.known.clear()
+        self.is_done = True
+
     def _start_anew(self) -> None:
-        last = self._server.ask_one("XREVRANGE", self.known.keys.commits, "+", "-", "COUNT", 1)
+        last = self.link.ask_one("XREVRANGE", self.known.keys.commits, "+", "-", "COUNT", 1)
         self.known.start_at(last[0] if last else None)
 
     def lose(self) -> None:
@@ -154,6 +183,7 @@ class Attempt:
                 if isinstance(outcome, Sealed) and not outcome.repeated:
                     self._unanswered[outcome.commit.digest] = outcome
         self.known.clear()
+        self.was_lost = True
 
 
 def _is_new(outcome: Sealed | PagefileError) -> bool:

@@ -13,8 +13,8 @@ from typing import Any
 from pagefile.engine import DOCUMENT, LOG, Row, Stream, TenantHead, index_keys
 from pagefile.engines import redis_layout as layout
 from pagefile.engines.redis_layout import Keys
+from pagefile.engines.redis_link import Link
 from pagefile.engines.redis_rows import commit_from, head_from, row_from, stream_from
-from pagefile.engines.redis_server import Server
 from pagefile.errors import PagefileError
 from pagefile.records import Problem
 
@@ -25,8 +25,8 @@ _MOST_ROUNDS = 5
 class Examination:
     """One look at everything that one tenant has."""
 
-    def __init__(self, server: Server, tenant: str, keys: Keys) -> None:
-        self._server = server
+    def __init__(self, link: Link, tenant: str, keys: Keys) -> None:
+        self._link = link
         self._tenant = tenant
         self._keys = keys
 
@@ -34,15 +34,15 @@ class Examination:
         """What is wrong. Looks again when somebody wrote meanwhile and something seems wrong."""
         problems: list[Problem] = []
         for _ in range(_MOST_ROUNDS):
-            before = self._server.ask_one("GET", self._keys.head)
+            before = self._link.ask_one("GET", self._keys.head)
             self._expected: Counter[bytes] = Counter()
             problems = list(self._problems(before or b""))
-            if not problems or self._server.ask_one("GET", self._keys.head) == before:
+            if not problems or self._link.ask_one("GET", self._keys.head) == before:
                 break
         return problems
 
     def _problems(self, digest: bytes) -> Iterator[Problem]:
-        keys, ask = self._keys, self._server.ask_one
+        keys, ask = self._keys, self._link.ask_one
         last = ask("XREVRANGE", keys.commits, "+", "-", "COUNT", 1)
         try:
             head = head_from(self._tenant, last[0] if last else None)
@@ -82,7 +82,7 @@ class Examination:
         """Fields and values of a hash, each once."""
         cursor, seen = b"0", set()
         while True:
-            cursor, found = self._server.ask_one("HSCAN", key, cursor, "COUNT", _AT_ONCE)
+            cursor, found = self._link.ask_one("HSCAN", key, cursor, "COUNT", _AT_ONCE)
             for field, value in zip(found[::2], found[1::2], strict=True):
                 if field not in seen:
                     seen.add(field)
@@ -124,7 +124,7 @@ class Examination:
             forks = [layout.fork_of(stream.base, oid)]
             yield from self._require(keys.forks, forks, "a fork is not noted", stream.created)
         end = stream.length + (stream.kind == DOCUMENT)
-        stored = self._server.ask_one("HLEN", key)
+        stored = self._link.ask_one("HLEN", key)
         if stored != end - stream.first:
             yield Problem(
                 stream.created, f"stream {oid} has {stored} rows, not {end - stream.first}"
@@ -136,7 +136,7 @@ class Examination:
             live: list[bytes] = []
             past: list[bytes] = []
             for number, raw in zip(
-                numbers, self._server.ask_one("HMGET", key, *numbers), strict=True
+                numbers, self._link.ask_one("HMGET", key, *numbers), strict=True
             ):
                 try:
                     row = row_from(number, raw) if raw is not None else None
@@ -164,14 +164,14 @@ class Examination:
     ) -> Iterator[Problem]:
         self._expected[key] += len(members)
         for start in range(0, len(members), _AT_ONCE):
-            scores = self._server.ask_one("ZMSCORE", key, *members[start : start + _AT_ONCE])
+            scores = self._link.ask_one("ZMSCORE", key, *members[start : start + _AT_ONCE])
             for score in scores:
                 if score is None:
                     yield Problem(position, what)
 
     def _used(self) -> Iterator[Problem]:
         """Given keys lead to their commits; from the oldest one on, none is missing."""
-        keys, ask = self._keys, self._server.ask_one
+        keys, ask = self._keys, self._link.ask_one
         stored: list[Any] = ask("ZRANGE", keys.used, 0, -1, "WITHSCORES")
         used = {
             key.decode(): int(float(score))

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError
+import ssl
+
+from redis.exceptions import (
+    AskError,
+    AuthenticationError,
+    BusyLoadingError,
+    MovedError,
+    RedisError,
+)
 
 from pagefile.errors import Corrupt, Forbidden, PagefileError, Unavailable, Unsupported
 
@@ -37,11 +45,13 @@ def refused(error: RedisError, where: str) -> PagefileError:
             f"the memory of {where} is full (maxmemory)",
             "nothing of the batch is stored; erase or prune something, or give it more, then retry",
         )
-    if word in ("MOVED", "ASK", "CROSSSLOT"):
+    if isinstance(error, MovedError):
         return Unsupported(
             f"{where} is one of several shards of a cluster",
-            "let a cluster proxy stand before them, or give each its own store",
+            "leave cluster=0 out of the URL, or let a proxy that routes by key stand before them",
         )
+    if isinstance(error, AskError):
+        return Unavailable(f"{where} {_BEFORE_ANYTHING['TRYAGAIN'][0]}", "retry")
     if word == "WRONGTYPE":
         return Corrupt(f"keys of {where} were changed by others", "stop writing and restore a copy")
     for known, (fact, next_step) in _BEFORE_ANYTHING.items():
@@ -65,6 +75,31 @@ def lost(error: Exception, where: str, *, committing: bool = False) -> PagefileE
         what = cause.strerror
     if committing:
         return Unavailable(f"{where} was lost in mid-commit ({what})", _AGAIN, outcome="unknown")
+    if isinstance(cause, ssl.SSLError):
+        return _unsafe(cause, where)
+    if isinstance(cause, TimeoutError) and "handshake" in str(cause):
+        return Unavailable(
+            f"{where} does not answer to TLS", "write redis:// if it speaks none, then retry"
+        )
     return Unavailable(
         f"{where} cannot be reached ({what})", "start it or check the URL, then retry"
+    )
+
+
+def _unsafe(error: ssl.SSLError, where: str) -> PagefileError:
+    """No connection, for one side does not trust the other."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return Forbidden(
+            f"the certificate of {where} is not to be trusted ({error.verify_message})",
+            "give the file of its authority as ssl_ca_certs, and the host as the certificate does",
+        )
+    reason = str(error.reason or "").replace("_", " ").lower()
+    if "alert" in reason:
+        return Forbidden(
+            f"{where} refuses this client ({reason})",
+            "give ssl_certfile and ssl_keyfile of a client that it trusts",
+        )
+    return Unavailable(
+        f"{where} broke off the TLS handshake ({reason or 'no reason given'})",
+        "if it asks clients for certificates, give ssl_certfile and ssl_keyfile; look at its log",
     )

@@ -8,17 +8,18 @@ from collections.abc import Iterator
 from pagefile.engine import Hit, KeyRange, Row
 from pagefile.engines import redis_layout as layout
 from pagefile.engines.redis_layout import Found, Keys
+from pagefile.engines.redis_link import Link
 from pagefile.engines.redis_rows import row_from
-from pagefile.engines.redis_server import Command, Server
+from pagefile.engines.redis_wire import Command
 
 _AT_ONCE = 256
 
 
-def find(server: Server, keys: Keys, span: KeyRange, limit: int, at: int | None) -> list[Hit]:
+def find(link: Link, keys: Keys, span: KeyRange, limit: int, at: int | None) -> list[Hit]:
     """See `Engine.find`."""
     if limit < 1:
         return []
-    search = _Search(server, keys, span, min(limit, _AT_ONCE))
+    search = _Search(link, keys, span, min(limit, _AT_ONCE))
     found = search.live() if at is None else search.then(at)
     hits: list[Hit] = []
     chosen: list[Found] = []
@@ -26,21 +27,21 @@ def find(server: Server, keys: Keys, span: KeyRange, limit: int, at: int | None)
         if span.above <= place.number and (span.below is None or place.number < span.below):
             chosen.append(place)
             if len(chosen) + len(hits) == limit:
-                hits += _hits(server, keys, chosen)
+                hits += _hits(link, keys, chosen)
                 chosen = []
                 # Some may have been erased since: then there is room for more.
                 if len(hits) == limit:
                     return hits
-    return hits + _hits(server, keys, chosen)
+    return hits + _hits(link, keys, chosen)
 
 
-def _hits(server: Server, keys: Keys, chosen: list[Found]) -> list[Hit]:
+def _hits(link: Link, keys: Keys, chosen: list[Found]) -> list[Hit]:
     """The records at these places, with one question for each stream."""
     numbers: dict[int, list[int]] = {}
     for place in chosen:
         numbers.setdefault(place.oid, []).append(place.number)
     asked: list[Command] = [("HMGET", keys.rows(oid), *some) for oid, some in numbers.items()]
-    answers = server.ask(*asked) if asked else []
+    answers = link.ask(*asked) if asked else []
     rows: dict[tuple[int, int], Row] = {}
     for (oid, some), answer in zip(numbers.items(), answers, strict=True):
         for number, raw in zip(some, answer, strict=True):
@@ -56,8 +57,8 @@ def _hits(server: Server, keys: Keys, chosen: list[Found]) -> list[Hit]:
 class _Search:
     """One range of one field's keys."""
 
-    def __init__(self, server: Server, keys: Keys, span: KeyRange, at_once: int) -> None:
-        self._server = server
+    def __init__(self, link: Link, keys: Keys, span: KeyRange, at_once: int) -> None:
+        self._link = link
         self._keys = keys
         self._span = span
         self._at_once = at_once
@@ -120,7 +121,7 @@ class _Search:
         while low[1:] < high[1:]:
             bounds = (high, low) if reverse else (low, high)
             order = ("REV",) if reverse else ()
-            members = self._server.ask_one(
+            members = self._link.ask_one(
                 "ZRANGE", key, *bounds, "BYLEX", *order, "LIMIT", 0, self._at_once
             )
             for member in members:

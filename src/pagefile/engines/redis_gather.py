@@ -6,25 +6,26 @@ from collections.abc import Sequence
 
 from pagefile.engine import DOCUMENT, Row, Stream
 from pagefile.engines.redis_layout import Keys, name_field
+from pagefile.engines.redis_link import Link
 from pagefile.engines.redis_rows import row_from, stream_from
-from pagefile.engines.redis_server import Command, Server
+from pagefile.engines.redis_wire import Command
 from pagefile.errors import Corrupt
 
 _ATTEMPTS = 100
 
 
-def current(server: Server, keys: Keys, names: Sequence[str]) -> list[Row | None]:
+def current(link: Link, keys: Keys, names: Sequence[str]) -> list[Row | None]:
     """The last row of each living document, None where there is none."""
     rows: dict[str, Row] = {}
     left = list(dict.fromkeys(names))
     for _ in range(_ATTEMPTS):
         if not left:
             return [rows.get(name) for name in names]
-        living = _living(server, keys, left)
+        living = _living(link, keys, left)
         asked: list[Command] = [
             ("HGET", keys.rows(stream.oid), stream.length) for stream in living.values()
         ]
-        answers = server.ask(*asked) if asked else []
+        answers = link.ask(*asked) if asked else []
         left = []
         for (name, stream), raw in zip(living.items(), answers, strict=True):
             if raw is None:
@@ -38,24 +39,22 @@ def current(server: Server, keys: Keys, names: Sequence[str]) -> list[Row | None
     )
 
 
-def _living(server: Server, keys: Keys, names: Sequence[str]) -> dict[str, Stream]:
+def _living(link: Link, keys: Keys, names: Sequence[str]) -> dict[str, Stream]:
     fields = [name_field(DOCUMENT, name) for name in names]
     places = (keys.head, keys.commits, keys.names, keys.streams)
-    found = server.run("look", places, (b"", 0, 0, *fields))[2]
+    found = link.run("look", places, (b"", 0, 0, *fields))[2]
     read = [(name, stream_from(raw)) for name, raw in zip(names, found, strict=False) if raw]
     return {name: stream for name, stream in read if not stream.dropped}
 
 
-def gather(
-    server: Server, keys: Keys, places: Sequence[tuple[int, int]]
-) -> dict[tuple[int, int], Row]:
+def gather(link: Link, keys: Keys, places: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Row]:
     """The rows at these pairs of a stream's number and a row's, where there are any."""
     numbers: dict[int, list[int]] = {}
     for oid, number in places:
         numbers.setdefault(oid, []).append(number)
     asked: list[Command] = [("HMGET", keys.rows(oid), *of) for oid, of in numbers.items()]
     found: dict[tuple[int, int], Row] = {}
-    answers = server.ask(*asked) if asked else []
+    answers = link.ask(*asked) if asked else []
     for (oid, of), stored in zip(numbers.items(), answers, strict=True):
         for number, raw in zip(of, stored, strict=True):
             if raw is not None:
@@ -63,10 +62,10 @@ def gather(
     return found
 
 
-def streams(server: Server, keys: Keys, oids: Sequence[int]) -> dict[int, Stream]:
+def streams(link: Link, keys: Keys, oids: Sequence[int]) -> dict[int, Stream]:
     """The streams with these numbers, where there are any."""
     if not oids:
         return {}
-    stored = server.ask_one("HMGET", keys.streams, *oids)
+    stored = link.ask_one("HMGET", keys.streams, *oids)
     read = zip(oids, stored, strict=True)
     return {oid: stream_from(raw) for oid, raw in read if raw is not None}

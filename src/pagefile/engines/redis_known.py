@@ -13,6 +13,7 @@ import msgspec
 from pagefile.content import Action, unpack
 from pagefile.engine import Stream, TenantHead
 from pagefile.engines.redis_layout import Keys
+from pagefile.engines.redis_link import Link
 from pagefile.engines.redis_rows import Counted, commit_from, head_from, move
 from pagefile.errors import Corrupt
 from pagefile.records import StreamKind
@@ -27,13 +28,19 @@ _RECENT_KEYS = 4_096
 class Known:
     """The cached state of one tenant."""
 
-    def __init__(self, tenant: str, keys: Keys) -> None:
+    def __init__(self, tenant: str, keys: Keys, link: Link) -> None:
         self.tenant = tenant
         self.keys = keys
+        #: The way to whoever has these keys.
+        self.link = link
+        #: How far the tenant was known to be before it was read anew.
+        self.most = 0
+        self.head = TenantHead(tenant)
         self.clear()
 
     def clear(self) -> None:
         """Start again from nothing, as if before the first commit."""
+        self.most = max(self.most, self.head.position)
         self.head = TenantHead(self.tenant)
         #: The newest stream of each name, dropped ones included.
         self.named: dict[tuple[StreamKind, str], Stream] = {}

@@ -19,11 +19,12 @@ from typing import Any
 import msgspec
 from redis.exceptions import ResponseError
 
-from pagefile.engines.redis_server import Address, Server
+from pagefile.engines.redis_address import Address
+from pagefile.engines.redis_server import Server
 from pagefile.errors import Forbidden, Unavailable, Unsupported
 from pagefile.records import Durability
 
-_RANK: dict[Durability, int] = {"none": 0, "process": 1, "power": 2}
+RANK: dict[Durability, int] = {"none": 0, "process": 1, "power": 2}
 _OLDEST = 7
 
 
@@ -41,13 +42,19 @@ def read_settings(server: Server) -> Found:
     """Ask the server.
 
     Raises:
-        Unsupported: it is older than Redis 7.
+        Unsupported: it is older than Redis 7. Unavailable: it is a replica.
     """
     info = parse_info(server.ask_one("INFO"))
     version = info.get("redis_version", "0")
     if int(version.partition(".")[0] or 0) < _OLDEST:
         raise Unsupported(
             f"{server.where} is Redis {version}", f"use Redis {_OLDEST} or later, or Valkey"
+        )
+    if info.get("role") == "slave":
+        primary = f"{info.get('master_host', '')}:{info.get('master_port', '')}"
+        raise Unavailable(
+            f"{server.where} is a replica, which takes no writes",
+            f"name the primary in the URL ({primary} by its word), or make this one the primary",
         )
     config: dict[str, str] = {}
     try:
@@ -108,7 +115,7 @@ def require_level(found: Found, address: Address, wanted: Durability | None) -> 
     has = level_of(found, address)
     if wanted is None:
         return has
-    if _RANK[wanted] > _RANK[has]:
+    if RANK[wanted] > RANK[has]:
         settings = f"appendonly {'yes' if found.aof else 'no'}"
         if found.fsync:
             settings += f", appendfsync {found.fsync}"

@@ -16,9 +16,10 @@ from pagefile.engine import LOG, IndexKey, Prepared, RawCommit, Row, Sealed, Str
 from pagefile.engines.redis_known import MOST_TOLD, Known
 from pagefile.engines.redis_layout import Keys
 from pagefile.engines.redis_rows import copy_head, copy_of, pack_commit, pack_row, pack_stream
-from pagefile.engines.redis_server import Command, Ready, packed, script
+from pagefile.engines.redis_scripts import script
 from pagefile.engines.redis_transaction import SWEEP_EVERY
 from pagefile.engines.redis_turn import LEASE_MS, Turn
+from pagefile.engines.redis_wire import Command, Ready, packed
 from pagefile.records import StreamKind
 from pagefile.transaction import apply
 

@@ -22,6 +22,7 @@ from pagefile.engine import (
 from pagefile.engines import redis_layout as layout
 from pagefile.engines.redis_index import KeyIndex
 from pagefile.engines.redis_known import MOST_TOLD, Known
+from pagefile.engines.redis_link import Link
 from pagefile.engines.redis_pending import Changes, Commands
 from pagefile.engines.redis_rows import (
     commit_from,
@@ -30,8 +31,8 @@ from pagefile.engines.redis_rows import (
     row_from,
     stream_from,
 )
-from pagefile.engines.redis_server import Command, Server
 from pagefile.engines.redis_streams import Moved, Streams
+from pagefile.engines.redis_wire import Command
 from pagefile.records import StreamKind
 
 #: How often, in commits, expired idempotency keys are swept out, and how many at a time.
@@ -42,8 +43,8 @@ _ROWS_AT_ONCE = 1_000
 class RedisTransaction:
     """See `pagefile.engine.Transaction`. Made for one attempt, and thrown away with it."""
 
-    def __init__(self, server: Server, known: Known, key_lifetime_us: int) -> None:
-        self._server = server
+    def __init__(self, link: Link, known: Known, key_lifetime_us: int) -> None:
+        self._link = link
         self._known = known
         self._keys = known.keys
         self._key_lifetime_us = key_lifetime_us
@@ -71,7 +72,7 @@ class RedisTransaction:
         """
         wanted = list(names)
         known, keys = self._known, self._keys
-        head, since, streams = self._server.run(
+        head, since, streams = self._link.run(
             "look",
             (keys.head, keys.commits, keys.names, keys.streams),
             (
@@ -83,7 +84,7 @@ class RedisTransaction:
         )
         if head != known.digest:
             if not known.catch_up(head, since):
-                last = self._server.ask_one("XREVRANGE", keys.commits, "+", "-", "COUNT", 1)
+                last = self._link.ask_one("XREVRANGE", keys.commits, "+", "-", "COUNT", 1)
                 known.start_at(last[0] if last else None)
             raise Moved
         known.is_fresh = self.is_sure = True
@@ -117,7 +118,7 @@ class RedisTransaction:
 
     def _ask(self, *command: Any) -> Any:
         self.is_sure = False
-        return self._server.ask_one(*command)
+        return self._link.ask_one(*command)
 
     # What a commit asks
 
@@ -303,7 +304,7 @@ class RedisTransaction:
         for score in oldest[1::2]:
             place = f"{int(float(score))}-0"
             asked.append(("XRANGE", self._keys.commits, place, place))
-        answers = self._server.ask(*asked) if asked else []
+        answers = self._link.ask(*asked) if asked else []
         for key, found in zip(oldest[::2], answers, strict=True):
             if found and commit_from(found[0])[1].time_us >= expired_us:
                 break

@@ -15,8 +15,8 @@ import uuid
 from typing import Any
 
 from pagefile.engines.redis_known import MOST_TOLD, Known
+from pagefile.engines.redis_link import Link
 from pagefile.engines.redis_rows import commit_from
-from pagefile.engines.redis_server import Server
 from pagefile.errors import Unavailable
 
 LEASE_MS = 1_000
@@ -28,10 +28,10 @@ _NUMBERS = itertools.count()
 class Turn:
     """One group's place in the queue of one tenant."""
 
-    def __init__(self, server: Server, known: Known, seconds: float) -> None:
-        self._server = server
+    def __init__(self, link: Link, known: Known, seconds: float) -> None:
+        self._link = link
         self._known = known
-        self._deadline = time.monotonic() + seconds
+        self.deadline = time.monotonic() + seconds
         self.token = b"%x-%x" % (_PROCESS, next(_NUMBERS))
         self.is_queued = False
         self.is_held = False
@@ -64,17 +64,17 @@ class Turn:
         until = time.monotonic() + LEASE_MS / 1_000
         while True:
             now = time.monotonic()
-            if now > self._deadline:
+            if now > self.deadline:
                 self.pass_on()
                 raise _waited_too_long()
             if now >= until:
                 return  # Whoever has the turn may have died: ask.
-            answer = self._server.block(
+            answer = self._link.block(
                 "XREAD",
                 "COUNT",
                 MOST_TOLD,
                 "BLOCK",
-                max(1, int((min(until, self._deadline) - now) * 1_000)),
+                max(1, int((min(until, self.deadline) - now) * 1_000)),
                 "STREAMS",
                 keys.commits,
                 keys.turns,
@@ -101,7 +101,7 @@ class Turn:
 
     def _call(self, what: bytes) -> Any:
         keys = self._known.keys
-        return self._server.run(
+        return self._link.run(
             "turn",
             (keys.queue, keys.turn, keys.turns),
             (what, self.token, self.queued, LEASE_MS),

