@@ -204,7 +204,11 @@ def main() -> int:
         for name in asked.only or SUBJECTS:
             if installed(name):
                 print(f"{label}: {name} …", file=sys.stderr, flush=True)
-                results[label, name] = _apart(name, size, users, asked.folder, asked.max_seconds)
+                found = _apart(name, size, users, asked.folder, asked.max_seconds)
+                results[label, name] = found
+                # At once: a run over all sizes takes an hour, and may be cut short.
+                told = {key: round(v, 3) if type(v) is float else v for key, v in found.items()}
+                print(f"  {json.dumps(told)}", file=sys.stderr, flush=True)
     labels = [label for label, _, users in places if users == 1]
     ratios = _against(results, labels)
     if asked.json:

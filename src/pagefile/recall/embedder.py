@@ -94,25 +94,24 @@ def unit_vector(values: object, dimensions: int | None = None) -> Floats:
     """The vector scaled to length 1; refused when it is none, or of another length."""
     row = _plain_row(values)
     if row is not None and (dimensions is None or len(row) == dimensions):
-        # Not `@`, which would warn of what is too large and is measured the slow way.
-        squares = float(np.dot(row, row))
+        largest = float(np.abs(row).max(initial=0))
         # Beyond, squares leave the range of float32; the slow way has none of that.
-        if _SHORT**2 < squares < _LONG**2 and len(row) <= MOST_DIMENSIONS:
-            unit: Floats = row / np.float32(math.sqrt(squares))
+        if _SHORT < largest < _LONG and len(row) <= MOST_DIMENSIONS:
+            single: Floats = row.astype(np.float32, copy=False)
+            unit: Floats = single / np.float32(math.sqrt(float(np.dot(single, single))))
             return unit
     vector: Floats = unit_rows([values], 1, dimensions)[0]
     return vector
 
 
-def _plain_row(values: object) -> Floats | None:
+def _plain_row(values: object) -> NDArray[np.floating[Any]] | None:
     """The numbers as a row, where that is what they are."""
     if isinstance(values, np.ndarray) and values.dtype == np.float32:
         return values if values.ndim == 1 else None
     try:
-        with np.errstate(over="ignore"):  # What is too large for it is measured the slow way.
-            # Through an array of C's doubles: numpy takes four times as long over a tuple.
-            plain = np.frombuffer(array("d", values)) if type(values) is tuple else values
-            row: Floats = np.asarray(plain, dtype=np.float32)
+        # Through an array of C's doubles: numpy takes four times as long over a tuple.
+        wide = np.frombuffer(array("d", values)) if type(values) is tuple else values
+        row = np.asarray(wide, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         return None
     return row if row.ndim == 1 else None
@@ -122,7 +121,7 @@ def unit_rows(values: object, count: int, dimensions: int | None = None) -> Floa
     """The rows scaled to length 1 each. A row of zeros has no direction, and is refused."""
     try:
         rows = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise Invalid("vector", f"{shown(values)} is no list of numbers", "give numbers") from None
     if rows.ndim != 2 or rows.shape[0] != count or not 0 < rows.shape[1] <= MOST_DIMENSIONS:
         raise Invalid(
