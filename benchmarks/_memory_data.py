@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +61,7 @@ _EMPTY = [
 ]
 
 
+@cache
 def _word(rank: int) -> str:
     if rank < len(_EMPTY):
         return _EMPTY[rank]

@@ -1,16 +1,21 @@
 """What stores and finds memories: ours, and peers that are installed.
 
-Each has the same five steps: `open`, `fill` many at once as fast as it can,
-`put` one, `search` for ten, `close`. A peer is given the vectors that everybody has.
+Each has the same steps: `open`, `fill` many at once as fast as it can, `put` one,
+`crowd`: many writers at once in the way that suits it best, `search` for ten, `close`.
+A peer is given the vectors that everybody has. What a `put` that returned survives
+is said with each: everything on disk here syncs before it answers, unless it says not.
 """
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,8 +25,10 @@ import numpy as np
 import pagefile
 from _memory_data import DIMENSIONS, GivenVectors, Vectors
 from pagefile import Episode, Memory
+from pagefile.aio_memory import AsyncMemory
 
 WANTED = 10
+WRITERS = 64
 
 
 class Subject(Protocol):
@@ -29,12 +36,24 @@ class Subject(Protocol):
 
     def fill(self, user: str, texts: Sequence[str], rows: Vectors) -> None: ...
     def put(self, user: str, text: str, row: Vectors) -> None: ...
+    def crowd(self, user: str, texts: Sequence[str], rows: Vectors) -> None: ...
     def search(self, user: str, text: str, row: Vectors) -> list[str]: ...
     def close(self) -> None: ...
 
 
+class Threaded:
+    """A subject whose writers are threads."""
+
+    def put(self, user: str, text: str, row: Vectors) -> None:
+        raise NotImplementedError
+
+    def crowd(self, user: str, texts: Sequence[str], rows: Vectors) -> None:
+        with ThreadPoolExecutor(WRITERS) as writers:
+            list(writers.map(self.put, [user] * len(texts), texts, rows))
+
+
 class Ours:
-    """Pagefile's memory, whole: words, vectors, structure, explanation."""
+    """Pagefile's memory, whole: words, vectors, structure. On a file a put is synced."""
 
     def __init__(self, folder: Path, url: str) -> None:
         self._table: dict[str, Vectors] = {}
@@ -54,6 +73,18 @@ class Ours:
 
     def put(self, user: str, text: str, row: Vectors) -> None:
         self._memory.remember(self._episode(user, text, row))
+
+    def crowd(self, user: str, texts: Sequence[str], rows: Vectors) -> None:
+        memory = AsyncMemory(self._memory)
+
+        async def writer(first: int) -> None:
+            for at in range(first, len(texts), WRITERS):
+                await memory.remember(self._episode(user, texts[at], rows[at]))
+
+        async def all_of_them() -> None:
+            await asyncio.gather(*map(writer, range(WRITERS)))
+
+        asyncio.run(all_of_them())
 
     def search(self, user: str, text: str, row: Vectors) -> list[str]:
         self._table.clear()
@@ -75,8 +106,15 @@ class OursVectorsAlone(Ours):
         return [match.episode.input for match in found]
 
 
-class NumpyExact:
-    """All vectors of a user in one float32 matrix, multiplied."""
+class OursReopened(Ours):
+    """The same file opened by another process, which only searches: what the index takes."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "file")
+
+
+class NumpyExact(Threaded):
+    """All vectors of a user in one float32 matrix, multiplied. Nothing is kept on disk."""
 
     def __init__(self, folder: Path) -> None:
         self._texts: dict[str, list[str]] = {}
@@ -90,6 +128,10 @@ class NumpyExact:
     def put(self, user: str, text: str, row: Vectors) -> None:
         self.fill(user, [text], row[None, :])
 
+    def crowd(self, user: str, texts: Sequence[str], rows: Vectors) -> None:
+        for text, row in zip(texts, rows, strict=True):  # It has nothing to wait for.
+            self.put(user, text, row)
+
     def search(self, user: str, text: str, row: Vectors) -> list[str]:
         scores = self._rows[user] @ row
         best = np.argpartition(scores, -WANTED)[-WANTED:]
@@ -99,11 +141,12 @@ class NumpyExact:
         """Nothing to let go of."""
 
 
-class Fts5:
-    """SQLite's full-text index alone, one for all users, as most build it."""
+class Fts5(Threaded):
+    """SQLite's full-text index alone, one for all users, as most build it; WAL, synced."""
 
     def __init__(self, folder: Path) -> None:
         self._db = apsw.Connection(str(folder / "fts.db"))
+        self._lock = threading.Lock()
         self._run("PRAGMA journal_mode=wal")
         self._run("PRAGMA synchronous=full")
         self._run("CREATE VIRTUAL TABLE m USING fts5(text, user UNINDEXED, tokenize='porter')")
@@ -116,7 +159,8 @@ class Fts5:
             self._db.executemany("INSERT INTO m VALUES (?, ?)", [(text, user) for text in texts])
 
     def put(self, user: str, text: str, row: Vectors) -> None:
-        self._run("INSERT INTO m VALUES (?, ?)", (text, user))
+        with self._lock:
+            self._run("INSERT INTO m VALUES (?, ?)", (text, user))
 
     def search(self, user: str, text: str, row: Vectors) -> list[str]:
         query = " OR ".join(f'"{word}"' for word in text.split())
@@ -127,18 +171,18 @@ class Fts5:
         self._db.close()
 
 
-class LangGraph:
-    """LangGraph's store with an index, in memory or in SQLite."""
+class LangGraph(Threaded):
+    """LangGraph's store with an index: in memory, or in SQLite with a rollback journal, synced."""
 
     def __init__(self, folder: Path, kind: str) -> None:
-        self._given: list[list[float]] = []
-        index: Any = {"dims": DIMENSIONS, "embed": self._embed, "fields": ["text"]}
+        self._given: dict[str, list[float]] = {}
         self._number = 0
         self._exit: Callable[[], None] = lambda: None
-        if kind == "memory":
+        self._path = None if kind == "memory" else str(folder / "graph.db")
+        if self._path is None:
             from langgraph.store.memory import InMemoryStore
 
-            self._store: Any = InMemoryStore(index=index)
+            self._store: Any = InMemoryStore(index=self._index())
             return
         import sqlite3
 
@@ -147,25 +191,56 @@ class LangGraph:
             sys.modules["sqlite3"] = __import__("pysqlite3")
         from langgraph.store.sqlite import SqliteStore
 
-        opened = SqliteStore.from_conn_string(str(folder / "graph.db"), index=index)
+        opened = SqliteStore.from_conn_string(self._path, index=self._index())
         self._store = opened.__enter__()
         self._exit = lambda: opened.__exit__(None, None, None)
         self._store.setup()
 
+    def _index(self) -> Any:
+        return {"dims": DIMENSIONS, "embed": self._embed, "fields": ["text"]}
+
     def _embed(self, texts: Sequence[str]) -> list[list[float]]:
-        return [self._given.pop(0) for _ in texts]
+        # Some of its stores embed the whole value as JSON, whatever fields are asked for.
+        plain = [json.loads(text)["text"] if text[:1] == "{" else text for text in texts]
+        return [self._given[text] for text in plain]
+
+    def _place(self, user: str, text: str, row: Vectors) -> tuple[Any, ...]:
+        self._given[text] = row.tolist()
+        self._number += 1
+        return ("memories", user), f"m{self._number}", {"text": text}
 
     def fill(self, user: str, texts: Sequence[str], rows: Vectors) -> None:
-        for text, row in zip(texts, rows, strict=True):
-            self.put(user, text, row)
+        from langgraph.store.base import PutOp
+
+        for at in range(0, len(texts), 100):
+            part = zip(texts[at : at + 100], rows[at : at + 100], strict=True)
+            self._store.batch([PutOp(*self._place(user, text, row)) for text, row in part])
+            self._given.clear()
 
     def put(self, user: str, text: str, row: Vectors) -> None:
-        self._given[:] = [row.tolist()]
-        self._number += 1
-        self._store.put(("memories", user), f"m{self._number}", {"text": text})
+        self._store.put(*self._place(user, text, row))
+
+    def crowd(self, user: str, texts: Sequence[str], rows: Vectors) -> None:
+        if self._path is None:
+            super().crowd(user, texts, rows)
+        else:
+            asyncio.run(self._crowd(self._path, user, texts, rows))
+
+    async def _crowd(self, path: str, user: str, texts: Sequence[str], rows: Vectors) -> None:
+        """Its async store, which puts what tasks ask for at the same time into one transaction."""
+        from langgraph.store.sqlite.aio import AsyncSqliteStore
+
+        async with AsyncSqliteStore.from_conn_string(path, index=self._index()) as store:
+            await store.setup()
+
+            async def writer(first: int) -> None:
+                for at in range(first, len(texts), WRITERS):
+                    await store.aput(*self._place(user, texts[at], rows[at]))
+
+            await asyncio.gather(*map(writer, range(WRITERS)))
 
     def search(self, user: str, text: str, row: Vectors) -> list[str]:
-        self._given[:] = [row.tolist()]
+        self._given[text] = row.tolist()
         found = self._store.search(("memories", user), query=text, limit=WANTED)
         return [item.value["text"] for item in found]
 
@@ -173,41 +248,50 @@ class LangGraph:
         self._exit()
 
 
-class Mem0:
-    """mem0 with `infer=False`: no model, its local vector store on disk."""
+class Mem0(Threaded):
+    """mem0 with `infer=False`: no model, its local vector store and its history in SQLite.
+
+    Both files have a rollback journal and are synced, each by a commit of its own.
+    """
 
     def __init__(self, folder: Path) -> None:
         os.environ.update(MEM0_TELEMETRY="false", MEM0_DIR=str(folder), OPENAI_API_KEY="none")
         from mem0 import Memory as Peer
+        from qdrant_client import QdrantClient
 
-        store = {"path": str(folder / "q"), "embedding_model_dims": DIMENSIONS, "on_disk": True}
+        # Its writers take turns: two threads at once would begin a transaction in another's.
+        self._lock = threading.Lock()
+        client = QdrantClient(path=str(folder / "q"), force_disable_check_same_thread=True)
+        store = {"client": client, "embedding_model_dims": DIMENSIONS, "on_disk": True}
         self._memory: Any = Peer.from_config(
             {
                 "vector_store": {"provider": "qdrant", "config": store},
                 "history_db_path": str(folder / "history.db"),
             }
         )
-        self._row: list[float] = []
+        self._rows: dict[str, list[float]] = {}
         self._memory.embedding_model = self
 
     def embed(self, text: str, memory_action: str | None = None) -> list[float]:
-        return self._row
+        return self._rows[text]
 
     def embed_batch(
         self, texts: Sequence[str], memory_action: str | None = None
     ) -> list[list[float]]:
-        return [self._row for _ in texts]
+        return [self._rows[text] for text in texts]
 
     def fill(self, user: str, texts: Sequence[str], rows: Vectors) -> None:
         for text, row in zip(texts, rows, strict=True):
             self.put(user, text, row)
+            self._rows.clear()
 
     def put(self, user: str, text: str, row: Vectors) -> None:
-        self._row = row.tolist()
-        self._memory.add([{"role": "user", "content": text}], user_id=user, infer=False)
+        self._rows[text] = row.tolist()
+        with self._lock:
+            self._memory.add([{"role": "user", "content": text}], user_id=user, infer=False)
 
     def search(self, user: str, text: str, row: Vectors) -> list[str]:
-        self._row = row.tolist()
+        self._rows[text] = row.tolist()
         found = self._memory.search(text, filters={"user_id": user}, top_k=WANTED)
         return [one["memory"] for one in found["results"]]
 
@@ -215,8 +299,8 @@ class Mem0:
         self._memory.vector_store.client.close()
 
 
-class Chroma:
-    """chromadb on disk, one collection, filtered by user."""
+class Chroma(Threaded):
+    """chromadb on disk, one collection, filtered by user; its SQLite file is synced."""
 
     def __init__(self, folder: Path) -> None:
         import chromadb
@@ -252,6 +336,7 @@ class Chroma:
 #: By name: what must be installed, and how it is made.
 SUBJECTS: dict[str, tuple[str, Callable[[Path], Subject]]] = {
     "pagefile, file": ("pagefile", lambda folder: Ours(folder, "file")),
+    "pagefile, file reopened": ("pagefile", OursReopened),
     "pagefile, memory:": ("pagefile", lambda folder: Ours(folder, "memory:")),
     "pagefile, vectors alone": ("pagefile", lambda folder: OursVectorsAlone(folder, "memory:")),
     "numpy float32 exact": ("numpy", NumpyExact),

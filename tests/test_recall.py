@@ -234,8 +234,11 @@ def test_a_vector_without_direction_or_shape_is_refused(bad: Any) -> None:
         unit_vector(bad)
 
 
-def test_a_vector_keeps_its_direction_when_it_is_packed_even_if_it_is_huge() -> None:
-    vector = unit_vector([3e300, 4e300])
+@pytest.mark.parametrize(
+    "huge", [[3e300, 4e300], (3e300, 4e300), np.array([3e30, 4e30], np.float32)], ids=str
+)
+def test_a_vector_keeps_its_direction_when_it_is_packed_even_if_it_is_huge(huge: Any) -> None:
+    vector = unit_vector(huge)
 
     assert vector.tolist() == pytest.approx([0.6, 0.8])
     assert unpacked(packed(vector)) == pytest.approx(vector, abs=1e-3)

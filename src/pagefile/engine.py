@@ -403,6 +403,17 @@ class Finds(Protocol):
 
 
 @runtime_checkable
+class Stamps(Protocol):
+    """What an engine has besides when it can tell in microseconds that nothing has changed."""
+
+    def stamp(self, tenant: str) -> int:
+        """A number that is another one after every commit that a read would show.
+
+        What was read after it was taken is still so while it is the same.
+        """
+
+
+@runtime_checkable
 class Joinable(Protocol):
     """What an engine has besides when others reach it by another URL than it was opened with."""
 

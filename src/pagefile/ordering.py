@@ -46,7 +46,11 @@ def encode(value: KeyValue, field: str = "key") -> bytes:
     if isinstance(value, tuple):
         if not value:
             raise Invalid(field, "an empty tuple has no order", "give at least one part")
-        return b"".join(_part(part, f"{field}[{i}]") for i, part in enumerate(value))
+        try:
+            return b"".join([_part(part, field) for part in value])
+        except Invalid:
+            # Again, saying which part: naming each beforehand would take longer than encoding it.
+            return b"".join(_part(part, f"{field}[{i}]") for i, part in enumerate(value))
     return _part(value, field)
 
 
@@ -59,6 +63,10 @@ def _text(value: str, field: str) -> bytes:
 
 
 def _part(value: object, field: str) -> bytes:
+    if type(value) is str:
+        return _text(value, field)
+    if type(value) is int:
+        return b"\x20" + _number(value, field)
     match value:
         case bool():
             return bytes((_TRUE if value else _FALSE,))
@@ -80,11 +88,12 @@ def _part(value: object, field: str) -> bytes:
 
 
 def _number(value: int, field: str) -> bytes:
-    if not -_OFFSET <= value < _OFFSET:
+    try:
+        return _BIG_ENDIAN.pack(value + _OFFSET)
+    except struct.error:
         raise Invalid(
             field, f"{shown(value)} does not fit 64 bits", "keep key numbers within 64 bits"
-        )
-    return _BIG_ENDIAN.pack(value + _OFFSET)
+        ) from None
 
 
 def decode(raw: bytes) -> KeyValue:

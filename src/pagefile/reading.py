@@ -13,7 +13,7 @@ from pagefile.bounds import (
     require_seconds,
 )
 from pagefile.content import Action, unpack
-from pagefile.engine import DOCUMENT, LOG, Engine, Finds, Gathers, Hit, Row, Stream
+from pagefile.engine import DOCUMENT, LOG, Engine, Finds, Gathers, Hit, Row, Stamps, Stream
 from pagefile.errors import Invalid, NotFound, shown
 from pagefile.history import actions_of, length_at
 from pagefile.naming import require_type
@@ -32,6 +32,7 @@ class Reading:
         self._finder = Finder(engine, preparer, tenant)
         self._finds: Finds | None = engine if isinstance(engine, Finds) else None
         self._gathers: Gathers | None = engine if isinstance(engine, Gathers) else None
+        self._stamps: Stamps | None = engine if isinstance(engine, Stamps) else None
 
     @property
     def tenant(self) -> str:
@@ -134,8 +135,10 @@ class Reading:
         """Each document as it is now, None where there is none; fewer steps than one by one."""
         if not isinstance(documents, (list, tuple)) or len(documents) > MOST_PER_READ:
             raise Invalid("documents", shown(documents), f"give at most {MOST_PER_READ} names")
+        known = self._naming.known_good
         for name in documents:
-            self._naming.check_text("documents", name)
+            if type(name) is not str or name not in known:
+                self._naming.check_text("documents", name)
         if self._finds is None:
             return [self.get(name) for name in documents]
         rows = self._finds.current(self._tenant, documents)
@@ -203,6 +206,10 @@ class Reading:
         return self._engine.wait(self._tenant, position, timeout)
 
     # Inside
+
+    def _stamp(self) -> int | None:
+        """For who keeps what it has read: still so while this is the same; None is unknown."""
+        return None if self._stamps is None else self._stamps.stamp(self._tenant)
 
     def _streams(self, oids: set[int]) -> dict[int, Stream]:
         """The streams of these numbers, in one question where the engine has it."""

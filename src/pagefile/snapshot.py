@@ -104,6 +104,9 @@ class Snapshot(Store):
     def wait(self, position: int, timeout: float) -> bool:
         return position <= self.position
 
+    def _stamp(self) -> int | None:
+        return None  # What is past does not change, but for what is erased.
+
     def _version(self, document: str) -> int:
         stream = self._engine.stream(self._tenant, DOCUMENT, document, self.position)
         return 0 if stream is None else self._length_at(stream, self.position)

@@ -299,6 +299,10 @@ class MemoryEngine:
                 setattr(copy, slot, getattr(head, slot))
             return copy
 
+    def stamp(self, tenant: str) -> int:
+        with self._changed:
+            return self._tenant(tenant).head.position
+
     def stream(
         self, tenant: str, kind: StreamKind, name: str, at: int | None = None
     ) -> Stream | None:

@@ -162,6 +162,9 @@ class SqliteEngine:
             head.position, head.time_us, head.digest = last[0]
         return head
 
+    def stamp(self, tenant: str) -> int:
+        return self._file.stamp()
+
     def stream(
         self, tenant: str, kind: StreamKind, name: str, at: int | None = None
     ) -> Stream | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -44,6 +45,10 @@ class SqliteFile:
         self._vfs = vfs
         self._pid = os.getpid()
         self._readers: list[apsw.Connection] = []
+        #: Only ever asked whether others have committed, so that its answers compare.
+        self._stamper: apsw.Connection | None = None
+        # One that a signal handler which closes can take too.
+        self._stamping = threading.RLock()
         self._closed = False
         self._gate = _open_gate(path)
         opened = False
@@ -165,6 +170,25 @@ class SqliteFile:
         with self.reader() as connection:
             return connection.execute(sql, bindings).fetchall()
 
+    def stamp(self) -> int:
+        """A number that is another one after every commit to the file, whoever made it."""
+        self.require_own_process()
+        try:
+            with self._stamping:
+                # Asked again: it may have been closed while we waited.
+                self.require_own_process()
+                if self._stamper is None:
+                    self._stamper = self._connect_reader()
+                return _pragma(self._stamper, "data_version")
+        except apsw.Error as error:
+            raise translate(error, str(self.path)) from error
+
+    def _connect_reader(self) -> apsw.Connection:
+        connection = self._connect()
+        connection.set_busy_timeout(_READER_BUSY_MS)
+        connection.execute("PRAGMA query_only = ON").fetchall()
+        return connection
+
     @contextmanager
     def reader(self) -> Iterator[apsw.Connection]:
         """A connection for reading; the caller may open a transaction on it."""
@@ -173,9 +197,7 @@ class SqliteFile:
             try:
                 connection = self._readers.pop()
             except IndexError:
-                connection = self._connect()
-                connection.set_busy_timeout(_READER_BUSY_MS)
-                connection.execute("PRAGMA query_only = ON").fetchall()
+                connection = self._connect_reader()
             try:
                 yield connection
             finally:
@@ -232,6 +254,9 @@ class SqliteFile:
             return  # The parent's connections; closing them here could harm its file.
         try:
             self._close_readers()
+            with self._stamping:
+                if self._stamper is not None:
+                    self._stamper.close()
             self.writer.close()
         except apsw.Error as error:
             raise translate(error, str(self.path)) from error

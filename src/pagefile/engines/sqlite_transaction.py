@@ -34,6 +34,7 @@ from pagefile.engines.sqlite_users import Users
 from pagefile.records import StreamKind
 
 _MOST_CACHED = 100_000
+_MOST_MISSING = 4_096
 #: How often, in commits, expired idempotency keys are swept out.
 _SWEEP_EVERY = 256
 #: How many made keys are remembered, so that looking for one needs no query.
@@ -56,6 +57,8 @@ class SqliteTransaction:
         self._number = 0
         self._keys_from = 1
         self._streams: dict[tuple[StreamKind, str], Stream] = {}
+        #: Names that were looked for in vain: a new one is asked about twice, some in every commit.
+        self._missing: set[tuple[StreamKind, str]] = set()
         self._users = Users(writer, sql)
         self._index = KeyIndex(writer, sql, self._users)
         self._drafts: list[Stream] = []
@@ -125,10 +128,13 @@ class SqliteTransaction:
 
     def stream(self, kind: StreamKind, name: str) -> Stream | None:
         stream = self._streams.get((kind, name))
-        if stream is None and self._number:
+        if stream is None and self._number and (kind, name) not in self._missing:
             found = self._all("stream_by_name", self._number, kind, name)
             if found:
-                stream = self._remember(stream_from(found[0], self._writer, self._sql))
+                return self._remember(stream_from(found[0], self._writer, self._sql))
+            if len(self._missing) >= _MOST_MISSING:
+                self._missing.clear()
+            self._missing.add((kind, name))
         return stream
 
     def _remember(self, stream: Stream) -> Stream:
@@ -146,6 +152,7 @@ class SqliteTransaction:
 
     def create(self, stream: Stream) -> None:
         self._streams[stream.kind, stream.name] = stream
+        self._missing.discard((stream.kind, stream.name))
         self._drafts.append(stream)
 
     def discard(self, stream: Stream) -> None:

@@ -12,7 +12,7 @@ import math
 import re
 import sys
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -63,21 +63,29 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     said_again: Sequence[datetime] = ()
 
     def __post_init__(self) -> None:
-        for field in ("tool_calls", "embedding", "tool_transcript", "said_again"):
-            given = getattr(self, field)
-            if type(given) is not tuple and given is not None:
-                msgspec.structs.force_setattr(self, field, _as_tuple(field, given))
-        _require(self)
-        moment = require_moment("occurred_at", self.occurred_at)
-        msgspec.structs.force_setattr(self, "occurred_at", moment)
-        if self.said_again:
-            again = tuple(require_moment("said_again", each) for each in self.said_again)
+        # Every search builds some of these anew: what most of them lack is not gone into.
+        if type(self.tool_calls) is not tuple or self.tool_calls:
+            _settle_parts(self, "tool_calls", ToolCall)
+        if self.tool_transcript is not None:
+            _settle_parts(self, "tool_transcript", Message)
+        if type(self.said_again) is not tuple or self.said_again:
+            again = _as_tuple("said_again", self.said_again)
+            again = tuple(require_moment("said_again", each) for each in again)
             msgspec.structs.force_setattr(self, "said_again", again)
+        if self.embedding is not None:
+            _settle_embedding(self, self.embedding)
+        _require(self)
+        moment = self.occurred_at
+        if type(moment) is not datetime or moment.tzinfo is not UTC:
+            moment = require_moment("occurred_at", moment)
+            msgspec.structs.force_setattr(self, "occurred_at", moment)
 
     @property
     def text(self) -> str:
         """What is searched: input and output, one under the other."""
-        return "\n".join(part for part in (self.input, self.output) if part)
+        if self.input and self.output:
+            return f"{self.input}\n{self.output}"
+        return self.input or self.output
 
     @property
     def document(self) -> str:
@@ -159,31 +167,34 @@ def _require(episode: Episode) -> None:
     ):
         rule = "give a name of 1 to 128 printable characters"
         raise Invalid("speaker", shown(episode.speaker), rule)
-    _require_parts(episode)
 
 
-def _require_parts(episode: Episode) -> None:
-    if len(episode.tool_calls) > _MOST_CALLS or len(episode.tool_transcript or ()) > _MOST_CALLS:
-        raise Invalid("tool_calls", "are too many", f"keep at most {_MOST_CALLS} with an episode")
-    for field, kind in (("tool_calls", ToolCall), ("tool_transcript", Message)):
-        for part in getattr(episode, field) or ():
-            if not isinstance(part, kind):
-                raise Invalid(
-                    field, f"{shown(part)} is no {kind.__name__}", f"give {kind.__name__}s"
-                )
-    vector = episode.embedding
-    if vector is not None:
-        try:
-            # One that is not finite makes the sum so; looking at each would take longer.
-            fits = 0 < len(vector) <= _MOST_DIMENSIONS and math.isfinite(sum(vector))
-            fits = fits and min(vector) >= -_LARGEST and max(vector) <= _LARGEST
-        except (TypeError, OverflowError):
-            fits = False
-        if not fits:
-            raise Invalid("embedding", shown(vector), "give finite numbers, or leave it out")
+def _settle_parts(episode: Episode, field: str, kind: type[Message] | type[ToolCall]) -> None:
+    parts = _as_tuple(field, getattr(episode, field))
+    if len(parts) > _MOST_CALLS:
+        raise Invalid(field, "are too many", f"keep at most {_MOST_CALLS} with an episode")
+    for part in parts:
+        if not isinstance(part, kind):
+            raise Invalid(field, f"{shown(part)} is no {kind.__name__}", f"give {kind.__name__}s")
+    msgspec.structs.force_setattr(episode, field, parts)
+
+
+def _settle_embedding(episode: Episode, given: object) -> None:
+    vector = _as_tuple("embedding", given)
+    try:
+        # One that is not finite makes the sum so; looking at each would take longer.
+        fits = 0 < len(vector) <= _MOST_DIMENSIONS and math.isfinite(sum(vector))
+        fits = fits and min(vector) >= -_LARGEST and max(vector) <= _LARGEST
+    except (TypeError, OverflowError):
+        fits = False
+    if not fits:
+        raise Invalid("embedding", shown(vector), "give finite numbers, or leave it out")
+    msgspec.structs.force_setattr(episode, "embedding", vector)
 
 
 def _as_tuple(field: str, given: Any) -> tuple[Any, ...]:
+    if type(given) is tuple:
+        return given
     if isinstance(given, (str, bytes)):
         raise Invalid(field, shown(given), "give a list")
     try:

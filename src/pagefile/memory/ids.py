@@ -10,7 +10,9 @@ from pagefile.errors import Invalid, shown
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _RANDOM_BITS = 80
-_LENGTH = 26
+#: Two characters at a time, from the first of 26 on.
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
+_SHIFTS = range(120, -1, -10)
 
 _lock = threading.Lock()
 
@@ -34,8 +36,7 @@ def new_id(prefix: str = "") -> str:
     if type(prefix) is not str or (not prefix.isidentifier() and prefix):
         raise Invalid("prefix", shown(prefix), "give letters, digits and _, or nothing")
     number = _next()
-    characters = [_ALPHABET[number >> 5 * place & 31] for place in reversed(range(_LENGTH))]
-    text = "".join(characters)
+    text = "".join([_PAIRS[number >> shift & 1023] for shift in _SHIFTS])
     return f"{prefix}_{text}" if prefix else text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
@@ -191,11 +192,26 @@ class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):
             self._watch(None)
         return self._rememberer.remember([episode])[0]
 
+    async def remember_async(self, episode: Episode) -> str:
+        """`remember` for a running event loop, which it never blocks."""
+        await self._watch_async([episode])
+        return (await self._rememberer.remember_async([episode]))[0]
+
     def remember_many(self, episodes: Sequence[Episode]) -> list[str]:
         """Store up to 1,000 episodes in one commit, all or none."""
         if any(getattr(episode, "user_id", "") is None for episode in _listed(episodes)):
             self._watch(None)
         return self._rememberer.remember(episodes)
+
+    async def remember_many_async(self, episodes: Sequence[Episode]) -> list[str]:
+        """`remember_many` for a running event loop, which it never blocks."""
+        await self._watch_async(episodes)
+        return await self._rememberer.remember_async(episodes)
+
+    async def _watch_async(self, episodes: object) -> None:
+        if any(getattr(episode, "user_id", "") is None for episode in _listed(episodes)):
+            # Whether there are named users, too, has to be read.
+            await asyncio.to_thread(self._watch, None)
 
     def episode(self, episode_id: str, *, user_id: str | None = None) -> Episode:
         """One episode.

@@ -9,12 +9,12 @@ from itertools import islice
 import msgspec
 
 from pagefile.errors import Invalid, shown
-from pagefile.memory.episode import episode_of
 from pagefile.memory.episodes import Episodes, TimeRange, bounds_of, require_limit
 from pagefile.memory.fact import Fact
 from pagefile.memory.fact_documents import fact_id_in
 from pagefile.memory.fact_reader import MOST_IDS
 from pagefile.memory.facts import FactStore
+from pagefile.memory.known_episodes import KnownEpisodes
 from pagefile.memory.match import EpisodeMatch, FactMatch
 from pagefile.memory.owner import owner_key
 from pagefile.memory.text import require_session, require_text
@@ -52,6 +52,7 @@ class Recaller:
         self._uses = uses
         self._reranker = reranker
         self._episodes = Episodes(store)
+        self._known = KnownEpisodes(store)
 
     def episodes(
         self,
@@ -76,6 +77,7 @@ class Recaller:
             return []
         if not text:
             return self._newest(user_id, limit, time_range, session_id, exclude_session_id)
+        stamp = self._store._stamp()
         hits = self._index.search(
             owner_key(user_id),
             text,
@@ -86,12 +88,14 @@ class Recaller:
             time_range=None if time_range is None else (low, high + 1),
             weights=weights,
             explain=explain,
+            stamp=stamp,
         )
-        found = self._matches(hits, user_id)
+        found = self._matches(hits, user_id, stamp)
         if self._reranker is not None:
             found = self._reranked(text, found)
         found = found[:limit]
-        self._uses.note(user_id, [match.episode.document for match in found])
+        if self._uses.is_on:
+            self._uses.note(user_id, [match.episode.document for match in found])
         return found
 
     def facts(
@@ -183,17 +187,19 @@ class Recaller:
             found = self._episodes.newest_of_session(session_id, user_id, limit, low, high)
         return [EpisodeMatch(episode=episode, score=1.0) for episode in found]
 
-    def _matches(self, hits: Sequence[Hit], user_id: str | None) -> list[EpisodeMatch]:
+    def _matches(
+        self, hits: Sequence[Hit], user_id: str | None, stamp: int | None
+    ) -> list[EpisodeMatch]:
         """What the hits stand for; what is no longer there, or not this user's, is left out."""
         found: list[EpisodeMatch] = []
-        documents = self._store.get_many([hit.key for hit in hits])
-        for hit, document in zip(hits, documents, strict=True):
-            if document is None or document.erased or document.user != user_id:
+        episodes = self._known.read([hit.key for hit in hits], user_id, stamp)
+        for hit, episode in zip(hits, episodes, strict=True):
+            if episode is None:
                 continue
             scores = {arm.name: arm.score for arm in hit.arms}
             found.append(
                 EpisodeMatch(
-                    episode=episode_of(document),
+                    episode=episode,
                     score=hit.score,
                     vector_score=scores.get("vector"),
                     bm25_score=scores.get("lexical"),

@@ -23,6 +23,8 @@ from pagefile.store import Store
 MOST_AT_ONCE = 1_000
 #: How often a batch is tried again after somebody else was faster.
 _ATTEMPTS = 1_000 + MOST_AT_ONCE
+#: How many are analysed while others of the event loop wait.
+_MOST_QUICK = 8
 #: How many times of repetition an episode keeps, the last ones.
 _MOST_TIMES = 100
 
@@ -76,6 +78,30 @@ class Rememberer:
         else:
             raise last
         return [plan.episode.id for plan in plans.values()]
+
+    async def remember_async(self, episodes: Sequence[Episode]) -> list[str]:
+        """`remember` for a running event loop, which it never blocks."""
+        # Imported here: whoever never awaits does not pay for loading it.
+        import asyncio
+
+        if self._is_quick(_checked(episodes)):
+            plans = [_Plan(episode) for episode in episodes]
+            self._analyse(plans)
+            self._refuse(plans)
+            try:
+                await self._store.commit_async(self._batch(plans))
+            except Conflict:
+                pass  # What is in the way has to be read, for which no loop should wait.
+            else:
+                return [plan.episode.id for plan in plans]
+        return await asyncio.to_thread(self.remember, episodes)
+
+    def _is_quick(self, episodes: Sequence[Episode]) -> bool:
+        """Whether all that comes before the commit takes microseconds, and reads nothing."""
+        if self._policy != "keep" or not 0 < len(episodes) <= _MOST_QUICK:
+            return False
+        has_vectors = all(episode.embedding is not None for episode in episodes)
+        return self._index.is_settled and (self._index.embedder is None or has_vectors)
 
     def _recognise(self, plans: Sequence[_Plan], *, told: bool = True) -> None:
         """Say what was said before, and where it is to be merged, merge it."""

@@ -28,7 +28,8 @@ def require_text(field: str, text: object, most: int | None = None) -> str:
 def require_session(session_id: object) -> str:
     """The name of a session; it may be empty."""
     text = require_text("session_id", session_id)
-    if len(text.encode()) > MOST_SESSION_BYTES:
+    # No character takes more than four bytes.
+    if 4 * len(text) > MOST_SESSION_BYTES and len(text.encode()) > MOST_SESSION_BYTES:
         rule = f"give text of at most {MOST_SESSION_BYTES} bytes"
         raise Invalid("session_id", f"is {len(text.encode())} bytes long", rule)
     return text

@@ -49,7 +49,7 @@ class UseRecorder:
         self._store = store
         self._guard = guard
         self._clock = clock
-        self._on = on
+        self.is_on = on
         self._lock = threading.Lock()
         self._waiting: list[Append] = []
 
@@ -57,7 +57,7 @@ class UseRecorder:
         self, user_id: str | None, documents: Sequence[str], recall_id: str | None = None
     ) -> None:
         """One recall, by its id if it has one, gave these back, best first."""
-        if not self._on or not documents:
+        if not self.is_on or not documents:
             return
         recall_id = new_id("recall") if recall_id is None else recall_id
         at = self._clock().isoformat()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 import Stemmer
@@ -44,10 +44,12 @@ def words(text: str) -> list[str]:
 
 def terms(text: str) -> list[str]:
     """The terms of a text, in order, without empty words."""
-    found: list[str] = []
-    for word in words(text):
-        found.extend(_terms_of(word))
-    return found
+    return terms_of(words(text))
+
+
+def terms_of(heard: Iterable[str]) -> list[str]:
+    """The terms of words, in order, without empty ones."""
+    return [term for word in heard for term in _terms_of(word)]
 
 
 @lru_cache(_STEMS_REMEMBERED)

@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from pagefile.recall.analysis import folded, terms, words
+from pagefile.recall.analysis import folded, terms_of, words
 from pagefile.recall.embedder import Floats, packed
 
 _MOST_SPACES = re.compile(r"\s+")
@@ -45,7 +45,7 @@ class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def speaker_of(name: str) -> str:
     """A name as speakers are compared: folded, with single spaces."""
-    return _MOST_SPACES.sub(" ", folded(name)).strip()
+    return _MOST_SPACES.sub(" ", folded(name)).strip() if name else ""
 
 
 #: What stands before a colon without being a name.
@@ -113,12 +113,12 @@ def entry_of(
     `caption` is text that belongs to the thing but was not said, such as that of a picture.
     The vector is best that of `told(…)`, and is to be of unit length, as `embed_texts` gives it.
     """
-    whole = f"{text}\n{caption}" if caption else text
+    heard = words(f"{text}\n{caption}" if caption else text)
     return IndexEntry(
         key=key,
         kind=kind,
-        text=" ".join(terms(whole)),
-        heard=len(words(whole)),
+        text=" ".join(terms_of(heard)),
+        heard=len(heard),
         speaker=speaker_of(speaker),
         session=session,
         time_us=time_us,

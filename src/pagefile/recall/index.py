@@ -76,6 +76,8 @@ class SearchIndex:
         self.keeper = keeper_of(store, shelf)
         self._lock = threading.Lock()
         self._held: Catalogue | None = None
+        #: The catalogue as it was last read, and the store's stamp before that.
+        self._read: tuple[int | None, Catalogue | None] = (None, None)
 
     @property
     def model(self) -> Model:
@@ -83,6 +85,11 @@ class SearchIndex:
         if self.embedder is None:
             return Model(NO_MODEL, 0, ANALYSIS_VERSION)
         return Model(self.embedder.name, self.embedder.dimensions, ANALYSIS_VERSION)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether something can be added without reading first what the index is made with."""
+        return self._held is not None
 
     # Writing
 
@@ -202,8 +209,12 @@ class SearchIndex:
         now_us: int | None = None,
         weights: Weights | None = None,
         explain: bool = True,
+        stamp: int | None = None,
     ) -> list[Hit]:
-        """What is found, best first; nothing where nothing was ever indexed."""
+        """What is found, best first; nothing where nothing was ever indexed.
+
+        `stamp` is the store's, of who has taken it for reading more than this.
+        """
 
         def ask(partition: PartitionIndex) -> list[Hit]:
             return partition.search(
@@ -221,10 +232,12 @@ class SearchIndex:
                 explain=explain,
             )
 
-        return self._answer(whose, ask)
+        return self._answer(whose, ask, stamp)
 
-    def _answer(self, whose: str, ask: Callable[[PartitionIndex], list[Hit]]) -> list[Hit]:
-        partition = self._partition(whose)
+    def _answer(
+        self, whose: str, ask: Callable[[PartitionIndex], list[Hit]], stamp: int | None
+    ) -> list[Hit]:
+        partition = self._partition(whose, stamp=stamp)
         return [] if partition is None else ask(partition)
 
     def counts(self, whose: str) -> dict[str, int]:
@@ -263,9 +276,14 @@ class SearchIndex:
                 found[entry.key] = entry
         return {key: entry.text.split() for key, entry in found.items()}
 
-    def _partition(self, whose: str, *, any_model: bool = False) -> PartitionIndex | None:
-        catalogue = self._any() if any_model else self._known()
-        return None if catalogue is None else self._shelf.partition(catalogue, whose)
+    def _partition(
+        self, whose: str, *, any_model: bool = False, stamp: int | None = None
+    ) -> PartitionIndex | None:
+        if stamp is None:
+            # Before anything is read: whatever comes after it is found out by the next call.
+            stamp = self._store._stamp()
+        catalogue = self._any(stamp) if any_model else self._known(stamp)
+        return None if catalogue is None else self._shelf.partition(catalogue, whose, stamp)
 
     # Keeping
 
@@ -352,13 +370,17 @@ class SearchIndex:
         except NotFound:
             return  # Erased with its user, or dropped by another who rebuilds.
 
-    def _any(self) -> Catalogue | None:
+    def _any(self, stamp: int | None = None) -> Catalogue | None:
         """The catalogue whatever made the index: for counting and erasing, which must not fail."""
-        return read_catalogue(self._store)
+        read, held = self._read
+        if stamp is None or stamp != read:
+            held = read_catalogue(self._store)
+            self._read = stamp, held
+        return held
 
-    def _known(self) -> Catalogue | None:
+    def _known(self, stamp: int | None = None) -> Catalogue | None:
         """The catalogue, if there is an index at all; another model's is refused."""
-        held = self._held = read_catalogue(self._store)
+        held = self._held = self._any(stamp)
         if held is not None and held.model != self.model:
             raise other_model(held.model, self.model)
         return held

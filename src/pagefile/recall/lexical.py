@@ -164,14 +164,28 @@ class LexicalIndex:
             times = self._times[start:end].astype(np.float32)
         hits = np.flatnonzero(self._flow.values[self._frozen_flow :] == number)
         if len(hits):
-            where = np.searchsorted(self._starts.values, hits + self._frozen_flow, "right") - 1
-            late, often = np.unique(where, return_counts=True)
-            rows = np.concatenate((rows, late))
-            times = np.concatenate((times, np.minimum(often, _MOST_TIMES).astype(np.float32)))
+            late, often = self._late(hits)
+            if len(rows):
+                late, often = np.concatenate((rows, late)), np.concatenate((times, often))
+            rows, times = late, often
         if self._dead:
             alive = self._alive.values[rows]
             rows, times = rows[alive], times[alive]
         return rows, times
+
+    def _late(self, hits: Rows) -> tuple[Rows, Floats]:
+        """The rows of places in the tail, which are in order, and how often each comes."""
+        begins = self._starts.values[self._frozen_rows :]
+        where = np.searchsorted(begins, hits + self._frozen_flow, "right")
+        where += self._frozen_rows - 1
+        # As `numpy.unique` does, which would sort what is in order.
+        ends = np.flatnonzero(where[1:] != where[:-1])
+        if len(ends) + 1 == len(where):
+            return where, np.ones(len(where), np.float32)
+        ends = np.append(ends, len(where) - 1)
+        often = ends + 1
+        often[1:] -= ends[:-1] + 1
+        return where[ends], np.minimum(often, _MOST_TIMES).astype(np.float32)
 
     def _freeze(self) -> None:
         """Sort the tail into what is frozen; both are in order, so it is one merge."""

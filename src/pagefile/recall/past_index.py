@@ -33,7 +33,9 @@ class PastIndex(SearchIndex):
             return True
         return now is not None and now.generation == then.generation and then.model == self.model
 
-    def _answer(self, whose: str, ask: Callable[[PartitionIndex], list[Hit]]) -> list[Hit]:
+    def _answer(
+        self, whose: str, ask: Callable[[PartitionIndex], list[Hit]], stamp: int | None
+    ) -> list[Hit]:
         catalogue = self._known()
         if catalogue is None:
             return []

@@ -74,6 +74,8 @@ class Speakers:
         first name ("Mel" for Melanie), with a capital and not at the start, where
         every word has one.
         """
+        if not self.names:
+            return []
         found = []
         for match in _WORD.finditer(text):
             word, capital = folded(match.group()), match.group()[0].isupper()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +10,8 @@ from numpy.typing import NDArray
 from pagefile.recall.embedder import Floats
 from pagefile.recall.fusion import Weights, lifted, share_of_best
 from pagefile.recall.lexical import LexicalIndex, Match, Rows
+from pagefile.recall.looked import Looked
+from pagefile.recall.passing import Passing
 from pagefile.recall.question import Question
 from pagefile.recall.structure import Structure
 from pagefile.recall.timeliness import timeliness
@@ -18,7 +19,7 @@ from pagefile.recall.vectors import WHOLE_ROWS, Vectors
 
 _BEST_OF_ARM = 400
 #: What lies in the time asked about is found even if no word matches; last.
-_TIME_ALONE = np.float32(0.02)
+_TIME_ALONE = 0.02
 UNKNOWN_SPEAKER = 0
 
 
@@ -33,8 +34,28 @@ class Ground(NamedTuple):
     times: NDArray[np.int64]
     #: Names by the number of the speaker.
     names: list[str]
-    #: Which rows may be found; those that may not still lend to their neighbours.
-    allowed: NDArray[np.bool_]
+    passing: Passing
+
+    @property
+    def allowed(self) -> NDArray[np.bool_]:
+        """Which rows may be found."""
+        return self.passing.allowed
+
+    def looked(self, rows: Rows) -> Looked:
+        """These rows and those beside them, which lend."""
+        wanted = np.zeros(len(self.allowed) + 1, np.bool_)
+        wanted[rows] = True
+        for beside in self.structure.neighbours(rows):
+            wanted[beside] = True  # Nobody's -1 marks the place after the last.
+        rows = np.flatnonzero(wanted[:-1])
+        return Looked(self.lexical, self.structure, self.vectors, rows, self.allowed)
+
+    def whole(self) -> Looked:
+        """All that may be found, and those beside them."""
+        kept = self.passing.whole
+        if kept is None:
+            kept = self.passing.whole = self.looked(np.flatnonzero(self.allowed))
+        return kept
 
 
 class Scored(NamedTuple):
@@ -75,43 +96,58 @@ def scored(
 
     Of a large partition enough is looked at for `limit` hits.
     """
+    structure = ground.structure
     # Vectors alone need no words; what would be matched then explains nothing.
     matches = [] if weights.alpha == 1 else _matches(ground, question)
     all_bm25 = ground.lexical.bm25(matches, weights.k1, weights.b)
-    words = share_of_best(all_bm25, _best(all_bm25, ground.allowed))
-    timely = _timeliness(ground, question, weights)
-    rows, cosine, lift = _looked_at(ground, query, words, timely, weights, limit)
-    allowed = ground.allowed[rows]
-    share = _vector_share(ground, rows, query, weights)
+    is_timed = bool(question.when) and weights.time > 0
+    all_timely = timeliness(ground.times, question.when, weights.time_days) if is_timed else None
+    looked, cosine, lift = _looked_at(ground, query, all_bm25, all_timely, weights, limit)
+    mixture = looked.mixture(weights, with_vectors=query is not None)
+    nothing = looked.zeros
 
-    words = words[rows]
-    near = np.zeros(len(rows), np.float32)
-    if weights.window and matches:
-        near = ground.structure.window(ground.lexical, matches, rows, weights)
-        near = share_of_best(near, _best(near, allowed))
-    around = np.float32(weights.window) * ground.structure.shortness(rows, weights)
-    lexical = (1 - share) * (1 - around) * words
-    window = (1 - share) * around * near
-    vector = share * lift
-    own = lexical + vector + window
-    all_raw = np.zeros(len(all_bm25), np.float32)
-    all_raw[rows] = own
+    bm25 = looked.of(all_bm25)
+    lexical = window = fits = nothing
+    if matches:
+        best = _best(all_bm25, ground.allowed, every=ground.passing.is_all)
+        lexical = mixture.lexical * share_of_best(bm25, best)
+        if weights.window:
+            near = structure.window(
+                len(all_bm25), matches, looked.beside, mixture.softened, weights
+            )
+            best = _best(near, looked.allowed, every=looked.all_allowed)
+            window = mixture.window * share_of_best(near, best)
+        if weights.session:
+            sessions = structure.session_scores(ground.lexical, matches, looked.rows)
+            fits = mixture.session * sessions
+    vector = nothing if query is None else mixture.vector * lift
+    own = lexical + vector
+    own += window
+    # A place after the last, which nobody's -1 reads.
+    all_raw = np.zeros(len(all_bm25) + 1, np.float32)
+    all_raw[looked.rows] = own
 
-    asks = np.where(ground.structure.asks[rows], np.float32(weights.asks), np.float32(1))
-    borrowed = ground.structure.borrowed(all_raw, rows, weights)
-    fits = np.zeros(len(rows), np.float32)
-    if weights.session and weights.alpha < 1:
-        sessions = ground.structure.session_scores(ground.lexical, matches, rows)
-        fits = (1 - share) * np.float32(weights.session) * sessions
-    speaker = _speaker_factor(ground, question, weights)[ground.speakers[rows]]
-    time = 1 + np.float32(weights.time) * timely[rows]
-    # Where nothing but a time is asked for, the time decides, and the rest its order.
-    by_itself = np.float32(weights.time + 1) if question.only_when else _TIME_ALONE
-    alone = by_itself * timely[rows] * np.float32(weights.time > 0)
-    score = (own * asks + borrowed + fits) * speaker * time + alone
-    score = np.where(allowed, score, np.float32(0))
+    borrowed = structure.borrowed(all_raw, looked.beside, looked.asked_before, weights)
+    borrowed *= mixture.shortness
+    score = own * mixture.asks
+    score += borrowed
+    score += fits
+    speaker = time = looked.ones
+    alone = nothing
+    if question.named:
+        speaker = _speaker_factor(ground, question, weights)[looked.of(ground.speakers)]
+        score *= speaker
+    if all_timely is not None:
+        timely = looked.of(all_timely)
+        time = 1 + np.float32(weights.time) * timely
+        # Where nothing but a time is asked for, the time decides, and the rest its order.
+        alone = np.float32(weights.time + 1 if question.only_when else _TIME_ALONE) * timely
+        score *= time
+        score += alone
+    if not looked.all_allowed:
+        score *= looked.allowed
     return Scored(
-        rows, score, all_bm25[rows], cosine, lexical, vector, window, asks, borrowed, fits,
+        looked.rows, score, bm25, cosine, lexical, vector, window, mixture.asks, borrowed, fits,
         speaker, time, alone, all_bm25, all_raw, matches,
     )  # fmt: skip
 
@@ -126,55 +162,58 @@ def _matches(ground: Ground, question: Question) -> list[Match]:
     return matches
 
 
-def _best(scores: Floats, allowed: NDArray[np.bool_]) -> float:
+def _best(scores: Floats, allowed: NDArray[np.bool_], *, every: bool) -> float:
+    if every:
+        return float(scores.max(initial=0))
     return float(scores.max(initial=0, where=allowed))
-
-
-def _timeliness(ground: Ground, question: Question, weights: Weights) -> Floats:
-    if not question.when or not weights.time:
-        return np.zeros(len(ground.times), np.float32)
-    return timeliness(ground.times, question.when, weights.time_days)
 
 
 def _looked_at(
     ground: Ground,
     query: Floats | None,
     words: Floats,
-    timely: Floats,
+    timely: Floats | None,
     weights: Weights,
     limit: int,
-) -> tuple[Rows, Floats, Floats]:
+) -> tuple[Looked, Floats, Floats]:
     """The rows to score, with their cosines (NaN for none) and these from 0 to 1.
 
     Of a small partition all that may be found, of a large one the best of each arm;
     and those beside them, which lend.
     """
-    filtered = None if ground.allowed.all() else ground.allowed
-    is_whole = len(words) <= (WHOLE_ROWS if query is None else ground.vectors.whole_rows)
-    if is_whole:
-        chosen: list[Rows] = [np.flatnonzero(ground.allowed)]
-    else:
+    beside: Rows | None = None
+    if len(words) > (WHOLE_ROWS if query is None else ground.vectors.whole_rows):
         most = max(_BEST_OF_ARM, 2 * limit)
-        chosen = [_top(words, ground.allowed, most), _top(timely, ground.allowed, most)]
+        beside = _top(words, ground.allowed, most)
+        if timely is not None:
+            beside = np.concatenate((beside, _top(timely, ground.allowed, most)))
     if query is None:
-        rows = _with_neighbours(ground, chosen)
-        return rows, np.full(len(rows), np.nan, np.float32), np.zeros(len(rows), np.float32)
+        looked = ground.whole() if beside is None else ground.looked(beside)
+        return looked, np.full(len(looked), np.nan, np.float32), looked.zeros
 
-    beside = None if is_whole else np.concatenate(chosen)
+    filtered = None if ground.passing.is_all else ground.allowed
     similar = ground.vectors.nearest(query, filtered, weights.floor, 2 * limit, beside)
-    all_cosine = np.full(len(words), np.nan, np.float32)
-    all_cosine[similar.rows] = similar.scores
-    rows = _with_neighbours(ground, [*chosen, similar.rows])
+    all_cosine = similar.scores
+    if len(similar.rows) < len(words):  # Otherwise they are of all rows, in their order.
+        all_cosine = np.full(len(words), np.nan, np.float32)
+        all_cosine[similar.rows] = similar.scores
+    if beside is None:
+        looked = ground.whole()
+    else:
+        looked = ground.looked(np.concatenate((beside, similar.rows)))
     # Of a large partition those beside lend their words only; looking up each would take longer.
-    looked_up = rows if beside is None else beside
-    unseen = looked_up[np.isnan(all_cosine[looked_up])]
-    if len(unseen):
-        all_cosine[unseen] = ground.vectors.exact(query, unseen)
-    cosine = all_cosine[rows]
+    looked_up = looked.rows if beside is None else beside
+    if len(similar.rows) < len(words):
+        unseen = looked_up[np.isnan(all_cosine[looked_up])]
+        if len(unseen):
+            all_cosine[unseen] = ground.vectors.exact(query, unseen)
+    cosine = looked.of(all_cosine)
     if not len(similar.rows):
-        return rows, cosine, np.zeros(len(rows), np.float32)
+        return looked, cosine, looked.zeros
     lift = lifted(cosine, similar.floor, similar.lowest, float(similar.scores.max()))
-    return rows, cosine, np.where(np.isnan(cosine), np.float32(0), lift)
+    if len(similar.rows) < len(words):
+        lift[np.isnan(cosine)] = 0
+    return looked, cosine, lift
 
 
 def _top(scores: Floats, allowed: NDArray[np.bool_], most: int) -> Rows:
@@ -186,29 +225,6 @@ def _top(scores: Floats, allowed: NDArray[np.bool_], most: int) -> Rows:
     least = np.partition(found, -most)[-most]
     above, level = rows[found > least], rows[found == least]
     return np.concatenate((above, level[len(above) - most :]))
-
-
-def _with_neighbours(ground: Ground, chosen: Sequence[Rows]) -> Rows:
-    rows = np.concatenate(chosen)
-    wanted = np.zeros(len(ground.allowed) + 1, np.bool_)
-    wanted[rows] = True
-    for beside in ground.structure.neighbours(rows):
-        wanted[beside] = True  # Nobody's -1 marks the place after the last.
-    return np.flatnonzero(wanted[:-1])
-
-
-def _vector_share(ground: Ground, rows: Rows, query: Floats | None, weights: Weights) -> Floats:
-    """The vector arm's share in each row: a row without a vector is judged by its words.
-
-    Except where vectors alone were asked for: then it is not found. A row without
-    words has nothing to be judged by, and must not gain by having no vector either.
-    """
-    if query is None:
-        return np.zeros(len(rows), np.float32)
-    if weights.alpha == 1:
-        return np.ones(len(rows), np.float32)
-    shared = ground.vectors.having(rows) | (ground.lexical.lengths[rows] == 0)
-    return np.where(shared, np.float32(weights.alpha), np.float32(0))
 
 
 def _speaker_factor(ground: Ground, question: Question, weights: Weights) -> Floats:

@@ -50,11 +50,15 @@ class Shelf:
     def __len__(self) -> int:
         return len(self._resident)
 
-    def partition(self, catalogue: Catalogue, whose: str) -> PartitionIndex:
-        """The index of one partition, up to date."""
+    def partition(
+        self, catalogue: Catalogue, whose: str, stamp: int | None = None
+    ) -> PartitionIndex:
+        """The index of one partition, up to date: as of `stamp`, where the store gave one."""
         resident = self.resident(catalogue, whose)
         with resident.lock:
-            resident.catch_up(self._store)
+            if stamp is None or resident.stamp != stamp:
+                resident.catch_up(self._store)
+                resident.stamp = stamp
             return resident.index
 
     def partition_at(
@@ -136,6 +140,8 @@ class Resident:
     ) -> None:
         self.lock = threading.Lock()
         self.used = 0.0
+        #: The store's before the log was last read to its end.
+        self.stamp: int | None = None
         self._log = log
         self._rows = rows
         #: The log as the arm reads it; None where vectors are kept in this process.

@@ -143,66 +143,90 @@ class Structure:
         before, after, before2, after2 = self._around()
         return before[rows], after[rows], before2[rows], after2[rows]
 
-    def borrowed(self, raw: Floats, rows: Rows, weights: Weights) -> Floats:
-        """What neighbours lend to rows; `raw` holds a score for every row of the partition.
+    def beside(self, rows: Rows) -> Rows:
+        """The rows themselves, and below them their neighbours, in one array."""
+        return np.stack((rows, *self.neighbours(rows)))
+
+    def borrowed(self, raw: Floats, beside: Rows, asked_before: Floats, weights: Weights) -> Floats:
+        """What neighbours lend; `raw` has a score for every row, and a 0 for nobody's -1.
 
         A question lends more to its answer than another turn does.
         """
-        # A place after the last, which nobody's -1 reads.
-        padded = np.append(raw, np.float32(0))
-        before, after, before2, after2 = self.neighbours(rows)
-        lent = np.float32(weights.before) * padded[before]
+        before, after, before2, after2 = raw[beside[1:]]
+        lent: Floats = np.float32(weights.before) * before
         if weights.answer:
-            asking = np.append(raw * self._asks.values, np.float32(0))
-            lent += np.float32(weights.answer) * asking[before]
+            before *= asked_before
+            before *= np.float32(weights.answer)
+            lent += before
         for share, lender in (
             (weights.after, after),
             (weights.before2, before2),
             (weights.after2, after2),
         ):
             if share:
-                lent += np.float32(share) * padded[lender]
-        return lent * self.shortness(rows, weights)
+                lender *= np.float32(share)
+                lent += lender
+        return lent
+
+    def softened(self, lexical: LexicalIndex, rows: Rows, weights: Weights) -> Floats:
+        """What the length of each row, read with its neighbours, takes from further terms."""
+        lengths, mean = self._window_lengths(lexical, weights.window_decay)
+        k1, b = weights.window_k1, weights.window_b
+        softened: Floats = np.float32(k1 * (1 - b)) + np.float32(k1 * b / mean) * lengths[rows]
+        return softened
 
     def window(
-        self, lexical: LexicalIndex, matches: Sequence[Match], rows: Rows, weights: Weights
+        self, size: int, matches: Sequence[Match], beside: Rows, softened: Floats, weights: Weights
     ) -> Floats:
         """BM25 of rows read together with two turns before and after, which count less.
 
-        Terms of one question are often spread over a question and its answer.
+        Terms of one question are often spread over a question and its answer. `size`
+        is how many rows there are.
         """
         near = np.float32(weights.window_decay)
-        lengths, mean = self._window_lengths(lexical, weights.window_decay)
-        k1, b = weights.window_k1, weights.window_b
-        softened = np.float32(k1 * (1 - b)) + np.float32(k1 * b / mean) * lengths[rows]
-        before, after, before2, after2 = self.neighbours(rows)
-        scores = np.zeros(len(rows), np.float32)
-        times = np.zeros(len(lexical) + 1, np.float32)
+        scores = np.zeros(beside.shape[1], np.float32)
+        times = np.zeros(size + 1, np.float32)
         for match in matches:
             times[match.rows] = match.times
-            often = times[before] + times[after]
-            often += near * (times[before2] + times[after2])
-            often = times[rows] + near * often
-            scores += np.float32(match.weight * (k1 + 1)) * (often / (often + softened))
+            often, before, after, before2, after2 = times[beside]
+            before += after
+            before2 += after2
+            before2 *= near
+            before += before2
+            before *= near
+            often += before
+            # What is left over of the gathered arrays is room to count in.
+            np.add(often, softened, out=after)
+            often /= after
+            often *= np.float32(match.weight * (weights.window_k1 + 1))
+            scores += often
             times[match.rows] = 0
         return scores
 
     def session_scores(self, lexical: LexicalIndex, matches: Sequence[Match], rows: Rows) -> Floats:
         """How well the whole session of each row fits, as a share of the best; 0 without one."""
-        number, lengths, count = self._session_lengths(lexical)
+        number, softened, count = self._session_lengths(lexical)
         if not count or not matches:
             return np.zeros(len(rows), np.float32)
-        softened = _SESSION_K1 * (1 - _SESSION_B + _SESSION_B * lengths / (lengths.sum() / count))
-        scores = np.zeros(len(lengths))
-        for match in matches:
-            inside = number[match.rows]
-            # The rows without a session are counted in the last place, and not looked at.
-            times = np.bincount(inside, match.times, len(lengths) + 1)[:-1]
-            holding = np.count_nonzero(times)
-            rarity = math.log(1 + (count - holding + 0.5) / (holding + 0.5))
-            scores += rarity * times * (_SESSION_K1 + 1) / (times + softened)
+        # All terms at once, each with places of its own; the last of them is of the rows
+        # without a session, and not looked at.
+        places = len(softened) + 1
+        inside = [number[match.rows] + at * places for at, match in enumerate(matches)]
+        often = [match.times for match in matches]
+        if len(matches) > 1:
+            inside, often = [np.concatenate(inside)], [np.concatenate(often)]
+        counted = np.bincount(inside[0], often[0], places * len(matches))
+        counts: NDArray[np.float64] = counted.astype(np.float64, copy=False)
+        times = counts.reshape(len(matches), places)[:, :-1]
+        holding = (times > 0).sum(axis=1).tolist()
+        rarity = [math.log(1 + (count - held + 0.5) / (held + 0.5)) for held in holding]
+        gained: NDArray[np.float64] = np.array(rarity)[:, None] * times
+        gained *= _SESSION_K1 + 1
+        gained /= times + softened
+        scores = gained.sum(axis=0)
         best = scores.max()
-        shares = np.append(scores / best if best > 0 else scores, 0).astype(np.float32)
+        shares = np.zeros(places, np.float32)
+        shares[:-1] = scores / best if best > 0 else scores
         found: Floats = shares[number[rows]]
         return found
 
@@ -233,6 +257,9 @@ class Structure:
             number = self._session.values.astype(np.intp)
             number[number == _NOBODY] = last
             lengths = np.bincount(number, lexical.lengths, last + 1)[:-1]
-            self._kept["session"] = number, lengths, int(np.count_nonzero(lengths))
+            count = int(np.count_nonzero(lengths))
+            mean = lengths.sum() / max(1, count)
+            softened = _SESSION_K1 * (1 - _SESSION_B + _SESSION_B * lengths / max(mean, 1e-9))
+            self._kept["session"] = number, softened, count
         kept: tuple[Rows, NDArray[np.float64], int] = self._kept["session"]
         return kept

@@ -18,7 +18,7 @@ from pagefile.errors import Invalid
 from pagefile.recall._optional import optional, required
 from pagefile.recall.column import Column
 from pagefile.recall.compact import CompactRows
-from pagefile.recall.embedder import Floats
+from pagefile.recall.embedder import Floats, products
 from pagefile.recall.lexical import Rows
 
 #: A partition of so many rows is scored whole; of a larger one the best of each arm.
@@ -30,11 +30,13 @@ _ROUGHLY_NEAREST = 512
 #: A filter that leaves no more than this is answered by looking at what it leaves.
 _FEW = 20_000
 _SAMPLE = 256
+#: How many times as long it takes to copy a vector and multiply it as to multiply it.
+_PICKING = 5
 _NOBODY = -1
 
 
 class Similar(NamedTuple):
-    """Rows and their cosines; where below the best the whole lies."""
+    """Rows in their order and their cosines; where below the best the whole lies."""
 
     rows: Rows
     scores: Floats
@@ -86,6 +88,7 @@ class VectorIndex:
         self._whole: Column | None = None
         self._small: CompactRows | None = None
         self._rough: Any = None
+        self._sample: Floats | None = None
 
     def __len__(self) -> int:
         """How many living rows have a vector."""
@@ -176,6 +179,9 @@ class VectorIndex:
         rows that will be asked about next, for an arm that answers all at once.
         """
         self.require_dimensions(len(query))
+        if self._whole is not None and allowed is None and not self._dead:
+            scores = products(self._whole.values, query)
+            return Similar(self._row_of.values.astype(np.int64), scores, *_ground(scores, floor))
         slots = self._allowed_slots(allowed)
         if not len(slots):
             return Similar(np.zeros(0, np.int64), np.zeros(0, np.float32), 0.0, 0.0)
@@ -187,16 +193,15 @@ class VectorIndex:
                 best = np.argpartition(-scores, most)[:most]
                 slots, scores = slots[best], scores[best]
         else:
-            sample = self._exact(query, slots[:: max(1, len(slots) // _SAMPLE)])
+            sample = self._sampled(query, slots)
             slots = self._roughly(query, slots, most)
             scores = self._exact(query, slots)
         rows = self._row_of.values[slots].astype(np.int64)
         if self._whole is None:  # Otherwise they come in their order.
             order = np.argsort(rows)
             rows, scores = rows[order], scores[order]
-        lowest = min(float(sample.min()), float(scores.min(initial=1)))
-        middle = int(floor * (len(sample) - 1))
-        return Similar(rows, scores, float(np.partition(sample, middle)[middle]), lowest)
+        level, lowest = _ground(sample, floor)
+        return Similar(rows, scores, level, min(lowest, float(scores.min(initial=1))))
 
     def having(self, rows: Rows) -> NDArray[np.bool_]:
         """Which of the rows have a vector."""
@@ -211,6 +216,15 @@ class VectorIndex:
         scores[having] = self._exact(query, slots[having])
         return scores
 
+    def _sampled(self, query: Floats, slots: Rows) -> Floats:
+        """The cosines of some, evenly spread; of all there are, the same until one is added."""
+        some = slots[:: max(1, len(slots) // _SAMPLE)]
+        if len(slots) < len(self._row_of):
+            return self._exact(query, some)
+        if self._sample is None:
+            self._sample = self._exact_rows(some)
+        return products(self._sample, query)
+
     def _allowed_slots(self, allowed: NDArray[np.bool_] | None) -> Rows:
         if allowed is None and not self._dead:
             return np.arange(len(self._row_of))
@@ -221,11 +235,11 @@ class VectorIndex:
         return np.flatnonzero(living)
 
     def _exact(self, query: Floats, slots: Rows) -> Floats:
-        everything = len(slots) == len(self._row_of)
         if self._whole is not None:
             whole = self._whole.values
-            found: Floats = (whole if everything else whole[slots]) @ query
-            return found
+            # To pick rows out is to copy them, which takes longer than to multiply them all.
+            many = len(slots) * _PICKING > len(whole)
+            return products(whole, query)[slots] if many else products(whole[slots], query)
         if self._small is None:
             return np.zeros(len(slots), np.float32)
         return self._small.scores(query, slots)
@@ -241,6 +255,7 @@ class VectorIndex:
     def _extend_small(self, vectors: Floats) -> None:
         assert self._small is not None
         self._small.extend(vectors)
+        self._sample = None
         if self._rough is not None:
             self._rough.add(np.ascontiguousarray(vectors, np.float32))
 
@@ -271,3 +286,10 @@ class VectorIndex:
         finally:
             faiss.omp_set_num_threads(threads)
         return np.sort(found[found != _NOBODY])
+
+
+def _ground(sample: Floats, floor: float) -> tuple[float, float]:
+    """The value of a quantile, and the lowest."""
+    middle = int(floor * (len(sample) - 1))
+    parted = np.partition(sample, middle)
+    return float(parted[middle]), float(parted[: middle + 1].min())

@@ -7,17 +7,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import pagefile
 import pagefile.aio
 from pagefile.aio import AsyncPagefile
 from pagefile.aio_memory import AsyncMemory
 from pagefile.batch import Batch, Put
+from pagefile.errors import Forbidden
 from pagefile.handle import Pagefile
 from pagefile.memory.memory import Memory
 from pagefile.memory.owner import owner_key
 from pagefile.testing.backend import Backend, promise
 from pagefile.testing.context.ground import at_once
 from pagefile.testing.memory.ground import (
+    HashedWords,
     MemoryFixtures,
     episode,
     export_lines,
@@ -208,6 +212,40 @@ class KeepingContract(MemoryFixtures):
             await memory.reindex()
 
         asyncio.run(story())
+
+    def test_episodes_awaited_at_once_are_each_stored_as_one_after_the_other(
+        self, handle: Pagefile
+    ) -> None:
+        """Some are there already, some have no vector, some say something new under an id."""
+        memory = Memory(handle, embedder=HashedWords())
+        vector = HashedWords().embed("pear")
+        awaited = AsyncMemory(memory)
+
+        async def story() -> list[str]:
+            twice = [episode(f"pear {n}", id=f"e{n}", embedding=vector) for n in range(10)] * 2
+            bare = [episode(f"plum {n}", id=f"b{n}") for n in range(5)]
+            await asyncio.gather(*(awaited.remember(one) for one in [*twice, *bare]))
+            await awaited.remember(episode("pear again", id="e0", embedding=vector))
+            await awaited.remember_many([episode(f"fig {n}", id=f"f{n}") for n in range(3)])
+            return inputs(await awaited.recall("pear", user_id="ann", limit=50))
+
+        found = asyncio.run(story())
+
+        assert {text for text in found if text.startswith("pear")} == {
+            "pear again",
+            *(f"pear {n}" for n in range(1, 10)),
+        }
+        assert memory.profile(user_id="ann").episode_count == 18
+
+    def test_what_was_forgotten_is_refused_when_it_is_awaited_too(self, handle: Pagefile) -> None:
+        memory = Memory(handle, embedder=None)
+        say(memory, "one")
+        gone = episode("two", id="gone", session="t")
+        memory.remember(gone)
+        memory.forget(user_id="ann", session_id="t")
+
+        with pytest.raises(Forbidden):
+            asyncio.run(AsyncMemory(memory).remember(gone))
 
     def test_a_memory_is_opened_by_url_and_awaited(self, backend: Backend) -> None:
         async def story() -> list[str]:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from pagefile.batch import Batch, Delete
 from pagefile.errors import Invalid, Unavailable, Unsupported
 from pagefile.handle import Pagefile
 from pagefile.memory.memory import Memory
@@ -358,6 +359,41 @@ class RecallingContract(MemoryFixtures):
             say(writer, f"apple{n}", session=f"s{n}")
 
             assert inputs(reader.recall(f"apple{n}", user_id="ann")) == [f"apple{n}"]
+
+    def test_what_another_handle_changed_or_forgot_is_not_told_as_it_was(
+        self, backend: Backend
+    ) -> None:
+        one, other = (Memory(backend.open(), embedder=None) for _ in range(2))
+        say(one, "pear one", "pear two")
+        changing = episode("pear three", id="changing")
+        one.remember(changing)
+        before = inputs(other.recall("pear", user_id="ann"))
+        one.remember(episode("pear four", id="changing"))
+        changed = inputs(other.recall("pear", user_id="ann"))
+        one.forget(user_id="ann")
+
+        assert sorted(before) == ["pear one", "pear three", "pear two"]
+        assert sorted(changed) == ["pear four", "pear one", "pear two"]
+        assert other.recall("pear", user_id="ann") == []
+
+    def test_a_document_that_is_gone_is_not_told_though_the_index_names_it(
+        self, handle: Pagefile, memory: Memory
+    ) -> None:
+        said = episode("pear", id="gone")
+        memory.remember(said)
+        before = memory.recall("pear", user_id="ann")
+        handle.store.commit(Batch([Delete(said.document)]))
+
+        assert [found.id for found in before] == ["gone"]
+        assert memory.recall("pear", user_id="ann") == []
+
+    def test_a_filter_that_was_asked_before_sees_what_came_since(self, memory: Memory) -> None:
+        for n in range(5):
+            say(memory, f"pear {n}", session="here")
+            say(memory, f"pear {n}", session="there")
+
+            assert len(memory.recall("pear", user_id="ann", session_id="here", limit=50)) == n + 1
+            assert len(memory.recall("pear", user_id="ann", limit=50)) == 2 * (n + 1)
 
     def test_a_query_that_is_long_or_strange_is_answered(self, memory: Memory) -> None:
         say(memory, "hello world")

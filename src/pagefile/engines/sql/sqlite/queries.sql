@@ -125,8 +125,8 @@ SELECT n.key, number, position, ordinal, time_us, action, partition, records.kin
        keys, tenant_keys, notes, records.type, body, records.salt, records.id
 FROM json_each(?2) n
 CROSS JOIN streams ON tenant = ?1 AND streams.kind = 'document' AND name = n.value AND dropped = 0
-JOIN records ON records.stream = streams.id
- AND number = (SELECT max(number) FROM records WHERE stream = streams.id)
+JOIN records ON records.id =
+ (SELECT id FROM records last WHERE last.stream = streams.id ORDER BY last.number DESC LIMIT 1)
 
 -- :rows_from_end Records of one stream, last first.
 SELECT number, position, ordinal, time_us, action, partition, kind, actor, sources, keys,
