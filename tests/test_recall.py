@@ -6,6 +6,7 @@ import math
 import random
 import string
 import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -318,6 +319,21 @@ def test_a_question_can_be_read_without_its_time_words() -> None:
     asked = "What did Ann paint in May 2023 at home?"
 
     assert without(asked, time_words(asked, _NOW)) == "What did Ann paint at home?"
+
+
+@pytest.mark.parametrize("words", ["May ", "yesterday ", "in the ", "from May to "])
+def test_reading_a_question_takes_time_in_step_with_its_length(words: str) -> None:
+    def seconds(length: int) -> float:
+        text = words * (length // len(words)) + "x in May 2023"
+        best = math.inf
+        for _ in range(3):
+            began = time.process_time()
+            without(text, time_words(text, 1_700_000_000_000_000))
+            best = min(best, time.process_time() - began)
+        return best
+
+    # Ten times as long; in step with the square it would be a hundred times.
+    assert seconds(60_000) < 30 * seconds(6_000) + 0.05
 
 
 @given(st.text(max_size=200))

@@ -91,5 +91,5 @@ def log_is_full(name: str, limit: int, wanted: int) -> LimitExceeded:
         f"the number of entries in log {name!r}",
         limit=limit,
         wanted=wanted,
-        next_step="fork it, start another log, or raise the limit",
+        next_step="start another log, fork it at an earlier entry, or raise the limit",
     )

@@ -269,7 +269,7 @@ def _full(thread_id: str, error: LimitExceeded) -> LimitExceeded:
         f"thread {thread_id!r}",
         limit=error.limit,
         wanted=error.wanted,
-        next_step="fork it, start another, or raise max_slots_per_thread",
+        next_step="start another, fork it at an earlier slot, or raise max_slots_per_thread",
     )
     full.fact = f"Thread {thread_id} exceeded max slots ({error.limit})"
     full.args = (f"{full.fact}: {full.next_step}",)

@@ -72,6 +72,8 @@ class SqliteFile:
 
     def _connect(self) -> apsw.Connection:
         connection = apsw.Connection(str(self.path), vfs=self._vfs)
+        # The first statement may meet another process that recovers the journal, or ends it.
+        connection.set_busy_timeout(int(self.lock_seconds * 1000))
         # FULL, not NORMAL, at level power: under WAL, NORMAL can lose the last
         # commits on a power cut, and S4 says that an acknowledged one survives.
         level = "FULL" if self.durability == "power" else "NORMAL"
@@ -84,6 +86,7 @@ class SqliteFile:
             "foreign_keys = OFF",
         ):
             connection.execute(f"PRAGMA {pragma}").fetchall()
+        connection.set_busy_timeout(0)
         return connection
 
     def _prepare_format(self) -> None:

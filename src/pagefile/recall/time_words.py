@@ -19,6 +19,10 @@ from pagefile.recall._dates import HINT, READINGS, Calendar, Range
 _EARLIEST, _LATEST = date(1, 1, 2), date(9999, 12, 30)
 #: A partition over more years than this has its newest ones asked for.
 _MOST_YEARS = 50
+#: More words of time than this are no question: reading them all would only take long.
+_MOST_WORDS = 32
+#: How far back the little words before a time are looked for.
+_LEAD_CHARS = 200
 
 
 class TimeWords(msgspec.Struct, frozen=True):
@@ -45,6 +49,8 @@ def time_words(text: str, now_us: int, oldest_us: int | None = None) -> tuple[Ti
     found: list[tuple[int, int, list[Range]]] = []
     for pattern, reading in READINGS:
         for match in pattern.finditer(text):
+            if len(found) >= _MOST_WORDS:
+                break
             if any(match.start() < end and start < match.end() for start, end, _ in found):
                 continue
             try:
@@ -60,7 +66,8 @@ def without(text: str, found: tuple[TimeWords, ...]) -> str:
     """The text without its time words and the little words that led to them."""
     kept, at = "", 0
     for words in found:
-        kept += _LEADING.sub(" ", text[at : words.start])
+        lead = max(at, words.start - _LEAD_CHARS)
+        kept += text[at:lead] + _LEADING.sub(" ", text[lead : words.start])
         at = words.end
     return " ".join((kept + text[at:]).split())
 
@@ -82,14 +89,14 @@ def _open_or_joined(text: str, found: list[tuple[int, int, list[Range]]]) -> Ite
         if (
             position + 1 < len(found)
             and _JOIN.match(text[end : found[position + 1][0]])
-            and _JOINED.search(text[:start])
+            and _JOINED.search(_before(text, start))
         ):
             position += 1
             _, end, last = found[position]
             # The year is said once, at the end: each end takes the nearest beginning.
             nearest = [(max((a for a, _ in ranges if a < b), default=b), b) for _, b in last]
             ranges = [(a, b) for a, b in nearest if a < b]
-        elif word := _OPEN.search(text[:start]):
+        elif word := _OPEN.search(_before(text, start)):
             if word.group(1).lower() in ("since", "after"):
                 ranges = [(first, _LATEST) for first, _ in ranges]
             else:
@@ -97,6 +104,10 @@ def _open_or_joined(text: str, found: list[tuple[int, int, list[Range]]]) -> Ite
         spans = tuple((_us(first), _us(last)) for first, last in ranges)
         yield TimeWords(text[start:end], start, end, spans)
         position += 1
+
+
+def _before(text: str, start: int) -> str:
+    return text[max(0, start - _LEAD_CHARS) : start]
 
 
 def _day(time_us: int) -> date:

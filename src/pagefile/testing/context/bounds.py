@@ -31,7 +31,7 @@ class BoundsContract(ContextFixtures):
     ) -> None:
         buffer.max_slots_per_thread = 2
         say(buffer, "t", 1, 2)
-        with pytest.raises(MemoryError, match=r"Thread t exceeded max slots \(2\): fork it"):
+        with pytest.raises(MemoryError, match=r"Thread t exceeded max slots \(2\): start another"):
             say(buffer, "t", 3)
 
         assert payloads(buffer.get_thread_slots("t")) == [1, 2]
