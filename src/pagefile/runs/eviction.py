@@ -81,7 +81,7 @@ def fit(ws: Mapping[str, Any], budget: Budget, counter: TokenCounter) -> Fitted:
             "the fixed part of the working set",
             limit=budget.max_tokens,
             wanted=fixed,
-            next_step="shorten its texts, remove pinned items or references, or raise ws_max_tokens",
+            next_step="shorten its texts, remove pinned items, or raise ws_max_tokens",
         )
     items = result["sliding_context"]
     prices = _prices(items, counter)
