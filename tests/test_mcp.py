@@ -1151,20 +1151,6 @@ def test_a_graph_is_forgotten_with_everything_also_when_it_is_nobodys(
     assert Graph(store, user).relations() == []
 
 
-def test_an_entity_that_stands_twice_in_a_file_keeps_what_both_lines_say(tmp_path: Path) -> None:
-    file = tmp_path / "memory.jsonl"
-    lines = [
-        {"type": "entity", "name": "Ann", "entityType": "person", "observations": said}
-        for said in (["tea", "Lisbon"], ["Lisbon", "nurse"])
-    ]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with pagefile.open("memory:") as pf:
-        take_in(pf.store, "ann", file)
-
-        [ann] = Graph(pf.store, "ann").entities()
-        assert ann.observations == ["tea", "Lisbon", "nurse"]
-
-
 @pytest.mark.parametrize("move", [take_in, write_out], ids=["import", "export"])
 @pytest.mark.parametrize("path", ["{}/none/x", "{}", "a\0b", "~nobody of that name/x", "x" * 300])
 def test_a_file_of_a_graph_that_the_system_refuses_is_refused_in_our_words(

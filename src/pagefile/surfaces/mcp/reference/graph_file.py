@@ -92,7 +92,7 @@ def _parsed(raw: bytes) -> tuple[list[Entity], list[Relation], int]:
             kind = value.get("type") if isinstance(value, dict) else None
             if kind == "entity":
                 entity = convert(value, Entity)
-                entities[entity.name] = _joined(entities.get(entity.name), entity)
+                entities.setdefault(entity.name, entity)
             elif kind == "relation":
                 relations[convert(value, Relation)] = None
             else:
@@ -100,13 +100,6 @@ def _parsed(raw: bytes) -> tuple[list[Entity], list[Relation], int]:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             skipped += 1  # As that server does with lines it cannot read.
     return list(entities.values()), list(relations), skipped
-
-
-def _joined(before: Entity | None, entity: Entity) -> Entity:
-    """An entity that stands there twice is one, with what both lines say of it."""
-    said = (*(before.observations if before else ()), *entity.observations)
-    kind = before.entity_type if before else entity.entity_type
-    return Entity(entity.name, kind, list(dict.fromkeys(said)))
 
 
 def write_out(store: Store, user: str | None, path: str | os.PathLike[str]) -> tuple[int, int]:
