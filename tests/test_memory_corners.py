@@ -23,6 +23,7 @@ from pagefile import (
     PagefileError,
     Put,
 )
+from pagefile.access.keys import KeyStore
 from pagefile.memory.extraction.candidate import Candidate, Exchange
 from pagefile.memory.extraction.faults import Silent
 from pagefile.memory.fact import Fact
@@ -243,3 +244,9 @@ def test_a_line_of_facts_with_something_odd_in_it_is_refused_in_our_words() -> N
                     other.query(history=True)
                     other.aliases()
                     assert "" not in other.aliases().values()
+
+
+@pytest.mark.parametrize("odd", [None, 5, b"pf_x", ["pf_x"]])
+def test_what_is_no_text_is_nobodys_key(odd: Any) -> None:
+    with pagefile.Admin("memory:") as admin:
+        assert KeyStore(admin).authenticate(odd) is None

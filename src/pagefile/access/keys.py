@@ -184,7 +184,7 @@ class KeyStore:
 
     def authenticate(self, text: str) -> Identity | None:
         """Whose key this is; None when it is nobody's, revoked or expired."""
-        shape = _KEY.fullmatch(text)
+        shape = _KEY.fullmatch(text) if isinstance(text, str) else None
         if shape is None:
             return None
         key_id, secret = shape.groups()
