@@ -295,7 +295,7 @@ def test_help_on_a_command_has_its_options(cli: Cli) -> None:
 
     assert "pagefile forget [ID]" in out
     assert all(flag in out for flag in ("--before MOMENT", "--dry-run", "--session, -s ID"))
-    assert cli("help", "runs").out.count("pagefile runs ") == 9
+    assert cli("help", "runs").out.count("pagefile runs ") == 10
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,11 @@ INNER = "it is a step of another method, for the library's own use"
 
 STORE: dict[str, str] = {
     "append": COMMITS,
+    "fill_vectors": INNER,
+    "keep_vectors": INNER,
+    "nearest": INNER,
+    "remove_vectors": INNER,
+    "vector_numbers": INNER,
     "commit": COMMITS,
     "commit_entries": COMMITS,
     "update": COMMITS,

@@ -43,7 +43,7 @@ def convert(value: Any, shape: Any) -> Any:
     try:
         return msgspec.convert(value, shape if shape in _ready else ready(shape))
     except UnicodeEncodeError as error:
-        raise msgspec.ValidationError(f"a text is no valid Unicode ({error})") from error
+        raise msgspec.ValidationError("a text in it holds a lone surrogate") from error
 
 
 @overload
