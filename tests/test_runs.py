@@ -26,6 +26,7 @@ from pagefile.runs.redaction import Secret
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
 from pagefile.surfaces.cli import main
+from run_ground import kinds, patch, slide
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres", "redis", "manager"])
@@ -48,23 +49,6 @@ def runs(pf: pagefile.Pagefile) -> Runs:
 @pytest.fixture
 def run(runs: Runs) -> Run:
     return runs.boot("Ship it", ["tests pass"], ["no new dependency"], run_id="r1")
-
-
-def patch(seq: int, **fields: Any) -> dict[str, Any]:
-    return {"_schema_version": "2.1", "expected_seq": seq, "set": fields}
-
-
-def slide(n: int, priority: int = 5, size: int = 10) -> dict[str, Any]:
-    return {
-        "id": f"s{n}",
-        "content": f"{n} " + "x" * size,
-        "timestamp": f"2026-01-01T00:{n // 60 % 60:02}:{n % 60:02}Z",
-        "priority": priority,
-    }
-
-
-def kinds(run: Run) -> list[str]:
-    return [event["event_type"] for event in run.ledger]
 
 
 # The working set
