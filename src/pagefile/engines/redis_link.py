@@ -112,11 +112,11 @@ class Link(ABC):
         except NotSent as error:
             raise lost(error.reason, self.where) from error.reason
         except (*FAILURES, ValueError, AttributeError) as error:
-            # A connection that is taken away while it is read fails in many ways.
+            # A connection that is taken away while it is read fails in many ways: by `close`,
+            # or because a shard's server is another one now.
             self.require_usable()
-            if isinstance(error, (ValueError, AttributeError)):
-                raise
-            raise lost(error, self.where) from error
+            gone = error if isinstance(error, FAILURES) else ConnectionError("it was closed")
+            raise lost(gone, self.where) from error
         if isinstance(answer, RedisError):
             raise refused(answer, self.where) from answer
         return answer
