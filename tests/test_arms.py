@@ -32,10 +32,11 @@ from pagefile.testing.arms.ground import (
 )
 from pagefile.testing.manager_process import ManagerProcess
 from pagefile.testing.memory.ground import HashedWords, say
+from pagefile.testing.ports import free_port
 from pagefile.testing.postgres_server import PostgresServer
 from pagefile.testing.qdrant_server import QdrantServer
 from pagefile.testing.redis_cluster import RedisCluster
-from pagefile.testing.redis_server import RedisServer, free_port
+from pagefile.testing.redis_server import RedisServer
 
 _SOAK = os.environ.get("PAGEFILE_SOAK") == "1"
 _numbers = itertools.count(1)

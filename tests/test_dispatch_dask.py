@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from pagefile import Invalid, Pagefile, Unsupported
 from pagefile.dispatch import Organism, ProcessPool, Retry
 from pagefile.dispatch.executors import executor_at
 from pagefile.dispatch.organism_file import check, load
+from pagefile.testing.ports import free_port
 
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.xdist_group("dask")
@@ -227,9 +227,7 @@ def test_a_cluster_that_is_not_there_is_told_to_the_caller(
     pf: Pagefile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pagefile.dispatch.dask_executor._CONNECT_SECONDS", 0.5)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
 
     async def story() -> None:
         organism = Organism(pf, executor=f"dask://127.0.0.1:{port}")

@@ -704,7 +704,7 @@ def _waiting(pf: Pagefile) -> int:
         return sum(len(server._waiting) for server in engine._shards.servers())
     if engine.name == "manager":
         return len(engine._link._waiting)
-    return int(engine._watch.waiting if hasattr(engine, "_watch") else engine._waiting)
+    return int(engine._watch.waiting if hasattr(engine, "_watch") else len(engine._changed))
 
 
 def test_who_waits_for_a_file_looks_only_when_it_changed(tmp_path: Path) -> None:

@@ -19,7 +19,11 @@ from pagefile import Append, Batch
 
 class Stop(BaseException): pass
 
-def stop(*_): raise Stop
+armed = False
+
+def stop(*_):
+    if armed:
+        raise Stop
 
 signal.signal(signal.SIGALRM, stop)
 path, beside, seconds = sys.argv[1], sys.argv[2] == "beside", float(sys.argv[3])
@@ -40,17 +44,16 @@ if beside:
 until, interrupts, acknowledged = time.monotonic() + seconds, 0, 0
 while time.monotonic() < until or interrupts < 20:
     try:
-        signal.setitimer(signal.ITIMER_REAL, random.random() * 0.0006 + 1e-6)
-        for _ in range(50):
-            pf.store.commit(Batch([Append("log", 1)]))
-            acknowledged += 1
+        try:
+            armed = True
+            signal.setitimer(signal.ITIMER_REAL, random.random() * 0.0006 + 1e-6)
+            for _ in range(50):
+                pf.store.commit(Batch([Append("log", 1)]))
+                acknowledged += 1
+        finally:
+            armed = False
     except Stop:
         interrupts += 1
-    finally:
-        try:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        except Stop:
-            interrupts += 1
     probed = []
     probe = threading.Thread(
         target=lambda: probed.append(pf.store.commit(Batch([Append("probe", 1)]))), daemon=True

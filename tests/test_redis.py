@@ -49,7 +49,8 @@ from pagefile.testing.backend import Backend, FileBackend
 from pagefile.testing.context import ContextContract
 from pagefile.testing.context.registry import RegistryContract
 from pagefile.testing.contract import StoreContract
-from pagefile.testing.redis_server import RedisServer, find_binary, free_port
+from pagefile.testing.ports import free_port
+from pagefile.testing.redis_server import RedisServer, find_binary
 from pagefile.testing.stories import StoreMachine
 
 pytestmark = pytest.mark.skipif(

@@ -22,13 +22,13 @@ from pagefile import (
     Unsupported,
 )
 from pagefile.engines.redis_address import address_of
+from pagefile.testing.ports import free_port
 from pagefile.testing.redis_cluster import RedisCluster
 from pagefile.testing.redis_server import (
     RedisServer,
     find_binary,
     find_redis,
     find_tls_binary,
-    free_port,
 )
 
 pytestmark = [

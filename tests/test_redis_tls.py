@@ -16,8 +16,9 @@ from pagefile import Admin, Append, Batch, Forbidden, Invalid, PagefileError, Pu
 from pagefile.testing.backend import Backend, FileBackend, bytes_of_files
 from pagefile.testing.contract.atomic import AtomicContract
 from pagefile.testing.contract.durability import DurabilityContract
+from pagefile.testing.ports import free_port
 from pagefile.testing.redis_cluster import RedisCluster
-from pagefile.testing.redis_server import RedisServer, find_binary, find_tls_binary, free_port
+from pagefile.testing.redis_server import RedisServer, find_binary, find_tls_binary
 
 pytest.importorskip("cryptography", reason="certificates are made with cryptography")
 from pagefile.testing.redis_tls import Authority, TlsFront

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from pagefile.engine import Engine, Prepared, Sealed
 from pagefile.errors import Forbidden, PagefileError, Unavailable
+from pagefile.flag import Flag
 from pagefile.ticket import Ticket, own_copy, release_group, result_of, settle, stopped_commit
 
 if TYPE_CHECKING:
@@ -61,14 +62,14 @@ class Committer:
         self._busy = self._closed
         #: Held by whoever leads, for as long as it does.
         self._leading = threading.Lock()
-        self._arrived = threading.Event()
+        self._arrived = Flag()
         self._awaited = 0
         self._errands: SimpleQueue[Ticket | None] = SimpleQueue()
         self._runner: threading.Thread | None = None
         self._scrubbing = 0
         #: Somebody was committing when it was closed, and still is.
         self._unfinished = False
-        self._at_rest = threading.Event()
+        self._at_rest = Flag()
         #: One closes at a time; a signal handler may do so while its own thread does.
         self.closing = threading.RLock()
 
@@ -192,6 +193,7 @@ class Committer:
                 if not self._leading.locked() and not self._queue:
                     self._unfinished = False
                     self._note_rest()
+        self._at_rest.set()  # It stays at rest, for whoever closes again.
         return True
 
     def _require_open(self) -> None:

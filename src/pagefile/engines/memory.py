@@ -30,6 +30,7 @@ from pagefile.engine import (
 )
 from pagefile.engines.memory_index import KeyIndex
 from pagefile.errors import Forbidden, PagefileError
+from pagefile.flag import Crowd
 from pagefile.records import Durability, Erasure, Problem, StreamKind
 from pagefile.single import append_one, batch_of
 from pagefile.transaction import apply
@@ -239,10 +240,8 @@ class MemoryEngine:
         self._clock = clock
         self._key_lifetime_us = key_lifetime_us
         self._tenants: dict[str, _Tenant] = {}
-        # Taken by itself where nobody is told: a condition's own entry is slower.
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._waiting = 0
+        self._changed = Crowd()
         self._pid = os.getpid()
         self._closed = False
 
@@ -259,8 +258,8 @@ class MemoryEngine:
                     outcomes.append(apply(tenant, batch, self._clock()))
                 except PagefileError as refused:
                     outcomes.append(refused)
-            if self._waiting:
-                self._changed.notify_all()
+            if self._changed:
+                self._changed.wake()
         return outcomes
 
     def append_one(self, tenant: str, one: Lone, key: str) -> tuple[int, int, int]:
@@ -275,8 +274,8 @@ class MemoryEngine:
             if placed is None:
                 sealed = apply(held, batch_of(one, key, held.head.position), now_us)
                 placed = sealed.commit.position, sealed.commit.time_us, sealed.indexes[0]
-            if self._waiting:
-                self._changed.notify_all()
+            if self._changed:
+                self._changed.wake()
         return placed
 
     def _require_usable(self) -> None:
@@ -293,20 +292,20 @@ class MemoryEngine:
         return self._tenants.get(name) or _Tenant(name, self._key_lifetime_us)
 
     def head(self, tenant: str) -> TenantHead:
-        with self._changed:
+        with self._lock:
             head, copy = self._tenant(tenant).head, TenantHead(tenant)
             for slot in TenantHead.__slots__:
                 setattr(copy, slot, getattr(head, slot))
             return copy
 
     def stamp(self, tenant: str) -> int:
-        with self._changed:
+        with self._lock:
             return self._tenant(tenant).head.position
 
     def stream(
         self, tenant: str, kind: StreamKind, name: str, at: int | None = None
     ) -> Stream | None:
-        with self._changed:
+        with self._lock:
             held = self._tenant(tenant)
             if at is None:
                 return _as_it_is(held.stream(kind, name))
@@ -316,18 +315,18 @@ class MemoryEngine:
             return None
 
     def stream_number(self, tenant: str, oid: int) -> Stream | None:
-        with self._changed:
+        with self._lock:
             streams = self._tenant(tenant).streams
             return _as_it_is(streams[oid - 1]) if 0 < oid <= len(streams) else None
 
     def current(self, tenant: str, names: Sequence[str]) -> list[Row | None]:
-        with self._changed:
+        with self._lock:
             held = self._tenant(tenant)
             streams = [held.stream(DOCUMENT, name) for name in names]
             return [stream.rows[-1] if stream and stream.rows else None for stream in streams]
 
     def rows(self, tenant: str, stream: Stream, first: int, last: int, limit: int) -> list[Row]:
-        with self._changed:
+        with self._lock:
             stream = self._tenant(tenant).stream_number(stream.oid)
             start = max(first, stream.first) - stream.first
             stop = max(start, last + 1 - stream.first)
@@ -337,14 +336,14 @@ class MemoryEngine:
             return stream.rows[start : min(stop, start + limit)]
 
     def find(self, tenant: str, span: KeyRange, limit: int, at: int | None) -> list[Hit]:
-        with self._changed:
+        with self._lock:
             hits = self._tenant(tenant).keys.hits(span, at)
             return [hit for hit, _ in zip(hits, range(limit), strict=False)]
 
     def names(
         self, tenant: str, kind: StreamKind, prefix: str, after: str, limit: int
     ) -> list[str]:
-        with self._changed:
+        with self._lock:
             found: list[str] = []
             living = self._tenant(tenant).living[kind]
             for name in living.names_from(max(prefix, after)):
@@ -355,36 +354,36 @@ class MemoryEngine:
             return found
 
     def commits(self, tenant: str, since: int, limit: int) -> list[RawCommit]:
-        with self._changed:
+        with self._lock:
             return self._tenant(tenant).log[since : since + limit]
 
     def wait(self, tenant: str, position: int, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
-        with self._changed:
-            self._waiting += 1
-            try:
-                while self._tenant(tenant).head.position < position:
-                    left = deadline - time.monotonic()
-                    if left <= 0:
-                        return False
-                    self._changed.wait(left)
-                return True
-            finally:
-                self._waiting -= 1
+        while True:
+            with self._lock:
+                if self._tenant(tenant).head.position >= position:
+                    return True
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                told = self._changed.join()
+            if not told.wait(left):
+                with self._lock:
+                    self._changed.leave(told)
 
     def tenants(self) -> list[str]:
-        with self._changed:
+        with self._lock:
             return sorted(name for name, held in self._tenants.items() if held.log)
 
     def scrub(self, timeout: float) -> tuple[str, ...]:
         return ()
 
     def check(self, tenant: str) -> list[Problem]:
-        with self._changed:
+        with self._lock:
             return list(_examine(self._tenant(tenant)))
 
     def size_bytes(self) -> int:
-        with self._changed:
+        with self._lock:
             return sum(
                 len(row.content.body)
                 for tenant in self._tenants.values()
@@ -394,10 +393,10 @@ class MemoryEngine:
             )
 
     def close(self) -> None:
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._tenants.clear()
-            self._changed.notify_all()
+            self._changed.wake()
 
 
 def _as_it_is(stream: Stream | None) -> Stream | None:

@@ -20,6 +20,7 @@ import psycopg
 from pagefile.engines.postgres_errors import translate
 from pagefile.engines.postgres_link import Link, query
 from pagefile.errors import Forbidden, PagefileError
+from pagefile.flag import Crowd, Flag
 
 #: The pause between two announcements of one process.
 _ANNOUNCE_SECONDS = 0.01
@@ -36,7 +37,8 @@ class Watch:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._pid = os.getpid()
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = Crowd()
         #: Grows with everything heard, by the tenant's number; 0 counts for all.
         self._heard: dict[int, int] = {}
         self.waiting = 0
@@ -46,23 +48,22 @@ class Watch:
         self._listening = False
         self._to_tell: dict[int, int] = {}
         self._announcer: threading.Thread | None = None
-        self._has_news = threading.Event()
+        self._has_news = Flag()
 
     # Telling
 
     def announce(self, tenant: str, number: int, position: int) -> None:
         """This process has committed; called after the commit."""
         self._to_tell[number] = position
-        if not self._has_news.is_set():
-            self._has_news.set()
+        self._has_news.set()
         if self._announcer is None:
             self._start_announcer()
         if self.waiting:
-            with self._changed:
+            with self._lock:
                 self._note(number)
 
     def _start_announcer(self) -> None:
-        with self._changed:
+        with self._lock:
             if self._announcer is None and not self._closed:
                 self._announcer = threading.Thread(
                     target=self._announce_all, name="pagefile-announcer", daemon=True
@@ -72,11 +73,10 @@ class Watch:
     def _announce_all(self) -> None:
         try:
             while self._has_news.wait(_IDLE_SECONDS) and not self._closed:
-                self._has_news.clear()
                 self._tell()
                 time.sleep(_ANNOUNCE_SECONDS)
         finally:
-            with self._changed:
+            with self._lock:
                 self._announcer = None
             if self._to_tell and not self._closed:
                 self._start_announcer()
@@ -101,11 +101,11 @@ class Watch:
         """
         self._link.require_usable()
         deadline = time.monotonic() + timeout
-        with self._changed:
+        with self._lock:
             self.waiting += 1
         try:
             while True:
-                with self._changed:
+                with self._lock:
                     self._require_open()
                     self._start_listener()
                     tenant = number()
@@ -115,7 +115,7 @@ class Watch:
                 if not self._sleep(tenant, seen, deadline):
                     return reached()
         finally:
-            with self._changed:
+            with self._lock:
                 self.waiting -= 1
 
     def _seen(self, tenant: int) -> int:
@@ -126,14 +126,20 @@ class Watch:
     def _sleep(self, tenant: int, seen: int, deadline: float) -> bool:
         """Until there is news after `seen`, or it is time to look; False at the deadline."""
         look = time.monotonic() + _LOOK_SECONDS
-        with self._changed:
-            while self._seen(tenant) == seen and not self._closed:
+        while True:
+            with self._lock:
+                if self._seen(tenant) != seen or self._closed:
+                    break
                 now = time.monotonic()
                 if now >= deadline:
                     return False
                 if now >= look:
                     break
-                self._changed.wait(min(deadline, look) - now)
+                told = self._changed.join()
+            if not told.wait(min(deadline, look) - now):
+                with self._lock:
+                    self._changed.leave(told)
+        with self._lock:
             if self._failure is not None:
                 # Each waiter raises its own copy: it grows a traceback of its own.
                 failure, self._failure = self._failure, None
@@ -145,7 +151,7 @@ class Watch:
             # All together under 0, so that no sum goes back.
             self._heard = {0: sum(self._heard.values())}
         self._heard[number] = self._heard.get(number, 0) + 1
-        self._changed.notify_all()
+        self._changed.wake()
 
     def _start_listener(self) -> None:
         if not self._listening:
@@ -166,7 +172,7 @@ class Watch:
         except psycopg.Error as error:
             failure = translate(error, self._link.place)
         finally:
-            with self._changed:
+            with self._lock:
                 self._listening = False
                 if failure is not None and not self._closed:
                     self._failure = failure
@@ -177,13 +183,13 @@ class Watch:
         connection = session.connection
         try:
             connection.execute(query(f"LISTEN {self._link.address.channel}"), prepare=False)
-            with self._changed:
+            with self._lock:
                 self._note(0)  # What came before was not heard.
             idle_since = time.monotonic()
             while not self._closed:
                 for notice in connection.notifies(timeout=0.5, stop_after=1):
                     number = notice.payload.split(" ", 1)[0]
-                    with self._changed:
+                    with self._lock:
                         self._note(int(number) if number.isdigit() else 0)
                 now = time.monotonic()
                 if self.waiting:
@@ -203,9 +209,9 @@ class Watch:
         """Tell what is left to tell, wake all who wait, end the threads."""
         if os.getpid() != self._pid:
             return  # The threads are the parent's, and the lock may be held by one of them.
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
+            self._changed.wake()
             threads = [self._listener, self._announcer]
         self._has_news.set()
         for thread in threads:

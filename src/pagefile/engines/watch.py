@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pagefile.engines.sqlite_file import SqliteFile
 from pagefile.engines.sqlite_rows import fetch
 from pagefile.errors import Forbidden, PagefileError, Unavailable
+from pagefile.flag import Crowd
 
 _LEAST_POLL_SECONDS = 0.005
 #: What another process's commit waits at worst, after half a second of quiet.
@@ -31,7 +32,8 @@ class Watch:
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
         self._pid = os.getpid()
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = Crowd()
         #: Grows with every change; who compares it before and after cannot miss one.
         self._changes = 0
         self.waiting = 0
@@ -53,11 +55,11 @@ class Watch:
         # Before the lock: in a forked child it may be held by a thread that is not there.
         self._file.require_own_process()
         deadline = time.monotonic() + timeout
-        with self._changed:
+        with self._lock:
             self.waiting += 1
         try:
             while True:
-                with self._changed:
+                with self._lock:
                     self._require_open()
                     self._start_poller()
                     seen = self._changes
@@ -66,20 +68,22 @@ class Watch:
                 if not self._sleep(seen, deadline):
                     return False
         finally:
-            with self._changed:
+            with self._lock:
                 self.waiting -= 1
 
     def _sleep(self, seen: int, deadline: float) -> bool:
         """Until there is a change after `seen`; False when the deadline comes first."""
-        with self._changed:
-            while self._changes == seen and not self._closed:
-                left = deadline - time.monotonic()
-                if left <= 0:
+        with self._lock:
+            told = self._changed.join() if self._changes == seen and not self._closed else None
+        if told is not None and not told.wait(deadline - time.monotonic()):
+            with self._lock:
+                self._changed.leave(told)
+                if self._changes == seen and not self._closed:
                     return False
-                self._changed.wait(left)
-            if self._failure is not None:
-                # Each waiter raises its own copy: it grows a traceback of its own.
-                raise copy.copy(self._failure) from self._failure
+        failure = self._failure
+        if failure is not None:
+            # Each waiter raises its own copy: it grows a traceback of its own.
+            raise copy.copy(failure) from failure
         return True
 
     def notice(self) -> None:
@@ -88,16 +92,16 @@ class Watch:
         Needs calling only while `waiting` is not 0, which may be asked without a
         lock: who comes to wait after the commit sees it without being told.
         """
-        with self._changed:
+        with self._lock:
             self._note_change()
 
     def close(self) -> None:
         """End the poller, before the file is closed under it, and wake all who wait."""
         if os.getpid() != self._pid:
             return  # The threads are the parent's, and the lock may be held by one of them.
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
+            self._changed.wake()
             poller = self._poller
             if poller is not None and self._asleep.locked():
                 self._asleep.release()
@@ -112,7 +116,7 @@ class Watch:
 
     def _note_change(self) -> None:
         self._changes += 1
-        self._changed.notify_all()
+        self._changed.wake()
 
     def _start_poller(self) -> None:
         if not self._polling:
@@ -133,7 +137,7 @@ class Watch:
             failure = error
         finally:
             # Whatever ended it: nobody may sleep on a poller that is gone.
-            with self._changed:
+            with self._lock:
                 if failure is not None:
                     self._polling, self._failure = False, failure
                     self._note_change()
@@ -146,7 +150,7 @@ class Watch:
                 # The first answer counts as a change: what came before it was not watched.
                 answer = fetch(connection, "PRAGMA data_version")[0][0]
                 now = time.monotonic()
-                with self._changed:
+                with self._lock:
                     if not self.waiting or self._closed:
                         self._polling = False
                         return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,8 @@ import urllib.request
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from pagefile.testing.ports import free_port
 
 _START = """
 import sys, msgspec
@@ -112,11 +113,3 @@ class HttpServer:
         assert self._process is not None
         assert self._process.stdout is not None
         self._process.stdout.close()
-
-
-def free_port() -> int:
-    """A port that nobody listens on just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

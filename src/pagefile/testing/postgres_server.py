@@ -11,7 +11,6 @@ import itertools
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -22,6 +21,7 @@ from pathlib import Path
 import psycopg
 
 from pagefile.testing.backend import FileBackend, bytes_of_files
+from pagefile.testing.ports import free_port
 
 #: Nobody's number: the server refuses to run as root.
 _NOBODY = 65534
@@ -63,7 +63,7 @@ class PostgresServer:
             ids = [f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups"]
             self._as_nobody = ["setpriv", *ids]
         self._data = self.folder / "data"
-        self.port = _free_port()
+        self.port = free_port()
         #: How large a file it may write from the next start on, as a quota would have it.
         self.most_file_bytes: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -217,9 +217,3 @@ def _gone() -> Iterator[None]:
         yield
     except ProcessLookupError:
         return
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

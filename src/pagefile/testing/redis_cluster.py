@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from pagefile.testing.backend import FileBackend, bytes_of_files
-from pagefile.testing.redis_server import RedisServer, free_port
+from pagefile.testing.ports import free_port
+from pagefile.testing.redis_server import RedisServer
 
 _SLOTS = 16_384
 _READY_SECONDS = 60.0
@@ -129,7 +130,11 @@ class RedisCluster:
             server.tell("CLUSTER", "SETSLOT", slot, "NODE", there)
 
     def __enter__(self) -> Self:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            self._stack.close()
+            raise
 
     def __exit__(
         self,

@@ -22,6 +22,7 @@ from typing import Any, Self
 
 from pagefile.errors import Unsupported
 from pagefile.testing.backend import FileBackend, bytes_of_files
+from pagefile.testing.ports import free_port
 
 _READY_SECONDS = 20.0
 _NOBODY = 65534
@@ -58,13 +59,6 @@ def find_tls_binary() -> Path | None:
     # Without a certificate it ends at once, and says what was missing: that, or TLS itself.
     said = subprocess.run([found, "--port", "0", "--tls-port", "1"], capture_output=True, timeout=9)
     return Path(found) if b"configure TLS" in said.stdout else None
-
-
-def free_port() -> int:
-    """A port that nobody listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class RedisServer:
