@@ -27,6 +27,7 @@ from pagefile.engine import (
     TenantHead,
 )
 from pagefile.engines import manager_wire as wire
+from pagefile.engines.group_parts import parts_of
 from pagefile.engines.manager_address import Address, address_of
 from pagefile.engines.manager_child import Child, start_child
 from pagefile.engines.manager_errors import error_of, no_key
@@ -117,7 +118,7 @@ class ManagerEngine:
             raise Invalid("clock", f"says {shown(now_us)}", "give whole microseconds since 1970")
         outcomes: list[Sealed | PagefileError] = []
         with self._applying:
-            for some in _calls(items):
+            for some in parts_of(items, _MOST_BYTES):
                 try:
                     outcomes += self._apply(some, now_us)
                 except PagefileError as failure:
@@ -273,18 +274,3 @@ def _outcome(outcome: wire.Outcome) -> Sealed | PagefileError:
         return outcome.sealed
     assert outcome.refusal is not None
     return error_of(outcome.refusal)
-
-
-def _calls(items: Sequence[tuple[str, Prepared]]) -> list[Sequence[tuple[str, Prepared]]]:
-    """The group in parts of bounded size, so that nobody waits long for a turn."""
-    if len(items) == 1:
-        return [items]
-    calls: list[Sequence[tuple[str, Prepared]]] = []
-    start = size = 0
-    for at, (_, batch) in enumerate(items):
-        own = sum(len(content.body) for write in batch.writes for content in write.contents)
-        if size and size + own > _MOST_BYTES:
-            calls.append(items[start:at])
-            start, size = at, 0
-        size += own
-    return [*calls, items[start:]]

@@ -23,8 +23,9 @@ from pagefile.engine import (
     Stream,
     TenantHead,
 )
+from pagefile.engines.group_parts import parts_of
 from pagefile.engines.redis_address import Address
-from pagefile.engines.redis_attempt import Attempt, calls_of
+from pagefile.engines.redis_attempt import Attempt
 from pagefile.engines.redis_check import Examination
 from pagefile.engines.redis_cluster import ask_each, shards_of
 from pagefile.engines.redis_find import find
@@ -44,6 +45,9 @@ _ROWS_AT_ONCE = 512
 _BLOCK_SECONDS = 5.0
 _LEAST_ANSWER_SECONDS, _MOST_ANSWER_SECONDS = 10.0, 60.0
 _KEYS_AT_ONCE = 500
+#: How many bytes of content go into one request, unless a single batch has more: a server takes
+#: a gigabyte at most.
+_MOST_BYTES = 64 * 1024 * 1024
 
 
 class RedisEngine:
@@ -92,7 +96,7 @@ class RedisEngine:
         # Before any lock: in a forked child nobody would let it go.
         self._shards.require_usable()
         now_us = self._clock()
-        calls = (items,) if len(items) == 1 else calls_of(items)
+        calls = parts_of(items, _MOST_BYTES)
         if len(calls) == 1:
             return self._apply(items, now_us)
         return [outcome for some in calls for outcome in self._apply(some, now_us)]

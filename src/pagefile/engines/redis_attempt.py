@@ -21,8 +21,6 @@ from pagefile.errors import Corrupt, Forbidden, Invalid, PagefileError, Unavaila
 from pagefile.ticket import own_copy
 from pagefile.transaction import apply
 
-#: How many bytes of content go into one request, unless a single batch has more.
-_MOST_BYTES = 64 * 1024 * 1024
 #: How often others may come in between before the turn is waited for.
 _MOST_HURRIED = 2
 #: What no rule of a commit raises: the server failed while the batch was looked at.
@@ -188,16 +186,3 @@ class Attempt:
 
 def _is_new(outcome: Sealed | PagefileError) -> bool:
     return isinstance(outcome, Sealed) and not outcome.repeated
-
-
-def calls_of(items: Sequence[tuple[str, Prepared]]) -> Sequence[Sequence[tuple[str, Prepared]]]:
-    """The group in parts that each fit into one request: a server takes a gigabyte at most."""
-    calls: list[Sequence[tuple[str, Prepared]]] = []
-    start = size = 0
-    for at, (_, batch) in enumerate(items):
-        own = sum(len(content.body) for write in batch.writes for content in write.contents)
-        if size and size + own > _MOST_BYTES:
-            calls.append(items[start:at])
-            start, size = at, 0
-        size += own
-    return [*calls, items[start:]]
