@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from pagefile.batch import Vector
 from pagefile.bounds import require_count
@@ -29,8 +30,8 @@ class VectorKeeping:
     @property
     def no_vectors(self) -> str:
         """Why none are kept, and what would change that; "" where they are, or never can be."""
-        engine = self._engine
-        return engine.no_vectors if isinstance(engine, KeepsVectors) else ""
+        keeper = _keeper_of(self._engine)
+        return "" if keeper is None else keeper.no_vectors
 
     def keep_vectors(self) -> None:
         """Keep vectors with their entries from now on, for every tenant of this store.
@@ -41,13 +42,13 @@ class VectorKeeping:
             Unsupported: the engine or its server cannot.
             Forbidden: this user may not make it so.
         """
-        engine = self._engine
-        if not isinstance(engine, KeepsVectors):
+        keeper = _keeper_of(self._engine)
+        if keeper is None:
             raise Unsupported(
-                f"the engine {engine.name} keeps no vectors with the data",
+                f"the engine {self._engine.name} keeps no vectors with the data",
                 "use a store on PostgreSQL, or PgvectorArm('postgresql://…') beside this one",
             )
-        engine.keep_vectors()
+        keeper.keep_vectors()
 
     def nearest(self, log: str, query: bytes, count: int, numbers: Sequence[int] = ()) -> Near:
         """The `count` nearest of a log's vectors, best first, and the cosines of some entries.
@@ -90,12 +91,24 @@ class VectorKeeping:
             self._kept().remove_vectors(self._tenant, log, numbers)
 
     def _kept(self) -> KeepsVectors:
-        engine = self._engine
-        if not isinstance(engine, KeepsVectors) or not engine.vectors:
+        keeper = _keeper_of(self._engine)
+        if keeper is None or not keeper.vectors:
             raise no_vectors()
-        return engine
+        return keeper
 
 
 def kept_by(engine: Engine) -> str:
     """What keeps vectors behind an engine, by name; "" where nothing does."""
-    return engine.vectors if isinstance(engine, KeepsVectors) else ""
+    keeper = _keeper_of(engine)
+    return "" if keeper is None else keeper.vectors
+
+
+#: Whether engines of a kind can: asking a protocol takes longer than preparing an entry.
+_KINDS: dict[type[Engine], bool] = {}
+
+
+def _keeper_of(engine: Engine) -> KeepsVectors | None:
+    kind = type(engine)
+    if kind not in _KINDS:
+        _KINDS[kind] = isinstance(engine, KeepsVectors)
+    return cast("KeepsVectors", engine) if _KINDS[kind] else None

@@ -25,6 +25,10 @@ Rows = NDArray[np.int64]
 _LEAST_TAIL = 16_384
 #: Longer, it may be one in so many of what is frozen.
 _TAIL_SHARE = 8
+#: A tail that is looked through again and again is worth sorting in earlier: a term asked for
+#: costs about as much as sorting in so many places more. Below the least, nothing is gained.
+_PLACES_PER_LOOK = 256
+_LEAST_SORTED = 1_024
 _MOST_TIMES = 255
 
 
@@ -56,6 +60,8 @@ class LexicalIndex:
         self._times = np.zeros(0, np.uint8)
         self._frozen_rows = 0
         self._frozen_flow = 0
+        #: Terms asked for since the tail was sorted in.
+        self._looks = 0
 
     def __len__(self) -> int:
         """The number of rows, living and dead."""
@@ -129,7 +135,13 @@ class LexicalIndex:
     def match(self, terms: Iterable[str]) -> list[Match]:
         """The rows of each different term that some living row holds, in the order asked."""
         found = []
-        for term in dict.fromkeys(terms):
+        different = dict.fromkeys(terms)
+        self._looks += len(different)
+        if self._looks * _PLACES_PER_LOOK > len(self._flow):
+            if len(self._flow) - self._frozen_flow > _LEAST_SORTED:
+                self._freeze()
+            self._looks = 0
+        for term in different:
             number = self._vocabulary.get(term)
             if number is None:
                 continue
@@ -207,6 +219,7 @@ class LexicalIndex:
         self._times = _merged(self._times, old_place, np.minimum(often, _MOST_TIMES), new_place)
         self._offsets = offsets
         self._frozen_rows, self._frozen_flow = len(self), len(self._flow)
+        self._looks = 0
 
 
 def _places(begins: Rows, counts: Rows) -> Rows:
