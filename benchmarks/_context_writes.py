@@ -28,6 +28,9 @@ _SAVER = "SqliteSaver"
 _OURS = "pagefile append"
 _AWAITED = "pagefile append, awaited"
 _THREADS = (100, 1_000, 10_000)
+#: Of the thread, when a message is added; the target is for `_LENGTH`.
+_LENGTHS = (10, 50, 100, 200)
+_LENGTH = 100
 _LEVELS: tuple[peers.Level, ...] = ("power", "process")
 
 
@@ -37,10 +40,11 @@ def append(place: Workplace) -> list[Row]:
 
 
 def _append(place: Workplace, level: peers.Level) -> list[Row]:
-    count, length = 50, 100
-    # What LangGraph puts at the hundredth message of a thread: the whole channel, as message
-    # objects. That is the peer; a constant checkpoint of one plain dict stands beside it.
-    whole = f"{_SAVER}.put, message {length} of a thread"
+    count = 50
+    # What LangGraph puts at a message of a thread: the whole channel, as message objects. So
+    # its cost grows with the thread, and the target is for the hundredth message; the others
+    # show where it begins to hold. A constant checkpoint of one plain dict stands beside them.
+    whole = {length: f"{_SAVER}.put, message {length} of a thread" for length in _LENGTHS}
     put, add = f"{_SAVER}.put, 1 plain dict in it", f"{_SESSION}.add_items"
     handle = open_handle(place, level)
     buffer, awaited = handle.context, Awaited(place, handle)
@@ -54,13 +58,17 @@ def _append(place: Workplace, level: peers.Level) -> list[Row]:
     if peers.has("langgraph"):
         saver = place.closing(peers.Saver(place.new_path(), level))
         subjects.append(Subject(put, lambda: saver.put_many([MESSAGE], count)))
-        long = saver.message_objects([MESSAGE] * length)
-        subjects.append(Subject(whole, lambda: saver.put_many(long, count)))
+        for length, name in whole.items():
+            long = saver.message_objects([MESSAGE] * length)
+            subjects.append(Subject(name, partial(saver.put_many, long, count)))
     held = level == "power"
     claims = [
         Claim(_OURS, add, target=Target(high=1) if held else None),
         Claim(_AWAITED, add, target=Target(high=1) if held else None),
-        Claim(_OURS, whole, target=Target(high=1 / 3) if held else None),
+        *(
+            Claim(_OURS, name, target=Target(high=1 / 3) if held and length == _LENGTH else None)
+            for length, name in whole.items()
+        ),
         Claim(_OURS, put),
     ]
     return compared(place, "append", subjects, claims, rounds=20, level=level)
