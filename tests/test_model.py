@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
 import tempfile
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, settings
 
+from pagefile.store import Store
 from pagefile.testing.backend import Backend, FileBackend, SharedBackend
 from pagefile.testing.stories import StoreMachine
 
@@ -40,7 +42,22 @@ class SqliteMachine(StoreMachine):
     make_backend = staticmethod(_sqlite)
 
 
+class HandlesMachine(SqliteMachine):
+    """Any of three handles takes each step: to each, the others are other processes."""
+
+    @property
+    def store(self) -> Store:
+        return self._chance.choice(self._handles)
+
+    @store.setter
+    def store(self, opened: Store) -> None:
+        self._handles = [opened, *(self.backend.open().store for _ in range(2))]
+        self._chance = random.Random(1)
+
+
 TestMemoryModel = MemoryMachine.TestCase
 TestMemoryModel.settings = _STORIES
 TestSqliteModel = SqliteMachine.TestCase
 TestSqliteModel.settings = _STORIES
+TestHandlesModel = HandlesMachine.TestCase
+TestHandlesModel.settings = _STORIES

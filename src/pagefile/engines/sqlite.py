@@ -81,6 +81,8 @@ class SqliteEngine:
         self._applying = threading.Lock()
         self._transactions: dict[str, SqliteTransaction] = {}
         self._data_version = -1
+        #: How often others were seen to have committed.
+        self._others = 0
         self._watch = Watch(self._file)
         self._users: dict[int, str | None] = {}
         self._tenant_numbers: dict[str, int] = {}
@@ -98,14 +100,18 @@ class SqliteEngine:
                 self._file.begin()
                 known = self._transactions
                 version = writer.data_version()
-                if version != self._data_version or len(known) > _MOST_CACHED_TENANTS:
-                    known.clear()
+                if version != self._data_version:
+                    self._others += 1
                     self._data_version = version
+                if len(known) > _MOST_CACHED_TENANTS:
+                    known.clear()
                 now_us = self._clock()
                 outcomes: list[Sealed | PagefileError] = []
                 changed: set[SqliteTransaction] = set()
                 for tenant, batch in items:
-                    transaction = known.get(tenant) or self._transaction(tenant, writer)
+                    transaction = known.get(tenant)
+                    if transaction is None or transaction.seen != self._others:
+                        transaction = self._transaction(tenant, writer)
                     try:
                         outcome = apply(transaction, batch, now_us)
                     except PagefileError as refused:
@@ -139,8 +145,12 @@ class SqliteEngine:
         return outcomes
 
     def _transaction(self, tenant: str, writer: apsw.Connection) -> SqliteTransaction:
-        transaction = SqliteTransaction(writer, self._sql, tenant, self._key_lifetime_us)
-        self._transactions[tenant] = transaction
+        """The tenant's side of it, up to date."""
+        transaction = self._transactions.get(tenant)
+        if transaction is None or not transaction.catch_up():
+            transaction = SqliteTransaction(writer, self._sql, tenant, self._key_lifetime_us)
+            self._transactions[tenant] = transaction
+        transaction.seen = self._others
         return transaction
 
     def tenants(self) -> list[str]:

@@ -1,7 +1,7 @@
 """One tenant's side of an SQLite write transaction.
 
-Keeps what it has read, and collects what it is to insert. Everything it keeps
-is true as long as no other process writes; the engine drops it otherwise.
+Keeps what it has read, and collects what it is to insert. Everything it keeps is
+true as long as no other process writes; when one did, it catches up or is dropped.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pagefile.engine import (
     TenantHead,
 )
 from pagefile.engines.sqlite_index import KeyIndex
+from pagefile.engines.sqlite_news import MOST_COMMITS, news_of
 from pagefile.engines.sqlite_rows import (
     MOST_RECORDS,
     POSITION_BITS,
@@ -30,11 +31,11 @@ from pagefile.engines.sqlite_rows import (
     row_from,
     stream_from,
 )
+from pagefile.engines.sqlite_streams import KnownStreams
 from pagefile.engines.sqlite_users import Users
 from pagefile.records import StreamKind
 
 _MOST_CACHED = 100_000
-_MOST_MISSING = 4_096
 #: How often, in commits, expired idempotency keys are swept out.
 _SWEEP_EVERY = 256
 #: How many made keys are remembered, so that looking for one needs no query.
@@ -56,9 +57,9 @@ class SqliteTransaction:
         self._key_lifetime_us = key_lifetime_us
         self._number = 0
         self._keys_from = 1
-        self._streams: dict[tuple[StreamKind, str], Stream] = {}
-        #: Names that were looked for in vain: a new one is asked about twice, some in every commit.
-        self._missing: set[tuple[StreamKind, str]] = set()
+        #: The engine's count of other processes' commits, when this one was last up to date.
+        self.seen = 0
+        self._streams = KnownStreams()
         self._users = Users(writer, sql)
         self._index = KeyIndex(writer, sql, self._users)
         self._drafts: list[Stream] = []
@@ -68,7 +69,7 @@ class SqliteTransaction:
         self._records: list[list[Any]] = []
         self._keys: list[tuple[Any, ...]] = []
         self._used: list[tuple[Any, ...]] = []
-        self.head = self._load_head()
+        self._load_head()
         #: Where the made keys of all commits after a position are.
         self._recent: dict[str, int] = {}
         self._recent_from = self.head.position
@@ -77,19 +78,47 @@ class SqliteTransaction:
     def _all(self, query: str, *bindings: Any) -> list[Any]:
         return fetch(self._writer, self._sql[query], *bindings)
 
-    def _load_head(self) -> TenantHead:
-        head = TenantHead(self.tenant)
-        found = self._all("tenant_by_name", self.tenant)
-        if not found:
-            return head
-        self._number, head.logs, head.documents, head.last_erase, self._keys_from = found[0]
+    def _load_head(self) -> None:
+        self.head = head = TenantHead(self.tenant)
+        if not self._load_counters():
+            return
         self._users.tenant = self._number
         low, high = commit_ids(self._number)
         last = self._all("last_commit", low, high)
         if last:
             head.position, head.time_us, head.digest = last[0]
         head.oid = self._all("last_oid", self._number)[0][0] or 0
-        return head
+
+    def _load_counters(self) -> bool:
+        found = self._all("tenant_by_name", self.tenant)
+        if found:
+            head = self.head
+            self._number, head.logs, head.documents, head.last_erase, self._keys_from = found[0]
+        return bool(found)
+
+    def catch_up(self) -> bool:
+        """Take in what others have committed; False when it is to begin anew instead."""
+        if not self._number:
+            return False
+        low, high = commit_ids(self._number)
+        found = self._all("commits", low + self.head.position + 1, high, MOST_COMMITS + 1)
+        commits = [RawCommit(*columns) for columns in found]
+        news = news_of(commits) if len(commits) <= MOST_COMMITS else None
+        if news is None:
+            return False
+        if commits:
+            self._streams.take_in(news)
+            self._load_counters()
+            self._saved = self._counters()
+            self._last_further = 0
+            head, last = self.head, commits[-1]
+            head.position, head.time_us, head.digest = last.position, last.time_us, last.digest
+            if news.newest > head.oid:
+                head.oid = self._all("last_oid", self._number)[0][0]
+            for commit in commits:
+                if commit.key[:1] == "~":
+                    self._note_key(commit)
+        return True
 
     def _counters(self) -> tuple[int, int, int, int]:
         head = self.head
@@ -128,36 +157,30 @@ class SqliteTransaction:
 
     def stream(self, kind: StreamKind, name: str) -> Stream | None:
         stream = self._streams.get((kind, name))
-        if stream is None and self._number and (kind, name) not in self._missing:
+        if stream is None and self._number and not self._streams.is_missing(kind, name):
             found = self._all("stream_by_name", self._number, kind, name)
             if found:
-                return self._remember(stream_from(found[0], self._writer, self._sql))
-            if len(self._missing) >= _MOST_MISSING:
-                self._missing.clear()
-            self._missing.add((kind, name))
+                return self._known(found[0])
+            self._streams.miss(kind, name)
         return stream
 
-    def _remember(self, stream: Stream) -> Stream:
-        """Keep a living stream, or find the object that already stands for it."""
-        if stream.dropped:
-            return stream
-        return self._streams.setdefault((stream.kind, stream.name), stream)
+    def _known(self, columns: tuple[Any, ...]) -> Stream:
+        return self._streams.remember(stream_from(columns, self._writer, self._sql))
 
     def stream_number(self, oid: int) -> Stream:
         for draft in self._drafts:
             if draft.oid == oid:
                 return draft
         found = self._all("stream_by_oid", self._number, oid)
-        return self._remember(stream_from(found[0], self._writer, self._sql))
+        return self._known(found[0])
 
     def create(self, stream: Stream) -> None:
-        self._streams[stream.kind, stream.name] = stream
-        self._missing.discard((stream.kind, stream.name))
+        self._streams.create(stream)
         self._drafts.append(stream)
 
     def discard(self, stream: Stream) -> None:
         self._drafts.remove(stream)
-        del self._streams[stream.kind, stream.name]
+        self._streams.let_go(stream)
 
     def holders(self, user: str | None) -> list[Stream]:
         self._write_out()
@@ -165,12 +188,12 @@ class SqliteTransaction:
         if partition is None:
             return []
         found = self._all("streams_held", partition)
-        return [self._remember(stream_from(row, self._writer, self._sql)) for row in found]
+        return [self._known(columns) for columns in found]
 
     def incarnations(self, kind: StreamKind, name: str) -> list[Stream]:
         self._write_out()
         found = self._all("streams_named", self._number, kind, name)
-        return [self._remember(stream_from(row, self._writer, self._sql)) for row in found]
+        return [self._known(columns) for columns in found]
 
     def rows(self, stream: Stream, first: int = 0, last: int | None = None) -> list[Row]:
         self._write_out()
@@ -253,7 +276,7 @@ class SqliteTransaction:
 
     def drop(self, stream: Stream, *, forget_name: bool = False) -> None:
         self._write_streams()
-        self._streams.pop((stream.kind, stream.name), None)
+        self._streams.let_go(stream)
         if forget_name:
             stream.name = ""
         self._all("end_stream", stream.dropped, stream.name, stream.id)
@@ -301,12 +324,15 @@ class SqliteTransaction:
         if commit.key[:1] != "~":
             self._used.append((self._number, commit.key, commit.position))
         else:
-            self._recent[commit.key] = commit.position
-            if len(self._recent) > _RECENT_KEYS:
-                self._recent.clear()
-                self._recent_from = commit.position
+            self._note_key(commit)
         if not commit.position % _SWEEP_EVERY:
             self._sweep_keys(commit.time_us)
+
+    def _note_key(self, commit: RawCommit) -> None:
+        self._recent[commit.key] = commit.position
+        if len(self._recent) > _RECENT_KEYS:
+            self._recent.clear()
+            self._recent_from = commit.position
 
     def _bare_commit(self, commit: RawCommit) -> list[Any]:
         """The row of a commit that stores no record."""

@@ -1,0 +1,97 @@
+"""A handle on an SQLite file takes in what others have committed, without reading all again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pagefile
+from pagefile import Append, Batch, Conflict, Pagefile, Put, Selector, VersionIs
+from pagefile.engines.sqlite_news import MOST_COMMITS
+
+
+def _both(tmp_path: Path) -> tuple[Pagefile, Pagefile]:
+    url = str(tmp_path / "a.db")
+    return pagefile.open(url), pagefile.open(url)
+
+
+def test_two_that_add_several_records_in_turn_never_meet(tmp_path: Path) -> None:
+    one, two = _both(tmp_path)
+    with one, two:
+        for turn in range(20):
+            handle = (one, two)[turn % 2]
+            handle.store.commit(Batch([Append("log", turn), Append("log", -turn)]))
+
+        assert [e.value for e in one.store.read("log")] == [
+            value for turn in range(20) for value in (turn, -turn)
+        ]
+        assert two.verify()
+        assert two.check()
+
+
+def test_more_commits_of_others_than_are_worth_reading_are_not_missed(tmp_path: Path) -> None:
+    one, two = _both(tmp_path)
+    with one, two:
+        one.store.append(Append("log", "first"))
+        for _ in range(MOST_COMMITS + 2):
+            two.store.append(Append("log", "between"))
+
+        last = one.store.append(Append("log", "last"))
+
+        assert last.index == MOST_COMMITS + 3
+        assert one.verify()
+
+
+def test_what_another_put_is_what_a_condition_is_held_against(tmp_path: Path) -> None:
+    one, two = _both(tmp_path)
+    with one, two:
+        one.store.commit(Batch([Put("doc", 1)]))
+        two.store.commit(Batch([Put("doc", 2)]))
+
+        with pytest.raises(Conflict) as refused:
+            one.store.commit(Batch([Put("doc", 3)], [VersionIs("doc", 1)]))
+
+        assert (refused.value.expected, refused.value.current) == (1, 2)
+
+
+def test_a_batch_that_another_stored_is_a_repeat_here(tmp_path: Path) -> None:
+    one, two = _both(tmp_path)
+    batch = Batch([Append("log", 1)])
+    with one, two:
+        one.store.append(Append("log", 0))
+        two.store.append(Append("log", 0))
+        two.store.commit(batch)
+
+        assert one.store.commit(batch).repeated
+
+
+def test_a_user_whom_another_erased_is_written_anew(tmp_path: Path) -> None:
+    one, two = _both(tmp_path)
+    with one, two:
+        one.store.append(Append("log", "secret", user="ann"))
+        two.store.erase(Selector(user="ann"))
+        one.store.append(Append("log", "later", user="ann"))
+
+        assert [e.value for e in two.store.read("log") if not e.erased] == ["later"]
+        assert two.store.erase(Selector(user="ann"), dry_run=True).removed
+        assert one.check()
+
+
+def test_a_commit_of_another_costs_no_query_for_each_log_that_is_known(tmp_path: Path) -> None:
+    one, two = _both(tmp_path)
+    logs = [f"log{n}" for n in range(50)]
+    asked: list[str] = []
+    engine: Any = one.store._engine
+    with one, two:
+        one.store.commit(Batch([Append(log, 0) for log in logs]))
+        two.store.append(Append("log7", 1))
+        engine._file.writer.exec_trace = lambda _, sql, __: asked.append(sql) or True  # type: ignore[func-returns-value]
+
+        one.store.commit(Batch([Append(log, 2) for log in logs]))
+
+        looked = [sql for sql in asked if sql.lstrip().startswith("SELECT")]
+        assert len(looked) < 10, looked
+        assert one.store.length("log7") == 3
+        engine._file.writer.exec_trace = None
