@@ -700,7 +700,7 @@ def test_no_engine_overrides_a_contract_test(suite: type) -> None:
 def test_a_group_of_several_tenants_and_of_any_size_is_stored(
     url: str, monkeypatch: pytest.MonkeyPatch, most_bytes: int
 ) -> None:
-    monkeypatch.setattr("pagefile.engines.redis_attempt._MOST_BYTES", most_bytes)
+    monkeypatch.setattr("pagefile.engines.redis._MOST_BYTES", most_bytes)
     tenants = [f"t{n}" for n in range(4)]
     with Admin(url) as admin:
         handles = [admin.open(tenant) for tenant in tenants]
