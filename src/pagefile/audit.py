@@ -6,9 +6,14 @@ import struct
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-import msgspec
-
-from pagefile.content import Action, chain, digest_of, genesis, name_digest, unpack
+from pagefile.content import (
+    Action,
+    chain,
+    digest_of,
+    genesis,
+    name_digest,
+    read_manifest,
+)
 from pagefile.engine import DOCUMENT, LOG, Engine, RawCommit, Row, Stream
 from pagefile.errors import Corrupt, Invalid
 from pagefile.gathering import Gathering, Place
@@ -17,9 +22,11 @@ from pagefile.records import Head, Problem, Report
 
 _PER_READ = 500
 _MOST_PROBLEMS = 100
+#: A position that no tenant reaches, where the last one cannot be read.
+_NO_END = 2**62
 #: How often streams are held against the commits, when others write all the while.
 _LOOKS = 5
-_UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, AttributeError, struct.error)
+_UNREADABLE = (Corrupt, ValueError, TypeError, AttributeError, struct.error)
 _RECORDS = (Action.APPEND, Action.PUT, Action.DELETE)
 
 
@@ -48,12 +55,26 @@ class _Walk:
         self._lives = Lives()
         self._last_erase = 0
         self._position = 0
+        #: Of everything up to the position; empty after a commit that could not be read.
         self._digest = genesis(tenant)
         #: A commit that cannot be read leaves gaps in what the others seem to say.
         self._readable = True
 
     def run(self, kept: Head | None, progress: Callable[[int, int], None] | None) -> Report:
-        end = self._engine.head(self._tenant)
+        try:
+            self._run(kept, progress)
+        except Corrupt as damage:
+            self._problem(self._position + 1, damage.fact)
+        head = Head(self._position, self._digest)
+        return Report(self._position, self._records, tuple(self._problems[:_MOST_PROBLEMS]), head)
+
+    def _run(self, kept: Head | None, progress: Callable[[int, int], None] | None) -> None:
+        try:
+            end = self._engine.head(self._tenant)
+        except Corrupt as damage:
+            self._walk_to(_NO_END, kept, progress)
+            self._problem(self._position + 1, damage.fact)
+            return
         differences: list[Problem] = []
         for _ in range(_LOOKS):
             self._walk_to(end.position, kept, progress)
@@ -74,8 +95,6 @@ class _Walk:
             )
         self._report_missing()
         self._problems += differences
-        head = Head(self._position, self._digest)
-        return Report(self._position, self._records, tuple(self._problems[:_MOST_PROBLEMS]), head)
 
     def _walk_to(
         self, end: int, kept: Head | None, progress: Callable[[int, int], None] | None
@@ -85,7 +104,12 @@ class _Walk:
             # for: an erasure can commit while this walk is under way.
             if self._position >= end and not self._gone.unaccounted():
                 return
-            commits = self._engine.commits(self._tenant, self._position, _PER_READ)
+            try:
+                commits = self._engine.commits(self._tenant, self._position, _PER_READ)
+            except Corrupt:
+                if (alone := self._commit_alone()) is None:
+                    continue
+                commits = [alone]
             if self._gathering.looks_ahead:
                 self._gathering.expect(_places(commits))
             for commit in commits:
@@ -100,9 +124,20 @@ class _Walk:
                         commit.position, "the history up to here is not the one kept elsewhere"
                     )
             if progress is not None:
-                progress(self._position, max(self._position, end))
+                last = self._position if end == _NO_END else max(self._position, end)
+                progress(self._position, last)
             if not commits:
                 return
+
+    def _commit_alone(self) -> RawCommit | None:
+        """The next commit where one of many cannot be read; None, and stepped over, if it is it."""
+        try:
+            return self._engine.commits(self._tenant, self._position, 1)[0]
+        except (Corrupt, IndexError) as damage:
+            self._position += 1
+            self._problem(self._position, getattr(damage, "fact", "the commit is missing"))
+            self._digest, self._readable = b"", False
+            return None
 
     def _problem(self, position: int, what: str) -> None:
         self._problems.append(Problem(position, what))
@@ -112,10 +147,10 @@ class _Walk:
             self._problem(expected, f"the commit is missing: the next one is {commit.position}")
         try:
             made = chain(previous, commit.position, commit.time_us, commit.key, commit.manifest)
-            entries = unpack(commit.manifest)
+            entries = read_manifest(commit.position, commit.manifest)
         except _UNREADABLE:
             return self._unreadable(commit) or previous
-        if made != commit.digest:
+        if made != commit.digest and previous:
             self._problem(
                 commit.position, "the commit's digest does not follow from the one before"
             )
@@ -124,7 +159,10 @@ class _Walk:
                 self._entry(commit, entry, ordinal)
             except Invalid:
                 raise  # A ValueError, but not about the commit: the engine refused a question.
-            except (IndexError, ValueError, TypeError):
+            except Corrupt as damage:
+                self._readable = False
+                self._problem(commit.position, damage.fact)
+            except ValueError:
                 self._unreadable(commit)
         return commit.digest or previous
 
@@ -211,7 +249,7 @@ class _Walk:
     def _difference(self, life: Life, stream: Stream | None) -> str | None:
         if stream is None:
             return f"stream {life.oid} is missing"
-        if not life.is_of(stream):
+        if not life.is_of(stream) or (stream.salt and not life.base):
             return f"{_label(stream)} is not what its commits made of it"
         length = stream.length + (stream.kind == DOCUMENT)
         if length > self._next.get(life.oid, length):
@@ -223,8 +261,8 @@ def _places(commits: Iterable[RawCommit]) -> list[Place]:
     """Where the records of these commits should be; what cannot be read says nothing."""
     places: list[Place] = []
     for commit in commits:
-        with suppress(*_UNREADABLE, IndexError):
-            for entry in unpack(commit.manifest):
+        with suppress(Corrupt):
+            for entry in read_manifest(commit.position, commit.manifest):
                 if entry[0] in _RECORDS:
                     places.append((int(entry[1]), int(entry[2])))
     return places

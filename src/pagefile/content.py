@@ -16,6 +16,7 @@ import msgspec
 
 from pagefile import codec
 from pagefile.codec.wire import encode_json
+from pagefile.errors import Corrupt
 from pagefile.ordering import KeyValue
 from pagefile.typed import msgpack_decoder
 
@@ -24,6 +25,8 @@ DIGEST_BYTES = 32
 
 pack = msgspec.msgpack.Encoder().encode
 unpack = msgpack_decoder(list[tuple[int | bytes, ...]]).decode
+#: What `unpack` raises on bytes that are no manifest, or on what is not even bytes.
+NO_MANIFEST = (msgspec.DecodeError, TypeError)
 _three_numbers = struct.Struct(">QQQ").pack
 
 
@@ -37,6 +40,41 @@ class Action:
     DROP = 5
     PRUNE = 6
     ERASE = 7
+
+
+#: What stands in a manifest entry, by its action.
+_PARTS: dict[int | bytes, tuple[type, ...]] = {
+    Action.APPEND: (int, int, int, bytes),
+    Action.PUT: (int, int, int, bytes),
+    Action.DELETE: (int, int, int, bytes),
+    Action.FORK: (int, int, int, bytes, int, int),
+    Action.DROP: (int, int),
+    Action.PRUNE: (int, int, int),
+    Action.ERASE: (int, int, int, int),
+}
+
+
+def read_manifest(position: int, manifest: bytes) -> list[tuple[int | bytes, ...]]:
+    """What the commit at a position did, each entry with the parts of its action.
+
+    Raises:
+        Corrupt: it cannot be what was stored.
+    """
+    try:
+        entries = unpack(manifest)
+        whole = all(tuple(map(type, entry)) == _PARTS[entry[0]] for entry in entries)
+    except (*NO_MANIFEST, LookupError) as error:
+        raise _no_manifest(position) from error
+    if not whole:
+        raise _no_manifest(position)
+    return entries
+
+
+def _no_manifest(position: int) -> Corrupt:
+    return Corrupt(
+        f"the commit at position {position} is damaged: what it did cannot be read",
+        "run `verify` to see how far it goes, then restore a copy",
+    )
 
 
 class Content(msgspec.Struct, frozen=True, gc=False):
@@ -117,4 +155,16 @@ def keys_to_bytes(keys: Mapping[str, KeyValue]) -> bytes:
 def mapping_from_bytes(raw: bytes) -> dict[str, Any]:
     """The inverse of `mapping_to_bytes`."""
     mapping: dict[str, Any] = codec.decode("", raw) if raw else {}
+    return mapping
+
+
+def stored_mapping(raw: bytes) -> dict[str, Any]:
+    """The keys or notes of a stored record.
+
+    Raises:
+        Corrupt: they cannot be what was stored.
+    """
+    mapping: object = mapping_from_bytes(raw) if isinstance(raw, bytes) else None
+    if not isinstance(mapping, dict):
+        raise Corrupt("stored keys or notes are no mapping", "stop writing and restore a copy")
     return mapping

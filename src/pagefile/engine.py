@@ -15,8 +15,8 @@ import msgspec
 
 from pagefile import ordering
 from pagefile.batch import Selector, Vector
-from pagefile.content import Content, genesis, mapping_from_bytes
-from pagefile.errors import PagefileError
+from pagefile.content import Content, genesis, stored_mapping
+from pagefile.errors import Corrupt, Invalid, PagefileError
 from pagefile.records import Durability, Erasure, Problem, StreamKind
 
 LOG: StreamKind = "log"
@@ -258,13 +258,23 @@ class Hit(msgspec.Struct, frozen=True, gc=False):
 
 
 def index_keys(kind: StreamKind, content: Content) -> list[IndexKey]:
-    """The secondary keys that a stored record stands under."""
+    """The secondary keys that a stored record stands under.
+
+    Raises:
+        Corrupt: they cannot be what was stored.
+    """
     scope: Scope = "log" if kind == LOG else "user"
-    return [
-        IndexKey(where, field, ordering.encode(value))
-        for where, raw in ((scope, content.keys), ("tenant", content.tenant_keys))
-        for field, value in mapping_from_bytes(raw).items()
-    ]
+    try:
+        return [
+            IndexKey(where, field, ordering.encode(value))
+            for where, raw in ((scope, content.keys), ("tenant", content.tenant_keys))
+            for field, value in stored_mapping(raw).items()
+        ]
+    except Invalid as error:
+        # Whoever gave them was told so then: these are others.
+        raise Corrupt(
+            f"a stored key is damaged: {error.fact}", "stop writing and restore a copy"
+        ) from error
 
 
 class Transaction(Protocol):

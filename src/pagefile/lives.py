@@ -53,6 +53,9 @@ class Lives:
             life = self._all[oid] = Life(oid, position)
         if action == Action.FORK:
             life.base_at, life.base, life.pruned = int(entry[2]), int(entry[4]), int(entry[5])
+            if life.base >= oid:
+                # Whoever follows forks to their bases would never come to an end.
+                raise ValueError("a fork of what came after it")
             self._forks.setdefault(life.base, []).append(life)
         elif action == Action.PRUNE:
             life.pruned = max(life.pruned, int(entry[2]))

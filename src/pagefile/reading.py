@@ -12,7 +12,7 @@ from pagefile.bounds import (
     require_position,
     require_seconds,
 )
-from pagefile.content import Action, unpack
+from pagefile.content import Action, read_manifest
 from pagefile.engine import DOCUMENT, LOG, Engine, Finds, Gathers, Hit, Row, Stamps, Stream
 from pagefile.errors import Invalid, NotFound, shown
 from pagefile.history import actions_of, length_at
@@ -188,7 +188,7 @@ class Reading:
         require_count(since, "since")
         require_position(since, "since")
         commits = self._engine.commits(self._tenant, since, bounded(limit))
-        told = [(commit, unpack(commit.manifest)) for commit in commits]
+        told = [(commit, read_manifest(commit.position, commit.manifest)) for commit in commits]
         streams = self._streams({int(entry[1]) for _, entries in told for entry in entries})
         return [
             Change(

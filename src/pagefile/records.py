@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from pagefile import codec, ordering
-from pagefile.content import Action, Content, digest_of, mapping_from_bytes
+from pagefile.content import Action, Content, digest_of, stored_mapping
 from pagefile.errors import NotFound
 from pagefile.ordering import KeyValue
 
@@ -61,15 +61,15 @@ class _Stored(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def keys(self) -> Mapping[str, KeyValue]:
-        return mapping_from_bytes(self._present.keys)
+        return stored_mapping(self._present.keys)
 
     @property
     def tenant_keys(self) -> Mapping[str, KeyValue]:
-        return mapping_from_bytes(self._present.tenant_keys)
+        return stored_mapping(self._present.tenant_keys)
 
     @property
     def notes(self) -> Mapping[str, Any]:
-        return mapping_from_bytes(self._present.notes)
+        return stored_mapping(self._present.notes)
 
     @property
     def type_name(self) -> str:

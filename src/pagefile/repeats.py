@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pagefile.content import Action, Content, digest_of, unpack
+from pagefile.content import Action, Content, digest_of, read_manifest
 from pagefile.engine import Engine, Prepared, RawCommit, Sealed, Write
 from pagefile.errors import Invalid
 
@@ -13,7 +13,7 @@ def repeat_of(commit: RawCommit) -> Sealed:
     """What the first commit of a key answered, read back from its manifest."""
     indexes: list[int] = []
     versions: list[int] = []
-    for entry in unpack(commit.manifest):
+    for entry in read_manifest(commit.position, commit.manifest):
         if entry[0] in (Action.APPEND, Action.FORK):
             indexes.append(int(entry[2]))
         elif entry[0] in (Action.PUT, Action.DELETE):
@@ -28,7 +28,7 @@ def require_same_content(engine: Engine, tenant: str, batch: Prepared, first: Ra
     again from the new content. Where the records were erased since, nothing is
     left to compare, and the repeat is answered: a replay must not resurrect.
     """
-    entries = unpack(first.manifest)
+    entries = read_manifest(first.position, first.manifest)
     asked = [(write, content) for write in batch.writes for content in (write.contents or (None,))]
     # A dropped fork may have let go of more than it asked for.
     while len(entries) > len(asked) and entries[-1][0] == Action.PRUNE:

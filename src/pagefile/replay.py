@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pagefile.content import Action, chain, unpack
+from pagefile.content import Action, chain, read_manifest
 from pagefile.engine import (
     DOCUMENT,
     LOG,
@@ -43,7 +43,7 @@ def replay(tx: Transaction, copied: Copied) -> Sealed:
     """
     commit = copied.commit
     _require_next(tx.head, commit)
-    return _Replay(tx, copied, unpack(commit.manifest)).run()
+    return _Replay(tx, copied, read_manifest(commit.position, commit.manifest)).run()
 
 
 def _require_next(head: TenantHead, commit: RawCommit) -> None:

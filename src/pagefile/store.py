@@ -9,6 +9,7 @@ together under one *position*, which grows by one with each commit of the tenant
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from pagefile.audit import verify
@@ -17,11 +18,11 @@ from pagefile.bounds import require_count, require_seconds
 from pagefile.committer import Committer
 from pagefile.content import Action
 from pagefile.engine import DOCUMENT, Engine, Instant, Prepared, Sealed
-from pagefile.errors import Conflict, Invalid, Unavailable, shown
+from pagefile.errors import Conflict, Corrupt, Invalid, Unavailable, shown
 from pagefile.naming import require_callable, require_flag, require_type
 from pagefile.preparation import Preparer
 from pagefile.reading import Reading
-from pagefile.records import Commit, Document, Entry, Head, Receipt, Report, Stats
+from pagefile.records import Commit, Document, Entry, Head, Problem, Receipt, Report, Stats
 from pagefile.repeats import require_same_content
 from pagefile.selection import Rehearsed, receipt_of
 from pagefile.vector_keeping import VectorKeeping, kept_by
@@ -82,7 +83,10 @@ class Store(Reading, VectorKeeping):
             assert isinstance(engine, Instant)
             self._instant = engine
         #: A position this tenant is known to have reached; made keys carry it.
-        self._reached = engine.head(tenant).position
+        self._reached = 0
+        # A damaged store opens, so that `verify` and `check` can say what is damaged.
+        with suppress(Corrupt):
+            self._reached = engine.head(tenant).position
 
     # Writing
 
@@ -220,8 +224,11 @@ class Store(Reading, VectorKeeping):
     def check(self) -> Report:
         """Examine the engine's structures: files, indexes, counters."""
         problems = tuple(self._engine.check(self._tenant))
-        head = self._engine.head(self._tenant)
-        return Report(head.position, 0, problems, Head(head.position, head.digest))
+        try:
+            head = self.head()
+        except Corrupt as damage:
+            problems, head = (*problems, Problem(None, damage.fact)), Head(0, b"")
+        return Report(head.position, 0, problems, head)
 
     def stats(self) -> Stats:
         """Counts of this tenant, and what holds it."""

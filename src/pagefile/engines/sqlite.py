@@ -28,22 +28,27 @@ from pagefile.engine import (
 )
 from pagefile.engines.queries import load_queries
 from pagefile.engines.sqlite_check import examine
-from pagefile.engines.sqlite_errors import translate
+from pagefile.engines.sqlite_errors import MISSHAPEN, misshapen, translate
 from pagefile.engines.sqlite_file import SqliteFile
 from pagefile.engines.sqlite_rows import (
     MOST_RECORDS,
     UserGone,
+    broken,
+    commit_from,
     commit_ids,
     fetch,
+    last_from,
+    require_numbers,
     row_from,
     space_of_log,
     space_of_tenant,
     space_of_user,
     stream_from,
+    user_from,
 )
 from pagefile.engines.sqlite_transaction import SqliteTransaction
 from pagefile.engines.watch import Watch
-from pagefile.errors import PagefileError, Unavailable
+from pagefile.errors import Corrupt, PagefileError, Unavailable
 from pagefile.records import Durability, Erasure, Problem, StreamKind
 from pagefile.transaction import apply
 
@@ -91,57 +96,77 @@ class SqliteEngine:
         # One function on purpose: after a sync, each further call is a cache miss or two.
         # A forked child is refused before it could wait for what its parent was doing.
         self._file.require_own_process()
-        with self._applying:
-            committing = finished = False
-            writer: apsw.Connection | None = None
-            try:
-                # Known before it begins: what stops us in between must not leave it begun.
-                writer = self._file.writer
-                self._file.begin()
-                known = self._transactions
-                version = writer.data_version()
-                if version != self._data_version:
-                    self._others += 1
-                    self._data_version = version
-                if len(known) > _MOST_CACHED_TENANTS:
-                    known.clear()
-                now_us = self._clock()
-                outcomes: list[Sealed | PagefileError] = []
-                changed: set[SqliteTransaction] = set()
-                for tenant, batch in items:
-                    transaction = known.get(tenant)
-                    if transaction is None or transaction.seen != self._others:
-                        transaction = self._transaction(tenant, writer)
+        committing = finished = False
+        writer: apsw.Connection | None = None
+        try:
+            with self._applying:
+                try:
+                    # Known before it begins: what stops us in between must not leave it begun.
+                    writer = self._file.writer
+                    self._file.begin()
+                    known = self._transactions
+                    version = writer.data_version()
+                    if version != self._data_version:
+                        self._others += 1
+                        self._data_version = version
+                    if len(known) > _MOST_CACHED_TENANTS:
+                        known.clear()
+                    now_us = self._clock()
+                    outcomes: list[Sealed | PagefileError] = []
+                    changed: set[SqliteTransaction] = set()
                     try:
-                        outcome = apply(transaction, batch, now_us)
-                    except PagefileError as refused:
-                        outcomes.append(refused)
-                        continue
-                    outcomes.append(outcome)
-                    if not outcome.repeated:
-                        changed.add(transaction)
-                if changed:
-                    for transaction in changed:
-                        transaction.flush()
-                    committing = True
-                    writer.execute("COMMIT")
-                    # Our own commit moves the number too; only others' may surprise us.
-                    self._data_version = writer.data_version()
-                    for transaction in changed:
-                        # Only now: in the middle of a group it may hold what is not stored yet.
-                        if transaction.is_large:
-                            del known[transaction.tenant]
-                finished = True
-            except apsw.Error as error:
-                raise translate(error, str(self._file.path), committing=committing) from error
-            finally:
-                if writer is not None and not (finished and committing):
-                    self._file.end()
-                if not finished:
-                    # What the cache believes was never stored.
-                    self._transactions.clear()
+                        for tenant, batch in items:
+                            transaction = known.get(tenant)
+                            if transaction is None or transaction.seen != self._others:
+                                transaction = self._transaction(tenant, writer)
+                            try:
+                                outcome = apply(transaction, batch, now_us)
+                            except Corrupt:
+                                raise  # No rule refused it: it may have come half of the way.
+                            except PagefileError as refused:
+                                outcomes.append(refused)
+                                continue
+                            outcomes.append(outcome)
+                            if not outcome.repeated:
+                                changed.add(transaction)
+                        for transaction in changed:
+                            transaction.flush()
+                    except MISSHAPEN as error:
+                        raise misshapen(error, str(self._file.path)) from error
+                    if changed:
+                        committing = True
+                        writer.execute("COMMIT")
+                        # Our own commit moves the number too; only others' may surprise us.
+                        self._data_version = writer.data_version()
+                        for transaction in changed:
+                            # Only now: in the middle of a group it may hold what is not stored yet.
+                            if transaction.is_large:
+                                del known[transaction.tenant]
+                    finished = True
+                except apsw.Error as error:
+                    raise translate(error, str(self._file.path), committing=committing) from error
+                finally:
+                    if writer is not None and not (finished and committing):
+                        self._file.end()
+                    if not finished:
+                        # What the cache believes was never stored.
+                        self._transactions.clear()
+        except Corrupt:
+            if committing or len(items) == 1:
+                raise
+            return self._one_by_one(items)
         if changed and self._watch.waiting:
             self._watch.notice()
+        return outcomes
+
+    def _one_by_one(self, items: Sequence[tuple[str, Prepared]]) -> list[Sealed | PagefileError]:
+        """Batches in transactions of their own: who meets no damage does not suffer from it."""
+        outcomes: list[Sealed | PagefileError] = []
+        for item in items:
+            try:
+                outcomes += self.apply((item,))
+            except PagefileError as failed:
+                outcomes.append(failed)
         return outcomes
 
     def _transaction(self, tenant: str, writer: apsw.Connection) -> SqliteTransaction:
@@ -164,12 +189,14 @@ class SqliteEngine:
             found = fetch(connection, self._sql["tenant_by_name"], tenant)
             if not found:
                 return head
+            require_numbers(f"tenant {tenant!r}", *found[0])
             number, head.logs, head.documents, head.last_erase, _ = found[0]
             low, high = commit_ids(number)
             last = fetch(connection, self._sql["last_commit"], low, high)
-            head.oid = fetch(connection, self._sql["last_oid"], number)[0][0]
+            head.oid = fetch(connection, self._sql["last_oid"], number)[0][0] or 0
+            require_numbers(f"the last stream of tenant {tenant!r}", head.oid)
         if last:
-            head.position, head.time_us, head.digest = last[0]
+            head.position, head.time_us, head.digest = last_from(last[0])
         return head
 
     def stamp(self, tenant: str) -> int:
@@ -242,8 +269,7 @@ class SqliteEngine:
             if not found:
                 # Erased between the two reads: the record is, by now, too.
                 raise UserGone from None
-            user: str | None = found[0][0]
-            self._users[partition] = user
+            user = self._users[partition] = user_from(found[0][0])
             return user
 
     def find(self, tenant: str, span: KeyRange, limit: int, at: int | None) -> list[Hit]:
@@ -269,7 +295,10 @@ class SqliteEngine:
         if at is not None:
             name, bindings = name + "_at", (*bindings, at)
         found = self._file.read(self._sql[name], bindings)
-        return [Hit(columns[0], columns[1], self._row(columns[2:])) for columns in found]
+        hits = [Hit(columns[0], columns[1], self._row(columns[2:])) for columns in found]
+        if not all(type(hit.value) is bytes and type(hit.oid) is int for hit in hits):
+            raise broken(f"the index of {span.field!r}", "a key in it is none")
+        return hits
 
     def _space(self, tenant: str, span: KeyRange) -> int | None:
         number = self._tenant_number(tenant)
@@ -288,7 +317,10 @@ class SqliteEngine:
     ) -> list[str]:
         number = self._tenant_number(tenant)
         bounds = (number, kind, prefix, after, _after_prefix(prefix), limit)
-        return [name for (name,) in self._file.read(self._sql["names"], bounds)]
+        found = [name for (name,) in self._file.read(self._sql["names"], bounds)]
+        if not all(type(name) is str for name in found):
+            raise broken(f"the name of a {kind}", "it is no text")
+        return found
 
     def commits(self, tenant: str, since: int, limit: int) -> list[RawCommit]:
         number = self._tenant_number(tenant)
@@ -296,7 +328,7 @@ class SqliteEngine:
             return []
         low, high = commit_ids(number)
         found = self._file.read(self._sql["commits"], (low + since + 1, high, limit))
-        return [RawCommit(*columns) for columns in found]
+        return [commit_from(columns) for columns in found]
 
     def wait(self, tenant: str, position: int, timeout: float) -> bool:
         return self._watch.until(lambda: self.head(tenant).position >= position, timeout)
@@ -306,7 +338,7 @@ class SqliteEngine:
             if self._file.rewrite(timeout):
                 return ()
             reason = "another reader or writer is in the way"
-        except Unavailable as failure:
+        except (Corrupt, Unavailable) as failure:
             # The erasure itself is committed; only its last step is still to do.
             reason = failure.fact
         return (
@@ -316,8 +348,12 @@ class SqliteEngine:
 
     def check(self, tenant: str) -> list[Problem]:
         problems: list[Problem] = []
-        with self._file.reader() as connection, connection:
-            problems += examine(connection, self._sql, tenant)
+        try:
+            with self._file.reader() as connection, connection:
+                problems.extend(examine(connection, self._sql, tenant))
+        except Corrupt as damage:
+            # What was found before it stays.
+            problems.append(Problem(None, f"it could not be examined any further: {damage.fact}"))
         return problems
 
     def size_bytes(self) -> int:

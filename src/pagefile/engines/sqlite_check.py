@@ -65,21 +65,26 @@ def _wrong_keys(connection: apsw.Connection, sql: dict[str, str], tenant: int) -
         try:
             content = row_from(columns, lambda _: None).content
             keys = index_keys(kind, content) if content is not None else []
-        except PagefileError as unreadable:
-            yield Problem(position, f"the keys of record {record} cannot be read: {unreadable}")
-            continue
-        for key in keys:
-            expected += 1
-            space = {
+            spaces = {
                 "log": space_of_log(stream),
                 "user": space_of_user(columns[5]),
                 "tenant": space_of_tenant(tenant),
-            }[key.scope]
-            place: tuple[object, ...] = (space, key.field, key.value)
+            }
+        except (PagefileError, TypeError) as unreadable:
+            where = position if type(position) is int else None
+            yield Problem(where, f"the keys of record {record} cannot be read: {unreadable}")
+            continue
+        for key in keys:
+            expected += 1
+            place: tuple[object, ...] = (spaces[key.scope], key.field, key.value)
             query = "has_key"
             if kind == DOCUMENT and until is not None:
                 query, place = "has_past_key", (*place, until)
-            if not fetch(connection, sql[query], *place, position, ordinal, record)[0][0]:
+            try:
+                found = fetch(connection, sql[query], *place, position, ordinal, record)[0][0]
+            except OverflowError:  # No space of keys has such a number.
+                found = 0
+            if not found:
                 yield Problem(position, f"key {key.field!r} does not lead to its record")
     found = fetch(connection, sql["all_keys"], tenant)[0][0]
     if found > expected:

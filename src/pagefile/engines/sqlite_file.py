@@ -14,9 +14,9 @@ import apsw
 
 from pagefile.engines.gate import Gate, waited_too_long
 from pagefile.engines.queries import load_migrations
-from pagefile.engines.sqlite_errors import translate
+from pagefile.engines.sqlite_errors import misshapen, translate
 from pagefile.engines.sqlite_rows import fetch
-from pagefile.errors import Corrupt, Forbidden, Invalid, Unsupported
+from pagefile.errors import Forbidden, Invalid, Unsupported
 from pagefile.records import Durability
 
 #: "PgFl": how a file says that it is ours.
@@ -207,11 +207,8 @@ class SqliteFile:
                 self._take_back(connection)
         except apsw.Error as error:
             raise translate(error, str(self.path)) from error
-        except UnicodeDecodeError as error:
-            raise Corrupt(
-                f"{self.path} holds text that is no text ({error})",
-                "stop writing and restore a copy",
-            ) from error
+        except (UnicodeDecodeError, OverflowError) as error:
+            raise misshapen(error, str(self.path)) from error
 
     def rewrite(self, timeout: float) -> bool:
         """Write the file anew and cut the journal to nothing; False if others are in the way.

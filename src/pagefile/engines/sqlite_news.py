@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
-
-from pagefile.content import Action, unpack
+from pagefile.content import NO_MANIFEST, Action, unpack
 from pagefile.engine import RawCommit
 
 #: Beyond, reading the commits takes longer than beginning anew.
@@ -43,6 +41,6 @@ def news_of(commits: Sequence[RawCommit]) -> News | None:
                     changed.add(oid)
                 else:
                     return None
-    except (msgspec.DecodeError, IndexError, ValueError):
+    except (*NO_MANIFEST, IndexError, ValueError):
         return None
     return News(lengths, changed, max((*lengths, *changed), default=0))

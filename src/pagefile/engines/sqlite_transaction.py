@@ -25,9 +25,13 @@ from pagefile.engines.sqlite_news import MOST_COMMITS, news_of
 from pagefile.engines.sqlite_rows import (
     MOST_RECORDS,
     POSITION_BITS,
+    broken,
+    commit_from,
     commit_ids,
     fetch,
     further_ids,
+    last_from,
+    require_numbers,
     row_from,
     stream_from,
 )
@@ -86,13 +90,14 @@ class SqliteTransaction:
         low, high = commit_ids(self._number)
         last = self._all("last_commit", low, high)
         if last:
-            head.position, head.time_us, head.digest = last[0]
+            head.position, head.time_us, head.digest = last_from(last[0])
         head.oid = self._all("last_oid", self._number)[0][0] or 0
 
     def _load_counters(self) -> bool:
         found = self._all("tenant_by_name", self.tenant)
         if found:
             head = self.head
+            require_numbers(f"tenant {self.tenant!r}", *found[0])
             self._number, head.logs, head.documents, head.last_erase, self._keys_from = found[0]
         return bool(found)
 
@@ -102,7 +107,7 @@ class SqliteTransaction:
             return False
         low, high = commit_ids(self._number)
         found = self._all("commits", low + self.head.position + 1, high, MOST_COMMITS + 1)
-        commits = [RawCommit(*columns) for columns in found]
+        commits = [commit_from(columns) for columns in found]
         news = news_of(commits) if len(commits) <= MOST_COMMITS else None
         if news is None:
             return False
@@ -153,7 +158,7 @@ class SqliteTransaction:
             used = self._all("used_key", self._number, key)
             place = low + (used[0][0] if used else 0)
             found = self._all("commits", place, place, 1)
-        return RawCommit(*found[0]) if found else None
+        return commit_from(found[0]) if found else None
 
     def stream(self, kind: StreamKind, name: str) -> Stream | None:
         stream = self._streams.get((kind, name))
@@ -172,6 +177,8 @@ class SqliteTransaction:
             if draft.oid == oid:
                 return draft
         found = self._all("stream_by_oid", self._number, oid)
+        if not found:
+            raise broken(f"stream {oid}", "it is missing")
         return self._known(found[0])
 
     def create(self, stream: Stream) -> None:

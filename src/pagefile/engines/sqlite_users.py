@@ -7,7 +7,7 @@ from typing import Any
 
 import apsw
 
-from pagefile.engines.sqlite_rows import UserGone, fetch
+from pagefile.engines.sqlite_rows import UserGone, fetch, user_from
 
 
 class Users:
@@ -54,7 +54,7 @@ class Users:
             found = self._all("partition_user", partition)
             if not found:
                 raise UserGone
-            self._names[partition] = found[0][0]
+            self._names[partition] = user_from(found[0][0])
         return self._names[partition]
 
     def hold(self, partition: int, stream_id: int) -> None:

@@ -83,10 +83,10 @@ UPDATE streams SET pruned = ? WHERE id = ?
 -- :shared_up_to How much of a log its forks share that live, or have living forks.
 WITH RECURSIVE kin (oid, reach, dropped) AS (
     SELECT oid, base_at, dropped FROM streams
-    WHERE tenant = ?1 AND base = ?2 AND base <> 0
+    WHERE tenant = ?1 AND base = ?2 AND base <> 0 AND oid > base
     UNION ALL
     SELECT s.oid, min(k.reach, s.base_at), s.dropped FROM streams s
-    JOIN kin k ON s.base = k.oid WHERE s.tenant = ?1 AND s.base <> 0)
+    JOIN kin k ON s.base = k.oid WHERE s.tenant = ?1 AND s.base <> 0 AND s.oid > s.base)
 SELECT max(reach) FROM kin WHERE dropped = 0
 
 -- :names Living names in order.
