@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
+from msgspec.structs import replace
 from sortedcontainers import SortedList
 
 from pagefile.engine import (
@@ -125,7 +126,7 @@ class _Tenant:
     def add(self, stream: Stream, rows: Sequence[Row], keys: Sequence[Sequence[IndexKey]]) -> None:
         if stream.kind == DOCUMENT and stream.rows:
             self.keys.retire(stream, stream.rows[-1], rows[0].position)
-        stream.rows += rows
+        stream.rows += _copies(rows)
         before: object = ...
         for at, row in enumerate(rows):
             content = row.content
@@ -323,7 +324,10 @@ class MemoryEngine:
         with self._lock:
             held = self._tenant(tenant)
             streams = [held.stream(DOCUMENT, name) for name in names]
-            return [stream.rows[-1] if stream and stream.rows else None for stream in streams]
+            return [
+                _copies(stream.rows[-1:])[0] if stream and stream.rows else None
+                for stream in streams
+            ]
 
     def rows(self, tenant: str, stream: Stream, first: int, last: int, limit: int) -> list[Row]:
         with self._lock:
@@ -332,13 +336,15 @@ class MemoryEngine:
             stop = max(start, last + 1 - stream.first)
             if limit < 0:
                 stop = min(stop, len(stream.rows))
-                return stream.rows[max(start, stop + limit) : stop]
-            return stream.rows[start : min(stop, start + limit)]
+                return _copies(stream.rows[max(start, stop + limit) : stop])
+            return _copies(stream.rows[start : min(stop, start + limit)])
 
     def find(self, tenant: str, span: KeyRange, limit: int, at: int | None) -> list[Hit]:
         with self._lock:
             hits = self._tenant(tenant).keys.hits(span, at)
-            return [hit for hit, _ in zip(hits, range(limit), strict=False)]
+            found = [hit for hit, _ in zip(hits, range(limit), strict=False)]
+            rows = _copies([hit.row for hit in found])
+            return [Hit(hit.value, hit.oid, row) for hit, row in zip(found, rows, strict=True)]
 
     def names(
         self, tenant: str, kind: StreamKind, prefix: str, after: str, limit: int
@@ -397,6 +403,17 @@ class MemoryEngine:
             self._closed = True
             self._tenants.clear()
             self._changed.wake()
+
+
+def _copies(rows: Sequence[Row]) -> list[Row]:
+    """What comes in and goes out, apart from what is kept.
+
+    A frozen value can be changed by force, and whoever appended or read it holds
+    its content: theirs must not be the content that the next reader gets.
+    """
+    return [
+        row if row.content is None else replace(row, content=replace(row.content)) for row in rows
+    ]
 
 
 def _as_it_is(stream: Stream | None) -> Stream | None:
