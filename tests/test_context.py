@@ -28,6 +28,7 @@ from pagefile import (
     Invalid,
     Options,
     Prune,
+    ThreadContext,
     get_context_buffer,
     reset_context_buffer,
 )
@@ -306,6 +307,40 @@ def test_threads_B20_other_settings_for_the_one_buffer_are_refused() -> None:
         get_context_buffer(max_threads=6)
 
     assert get_context_buffer() is get_context_buffer(max_threads=5) is first
+
+
+@pytest.mark.usefixtures("no_buffer")
+def test_settings_are_compared_with_those_the_one_buffer_has_by_now() -> None:
+    first = get_context_buffer()
+    assert get_context_buffer(max_threads=1_000, max_slots_per_thread=10_000) is first
+    first.max_threads = 9
+    with pytest.raises(Invalid, match="max_threads"):
+        get_context_buffer(max_threads=5)
+
+    assert get_context_buffer(max_threads=9) is first
+
+
+@pytest.mark.usefixtures("no_buffer")
+def test_a_file_is_the_same_however_its_path_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = get_context_buffer("store.db")
+    whole = tmp_path / "store.db"
+    for same in (whole, str(whole), "./store.db", "sqlite:///store.db", f"sqlite:///{whole}"):
+        assert get_context_buffer(same) is first
+    monkeypatch.chdir("/")
+    assert get_context_buffer(whole) is first
+    with pytest.raises(Invalid, match="backend"):
+        get_context_buffer("store.db")
+
+
+def test_a_thread_that_stands_alone_takes_more_than_a_buffer_does_by_default() -> None:
+    alone = ThreadContext("t")
+    for n in range(10_001):
+        alone.append(n, "a", "b")
+
+    assert alone[-1].payload == 10_000
 
 
 @pytest.mark.usefixtures("no_buffer")
