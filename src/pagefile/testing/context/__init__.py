@@ -18,6 +18,7 @@ from pagefile.testing.context.expiring import ExpiryContract
 from pagefile.testing.context.immutable import ImmutabilityContract
 from pagefile.testing.context.racing import RaceContract
 from pagefile.testing.context.refusals import RefusalContract
+from pagefile.testing.context.residents import ResidencyContract
 from pagefile.testing.context.slots import SlotContract
 
 __all__ = ["ContextContract"]
@@ -26,6 +27,7 @@ __all__ = ["ContextContract"]
 class ContextContract(
     SlotContract,
     BoundsContract,
+    ResidencyContract,
     ImmutabilityContract,
     RaceContract,
     RefusalContract,
