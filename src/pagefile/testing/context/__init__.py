@@ -15,6 +15,7 @@ from pagefile.testing.context.awaited import AwaitedContract
 from pagefile.testing.context.bounds import BoundsContract
 from pagefile.testing.context.erasing import ErasureOfThreadsContract
 from pagefile.testing.context.expiring import ExpiryContract
+from pagefile.testing.context.following import FollowingContract
 from pagefile.testing.context.immutable import ImmutabilityContract
 from pagefile.testing.context.racing import RaceContract
 from pagefile.testing.context.refusals import RefusalContract
@@ -34,5 +35,6 @@ class ContextContract(
     ErasureOfThreadsContract,
     ExpiryContract,
     AwaitedContract,
+    FollowingContract,
 ):
     """All of it: what an engine's test class derives from."""
