@@ -36,6 +36,7 @@ from pagefile.testing.backend import Backend, FileBackend, SharedBackend
 from pagefile.testing.context import ContextContract
 from pagefile.testing.context.ground import Note, payloads, say
 from pagefile.testing.context.isolation import Step, noises, steps, told
+from pagefile.testing.context.racer import all_slots
 
 
 class TestMemory(ContextContract):
@@ -107,7 +108,10 @@ def url(tmp_path: Path) -> str:
 
 
 def race(url: str, task: str, count: int) -> list[list[Any]]:
-    """What each of eight processes was acknowledged; fails on any error they met."""
+    """What each of eight processes was acknowledged.
+
+    Fails on any error they met, and unless all of them then read the same.
+    """
     command = [sys.executable, "-m", "pagefile.testing.context.racer", url, task, str(count)]
     racers = [
         subprocess.Popen(
@@ -124,8 +128,14 @@ def race(url: str, task: str, count: int) -> list[list[Any]]:
         racer.stdin.write("go\n")
         racer.stdin.flush()
     for racer in racers:
-        told.append(json.loads(racer.communicate(timeout=300)[0]))
+        assert racer.stdout is not None
+        told.append(json.loads(racer.stdout.readline()))
+    read = [json.loads(racer.communicate("read\n", timeout=300)[0]) for racer in racers]
+    with pagefile.open(url) as pf:
+        found = all_slots(pf.context)
     assert [each["errors"] for each in told] == [[]] * 8
+    assert found
+    assert read == [found] * 8
     return [each["acknowledged"] for each in told]
 
 
@@ -152,8 +162,10 @@ def test_threads_B01_eight_processes_append_to_shared_threads_without_gap_or_los
 @pytest.mark.xdist_group("races")
 def test_threads_B02_eight_processes_never_pass_the_slot_limit(url: str) -> None:
     acknowledged = sorted(index for each in race(url, "fill_to_a_limit", 15) for index in each)
+    with pagefile.open(url) as pf:
+        length = len(pf.context.get_or_create_thread("limited"))
 
-    assert acknowledged == list(range(60))
+    assert (acknowledged, length) == (list(range(60)), 60)
 
 
 @pytest.mark.xdist_group("races")
