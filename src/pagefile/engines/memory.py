@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 from sortedcontainers import SortedList
 
 from pagefile.engine import (
@@ -126,12 +126,14 @@ class _Tenant:
     def add(self, stream: Stream, rows: Sequence[Row], keys: Sequence[Sequence[IndexKey]]) -> None:
         if stream.kind == DOCUMENT and stream.rows:
             self.keys.retire(stream, stream.rows[-1], rows[0].position)
-        stream.rows += _copies(rows)
+        stream.rows += rows
         before: object = ...
         for at, row in enumerate(rows):
             content = row.content
             if content is None:
                 continue
+            # The row was made for this stream; its content, whoever appended it holds too.
+            force_setattr(row, "content", replace(content))
             if content.user is not before:
                 before = content.user
                 held = self.held.get(content.user)
@@ -406,10 +408,10 @@ class MemoryEngine:
 
 
 def _copies(rows: Sequence[Row]) -> list[Row]:
-    """What comes in and goes out, apart from what is kept.
+    """What goes out, apart from what is kept.
 
-    A frozen value can be changed by force, and whoever appended or read it holds
-    its content: theirs must not be the content that the next reader gets.
+    A frozen value can be changed by force: the content that a reader holds must not
+    be the one that the next reader gets.
     """
     return [
         row if row.content is None else replace(row, content=replace(row.content)) for row in rows
