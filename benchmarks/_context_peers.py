@@ -23,6 +23,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -81,8 +82,10 @@ class Session:
                 set_level(conn, level)
 
         self._path = path
-        self._session = Levelled(_SESSION, path)
+        self._made = partial(Levelled, db_path=path)
+        self._session = self._made(_SESSION)
         self._runner = asyncio.Runner()
+        self._numbers = itertools.count()
 
     def append_many(self, message: Message, count: int) -> int:
         """One `add_items` after the other."""
@@ -107,6 +110,30 @@ class Session:
         self._runner.run(all_of_them())
         return many * each
 
+    def start_many(self, message: Message, count: int) -> int:
+        """The first message of sessions that are new, each closed again: it has a connection."""
+
+        async def all_of_them() -> None:
+            for _ in range(count):
+                session = self._made(f"session-{next(self._numbers)}")
+                await session.add_items([message])
+                session.close()
+
+        self._runner.run(all_of_them())
+        return count
+
+    def copy_many(self, count: int) -> int:
+        """It has no fork: what is read is added to a session that is new."""
+
+        async def all_of_them() -> None:
+            for _ in range(count):
+                session = self._made(f"session-{next(self._numbers)}")
+                await session.add_items(await self._session.get_items())
+                session.close()
+
+        self._runner.run(all_of_them())
+        return count
+
     def read(self, limit: int | None, times: int = 1) -> int:
         """`get_items`, the messages decoded; how many the last call gave."""
 
@@ -117,17 +144,19 @@ class Session:
 
         return self._runner.run(all_of_them())
 
-    def fill(self, message: Message, count: int) -> None:
+    def fill(self, message: Message, count: int, sessions: int = 1) -> None:
         """Rows as `add_items` writes them, but in bulk: building is not what is measured."""
         text = json.dumps(message)
+        names = [_SESSION, *(f"{_SESSION}-{number}" for number in range(1, sessions))]
         connection = sqlite3.connect(self._path)
         with connection:
-            connection.execute(
-                "INSERT OR IGNORE INTO agent_sessions (session_id) VALUES (?)", (_SESSION,)
+            connection.executemany(
+                "INSERT OR IGNORE INTO agent_sessions (session_id) VALUES (?)",
+                ((name,) for name in names),
             )
             connection.executemany(
                 "INSERT INTO agent_messages (session_id, message_data) VALUES (?, ?)",
-                ((_SESSION, text) for _ in range(count)),
+                ((name, text) for name in names for _ in range(count)),
             )
         connection.close()
 
@@ -171,6 +200,22 @@ class Saver:
             made = checkpoint | {"id": f"{next(self._ids):032x}"}
             metadata = {"source": "loop", "step": step, "parents": {}}
             config = self._saver.put(config, made, metadata, {})
+        return count
+
+    def start_many(self, messages: Sequence[Any], count: int) -> int:
+        """The first checkpoint of threads that are new."""
+        for _ in range(count):
+            self.put_many(messages, 1, f"thread-{next(self._ids)}")
+        return count
+
+    def copy_many(self, count: int, thread: str = "t") -> int:
+        """It has no fork to a thread of its own: the newest checkpoint is put there again."""
+        for _ in range(count):
+            config: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
+            found = self._saver.get_tuple(config)
+            child = f"thread-{next(self._ids)}"
+            config = {"configurable": {"thread_id": child, "checkpoint_ns": ""}}
+            self._saver.put(config, found.checkpoint, found.metadata, {})
         return count
 
     def put_from_threads(self, messages: Sequence[Any], many: int, each: int) -> int:

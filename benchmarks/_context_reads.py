@@ -31,25 +31,41 @@ _FLAT = Target(0.8, 1.2)
 
 
 def tail(place: Workplace) -> list[Row]:
-    """The last 50 messages, decoded, of a short thread and of a long one."""
+    """The last 50 messages, decoded, of a short thread and of a long one.
+
+    The list in memory has nothing to decode. LangGraph keeps no message by itself:
+    whoever wants the last ones loads the newest checkpoint, which has them all.
+    """
     lengths = (_SHORT, _longest(place))
     ours = [f"pagefile tail({_TAIL}), {n:,} slots" for n in lengths]
+    plains = [f"lists and locks, last {_TAIL} of {n:,}" for n in lengths]
     theirs = [f"SQLiteSession.get_items({_TAIL}), {n:,} rows" for n in lengths]
+    whole = [f"SqliteSaver.get_tuple, {n:,} messages in it" for n in lengths]
     subjects = []
-    for own, n in zip(ours, lengths, strict=True):
+    for at, n in enumerate(lengths):
         read = partial(read_tail, _built(place, n), _TAIL)
-        subjects.append(Subject(own, _repeated(read, 50, _TAIL)))
-    if peers.has("agents"):
-        for peer, n in zip(theirs, lengths, strict=True):
+        subjects.append(Subject(ours[at], _repeated(read, 50, _TAIL)))
+        last = partial(_plain_tail, _plain_thread(n))
+        subjects.append(Subject(plains[at], _repeated(last, 1_000, _TAIL)))
+        if peers.has("agents"):
             session = place.closing(peers.Session(place.new_path(), "process"))
             place.announce(f"building {n:,} rows of a peer", 1)
             session.fill(_BRIEF, n)
-            subjects.append(Subject(peer, partial(_session_tails, session, 50)))
+            subjects.append(Subject(theirs[at], partial(_session_tails, session, 50)))
+        if peers.has("langgraph"):
+            saver = place.closing(peers.Saver(place.new_path(), "process"))
+            saver.put_many([_BRIEF] * n, 1)
+            subjects.append(Subject(whole[at], _repeated(saver.read, 1 if at else 20, n)))
     claims = [
         Claim(ours[1], ours[0], target=_FLAT),
-        *(Claim(own, peer) for own, peer in zip(ours, theirs, strict=True)),
+        *(
+            Claim(own, peer)
+            for named in (plains, theirs, whole)
+            for own, peer in zip(ours, named, strict=True)
+        ),
     ]
-    return compared(place, "tail", subjects, claims, rounds=20, level="process")
+    level = dict.fromkeys((*ours, *theirs, *whole), "process") | dict.fromkeys(plains, "none")
+    return compared(place, "tail", subjects, claims, rounds=20, level=level)
 
 
 def full(place: Workplace) -> list[Row]:
@@ -118,11 +134,25 @@ def by_type(place: Workplace) -> list[Row]:
 
 
 def fork(place: Workplace) -> list[Row]:
-    """A fork of a short thread and of a long one; without sharing, a copy of the list."""
+    """A fork of a short thread and of a long one; without sharing, a copy of the list.
+
+    The durable peers have no fork to a thread of its own, so what an application does in
+    its place is measured, for the short thread: read it and write it again under another id.
+    """
     lengths = (_SHORT, _longest(place))
     ours = [f"pagefile fork, {n:,} slots" for n in lengths]
     copies = [f"lists and locks, copy of {n:,} slots" for n in lengths]
+    rows = f"SQLiteSession, no fork: copy of {_SHORT:,} rows"
+    checkpoint = f"SqliteSaver, no fork: checkpoint of {_SHORT:,} put again"
     subjects = []
+    if peers.has("agents"):
+        session = place.closing(peers.Session(place.new_path(), "process"))
+        session.fill(_BRIEF, _SHORT)
+        subjects.append(Subject(rows, partial(session.copy_many, 5)))
+    if peers.has("langgraph"):
+        saver = place.closing(peers.Saver(place.new_path(), "process"))
+        saver.put_many([_BRIEF] * _SHORT, 1)
+        subjects.append(Subject(checkpoint, partial(saver.copy_many, 5)))
     for copy, n in zip(copies, lengths, strict=True):
         subjects.append(Subject(copy, partial(_copies, _plain_thread(n), 5)))
     for own, n in zip(ours, lengths, strict=True):
@@ -130,8 +160,9 @@ def fork(place: Workplace) -> list[Row]:
     claims = [
         Claim(ours[1], ours[0], target=_FLAT),
         *(Claim(own, copy) for own, copy in zip(ours, copies, strict=True)),
+        *(Claim(ours[0], peer) for peer in (rows, checkpoint)),
     ]
-    level = dict.fromkeys(ours, "process") | dict.fromkeys(copies, "none")
+    level = dict.fromkeys((*ours, rows, checkpoint), "process") | dict.fromkeys(copies, "none")
     return compared(place, "fork", subjects, claims, rounds=20, level=level)
 
 
@@ -173,6 +204,10 @@ def _session_tails(session: peers.Session, times: int) -> int:
     if (found := session.read(_TAIL, times)) != _TAIL:
         raise RuntimeError(f"a peer's read found {found} instead of {_TAIL}")
     return times
+
+
+def _plain_tail(thread: PlainThread) -> int:
+    return len([slot.payload for slot in thread.slots[-_TAIL:]])
 
 
 def _copies(thread: PlainThread, times: int) -> int:

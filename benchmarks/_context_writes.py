@@ -154,9 +154,10 @@ def threads(place: Workplace) -> list[Row]:
     """The first append of a thread, beside ever more threads, with room and in full buffers.
 
     A full buffer in memory lets go of a thread for each new one, so full ones are
-    compared with full ones, and those that have room with each other.
+    compared with full ones, and those that have room with each other. On a file,
+    beside as many threads, a new one is compared with what the durable peers do.
     """
-    rows: list[Row] = []
+    rows: list[Row] = _durable_threads(place)
     for maker, of, target in (
         (_new_plain, "lists and locks", None),
         (_new_ours, "pagefile memory:", Target(0.8, 1.2)),
@@ -172,6 +173,36 @@ def threads(place: Workplace) -> list[Row]:
             claims += [Claim(name, names[0], target=target) for name in names[1:]]
         rows += compared(place, "threads", subjects, claims, rounds=12, level="none")
     return rows
+
+
+def _durable_threads(place: Workplace) -> list[Row]:
+    """The first message of a new thread on a file that has many."""
+    beside = 1_000 if place.quick else _MOST_THREADS
+    ours = f"pagefile file, {beside:,} threads"
+    started = f"{_SESSION}, {beside:,} sessions"
+    put = f"{_SAVER}, {beside:,} threads, 1 plain dict"
+    buffer = open_handle(place, "process").context
+    buffer.max_threads = 100 * _MOST_THREADS
+    numbers = itertools.count()
+
+    def create(many: int) -> int:
+        for _ in range(many):
+            append_singly(buffer, MESSAGE, 1, f"thread-{next(numbers)}")
+        return many
+
+    place.announce(f"building {beside:,} threads", 1)
+    create(beside)
+    subjects = [Subject(ours, partial(create, _CREATED))]
+    if peers.has("agents"):
+        session = place.closing(peers.Session(place.new_path(), "process"))
+        session.fill(MESSAGE, 1, sessions=beside)
+        subjects.append(Subject(started, partial(session.start_many, MESSAGE, _CREATED)))
+    if peers.has("langgraph"):
+        saver = place.closing(peers.Saver(place.new_path(), "process"))
+        saver.start_many([MESSAGE], beside)
+        subjects.append(Subject(put, partial(saver.start_many, [MESSAGE], _CREATED)))
+    claims = [Claim(ours, peer) for peer in (started, put)]
+    return compared(place, "threads", subjects, claims, rounds=12, level="process")
 
 
 def _creator(name: str, count: int, maker: Callable[[], PlainBuffer | Buffer]) -> Subject:

@@ -28,6 +28,7 @@ from pagefile import (
     Invalid,
     Options,
     Prune,
+    ThreadContext,
     get_context_buffer,
     reset_context_buffer,
 )
@@ -35,6 +36,7 @@ from pagefile.testing.backend import Backend, FileBackend, SharedBackend
 from pagefile.testing.context import ContextContract
 from pagefile.testing.context.ground import Note, payloads, say
 from pagefile.testing.context.isolation import Step, noises, steps, told
+from pagefile.testing.context.racer import all_slots
 
 
 class TestMemory(ContextContract):
@@ -106,7 +108,10 @@ def url(tmp_path: Path) -> str:
 
 
 def race(url: str, task: str, count: int) -> list[list[Any]]:
-    """What each of eight processes was acknowledged; fails on any error they met."""
+    """What each of eight processes was acknowledged.
+
+    Fails on any error they met, and unless all of them then read the same.
+    """
     command = [sys.executable, "-m", "pagefile.testing.context.racer", url, task, str(count)]
     racers = [
         subprocess.Popen(
@@ -123,8 +128,14 @@ def race(url: str, task: str, count: int) -> list[list[Any]]:
         racer.stdin.write("go\n")
         racer.stdin.flush()
     for racer in racers:
-        told.append(json.loads(racer.communicate(timeout=300)[0]))
+        assert racer.stdout is not None
+        told.append(json.loads(racer.stdout.readline()))
+    read = [json.loads(racer.communicate("read\n", timeout=300)[0]) for racer in racers]
+    with pagefile.open(url) as pf:
+        found = all_slots(pf.context)
     assert [each["errors"] for each in told] == [[]] * 8
+    assert found
+    assert read == [found] * 8
     return [each["acknowledged"] for each in told]
 
 
@@ -151,8 +162,10 @@ def test_threads_B01_eight_processes_append_to_shared_threads_without_gap_or_los
 @pytest.mark.xdist_group("races")
 def test_threads_B02_eight_processes_never_pass_the_slot_limit(url: str) -> None:
     acknowledged = sorted(index for each in race(url, "fill_to_a_limit", 15) for index in each)
+    with pagefile.open(url) as pf:
+        length = len(pf.context.get_or_create_thread("limited"))
 
-    assert acknowledged == list(range(60))
+    assert (acknowledged, length) == (list(range(60)), 60)
 
 
 @pytest.mark.xdist_group("races")
@@ -306,6 +319,40 @@ def test_threads_B20_other_settings_for_the_one_buffer_are_refused() -> None:
         get_context_buffer(max_threads=6)
 
     assert get_context_buffer() is get_context_buffer(max_threads=5) is first
+
+
+@pytest.mark.usefixtures("no_buffer")
+def test_settings_are_compared_with_those_the_one_buffer_has_by_now() -> None:
+    first = get_context_buffer()
+    assert get_context_buffer(max_threads=1_000, max_slots_per_thread=10_000) is first
+    first.max_threads = 9
+    with pytest.raises(Invalid, match="max_threads"):
+        get_context_buffer(max_threads=5)
+
+    assert get_context_buffer(max_threads=9) is first
+
+
+@pytest.mark.usefixtures("no_buffer")
+def test_a_file_is_the_same_however_its_path_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = get_context_buffer("store.db")
+    whole = tmp_path / "store.db"
+    for same in (whole, str(whole), "./store.db", "sqlite:///store.db", f"sqlite:///{whole}"):
+        assert get_context_buffer(same) is first
+    monkeypatch.chdir("/")
+    assert get_context_buffer(whole) is first
+    with pytest.raises(Invalid, match="backend"):
+        get_context_buffer("store.db")
+
+
+def test_a_thread_that_stands_alone_takes_more_than_a_buffer_does_by_default() -> None:
+    alone = ThreadContext("t")
+    for n in range(10_001):
+        alone.append(n, "a", "b")
+
+    assert alone[-1].payload == 10_000
 
 
 @pytest.mark.usefixtures("no_buffer")

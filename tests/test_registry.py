@@ -57,12 +57,15 @@ def store(request: pytest.FixtureRequest, url: str) -> Iterator[Store]:
 # Many processes
 
 
-def in_processes(url: str, task: str, count: int, processes: int = 4) -> list[list[Any]]:
-    """What each was told; all are let go together once all have opened the store."""
+_PROCESSES = 8
+
+
+def in_processes(url: str, task: str, count: int) -> list[list[Any]]:
+    """What each of eight was told; all are let go together once all have opened the store."""
     command = [sys.executable, "-m", "pagefile.testing.context.caller", url, task, str(count)]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    running: list[Any] = [subprocess.Popen(command, **pipes) for _ in range(processes)]
-    assert [process.stdout.readline() for process in running] == ["ready\n"] * processes
+    running: list[Any] = [subprocess.Popen(command, **pipes) for _ in range(_PROCESSES)]
+    assert [process.stdout.readline() for process in running] == ["ready\n"] * _PROCESSES
     for process in running:
         process.stdin.write("go\n")
         process.stdin.flush()
@@ -70,22 +73,22 @@ def in_processes(url: str, task: str, count: int, processes: int = 4) -> list[li
 
 
 @pytest.mark.xdist_group("races")
-def test_threads_R06_processes_never_mint_two_ids_for_one_path(url: str) -> None:
+def test_threads_R06_eight_processes_never_mint_two_ids_for_one_path(url: str) -> None:
     told = in_processes(url, "make_paths", 200 if _SOAK else 30)
 
-    assert told[1:] == told[:1] * 3
+    assert told == told[:1] * _PROCESSES
     assert len(set(told[0])) == len(told[0])
     with ThreadRegistry(url) as registry:
         assert sorted(registry.debug_dump()) == sorted(told[0])
 
 
 @pytest.mark.xdist_group("races")
-def test_threads_R11_calls_of_many_processes_from_one_thread_stay_apart(url: str) -> None:
+def test_threads_R11_calls_of_eight_processes_from_one_thread_stay_apart(url: str) -> None:
     count = 200 if _SOAK else 20
     told = in_processes(url, "hold_conversations", count)
     flat = list(itertools.chain.from_iterable(told))
 
-    assert len({thread for thread, _, _ in flat}) == 4 * 2 * count
+    assert len({thread for thread, _, _ in flat}) == _PROCESSES * 2 * count
     for one in told:
         for (callee, inner_told, _), (_, callee_told, _) in zip(one[::2], one[1::2], strict=True):
             assert (inner_told, callee_told) == (["worker", callee], ["agent", "shared"])
@@ -95,7 +98,7 @@ def test_threads_R11_calls_of_many_processes_from_one_thread_stay_apart(url: str
 
 
 @pytest.mark.xdist_group("races")
-def test_of_many_processes_that_answer_one_is_told(url: str) -> None:
+def test_of_eight_processes_that_answer_one_is_told(url: str) -> None:
     count = 200 if _SOAK else 30
     with ThreadRegistry(url) as registry:
         for n in range(count):
@@ -103,7 +106,7 @@ def test_of_many_processes_that_answer_one_is_told(url: str) -> None:
     told = in_processes(url, "answer_for_all", count)
 
     for each in zip(*told, strict=True):
-        assert sorted(each, key=str) == [["user", None]] + [[None, None]] * 3
+        assert sorted(each, key=str) == [["user", None]] + [[None, None]] * (_PROCESSES - 1)
 
 
 # Isolation

@@ -17,7 +17,7 @@ from pagefile.batch import Append, Batch, Drop, LengthIs, Operation, Prune
 from pagefile.bounds import require_count
 from pagefile.context.names import EVICTIONS, THREADS, log_of, require_name, require_text
 from pagefile.context.policy import Policy
-from pagefile.context.residency import Eviction, Leaver, Residency
+from pagefile.context.residency import NUMBER_OF_THREADS, Eviction, Leaver, Residency
 from pagefile.context.slot import LANE, BufferSlot, payload_type_of
 from pagefile.context.usage import UsageShelf
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, PagefileError, shown
@@ -27,6 +27,8 @@ from pagefile.store import Store
 
 _NO_NOTES: dict[str, Any] = {}
 _PLAIN_TYPES: dict[type, str] = {cls: cls.__name__ for cls in (dict, list, str, int, float, bool)}
+#: What refusals call that which depends on other threads too.
+_NUMBERS_OF_ALL = (NUMBER_OF_THREADS, "the number of logs", "the number of documents")
 #: Others may end a thread between our look and our commit.
 _MOST_ATTEMPTS = 20
 
@@ -55,6 +57,8 @@ class Draft(msgspec.Struct, gc=False):
     is_new: bool = False
     #: Whoever leaves does so in a commit of its own, after the append.
     leaves_later: bool = False
+    #: The caller gave one; a made key was used by nobody before.
+    has_key: bool = False
     attempts: int = 1
 
 
@@ -109,7 +113,7 @@ class Appender:
         if leaving and not leaves_later:
             operations += self.farewell(leaving)
         batch = Batch(operations, when, key)
-        return Draft(thread_id, slots, batch, leaving, is_new, leaves_later)
+        return Draft(thread_id, slots, batch, leaving, is_new, leaves_later, key != "")
 
     def is_settled(self, thread_id: str) -> bool:
         """Note the thread's use; True when nobody has to leave for it."""
@@ -120,17 +124,35 @@ class Appender:
             and len(residents) <= policy.max_threads
         )
 
-    def make_room(self, thread_id: str) -> list[Leaver]:
-        """Note the thread's use; take out of residency whoever must leave for it."""
-        if self.is_settled(thread_id):
+    def may_wait(self, thread_id: str) -> bool:
+        """Whether room for the thread must be made, which asks the store."""
+        policy, now = self._policy, time.monotonic()
+        return self._residents.is_crowded(
+            policy.max_threads, now, policy.idle_seconds, newcomer=thread_id
+        )
+
+    def make_room(self, thread_id: str, *, beside: str = "") -> list[Leaver]:
+        """Note the thread's use; take out of residency whoever must leave for it.
+
+        `beside` is used together with it, and is not among them.
+        """
+        if not beside and self.is_settled(thread_id):
             return []
         now, policy = time.monotonic(), self._policy
-        return self._residents.leaving(policy.max_threads, now, policy.idle_seconds, keep=thread_id)
+        return self.living(
+            self._residents.leaving(
+                policy.max_threads, now, policy.idle_seconds, newcomer=thread_id, beside=beside
+            )
+        )
 
     def overdue(self) -> list[Leaver]:
         """Take out of residency whoever is over a limit by now."""
         policy = self._policy
         return self._residents.leaving(policy.max_threads, time.monotonic(), policy.idle_seconds)
+
+    def living(self, leaving: Sequence[Leaver]) -> list[Leaver]:
+        """Those whom nobody ended meanwhile, from another process or on the store itself."""
+        return [one for one in leaving if self._store.has_log(THREADS + one.thread_id)]
 
     def farewell(self, leaving: Sequence[Leaver]) -> list[Operation]:
         """What a batch must do for those who leave."""
@@ -150,7 +172,8 @@ class Appender:
             PagefileError: the error itself, in the words of threads.
         """
         stay = self.stay(draft.thread_id if draft.is_new else "", draft.leaving)
-        may_help = isinstance(error, NotFound) and stay < len(draft.leaving)
+        gone = stay < len(draft.leaving)
+        may_help = isinstance(error, NotFound) and gone and not draft.has_key
         if not may_help or draft.attempts >= _MOST_ATTEMPTS:
             raise in_words_of_threads(draft.thread_id, error) from error
         expected = next((c.length for c in draft.batch.when if isinstance(c, LengthIs)), None)
@@ -164,29 +187,37 @@ class Appender:
         How many stay.
         """
         if newcomer:
-            self._residents.remove(newcomer)
-        living = leaving
-        if self.deletes:
-            living = [one for one in leaving if self._store.has_log(THREADS + one.thread_id)]
+            self._residents.turn_away(newcomer)
+        living = self.living(leaving) if self.deletes else leaving
         self._residents.take_back(living)
         return len(living)
 
-    def done(self, draft: Draft, entries: list[Entry]) -> list[BufferSlot]:
-        """The slots that were made, as they are stored."""
+    def made(self, draft: Draft, entries: list[Entry]) -> list[BufferSlot]:
+        """The slots that were made, as they are stored.
+
+        Raises:
+            NotFound: the key was used in a thread that is gone. Who was to leave stays.
+        """
         thread_id, log = draft.thread_id, THREADS + draft.thread_id
-        self.tell(draft.leaving)
         made = [entry for entry in entries if entry.log == log]
-        if draft.batch.key[:1] != "~":
-            _require_there(draft, made)
+        if draft.has_key:
+            try:
+                _require_there(draft, made)
+            except NotFound:
+                self.stay(thread_id if draft.is_new else "", draft.leaving)
+                raise
         return [
             BufferSlot(entry, thread_id, slot.usage_instructions)
             for entry, slot in zip(made, draft.slots, strict=True)
         ]
 
     def tell(self, leaving: Sequence[Leaver]) -> list[Eviction]:
-        """The commit is through: say who left."""
+        """The commit is through: say who left.
+
+        Not under the guard: whoever listens may wait for others who use threads.
+        """
         gone = [Eviction(one.thread_id, one.reason, self.deletes) for one in leaving]
-        self._policy.announce(gone)
+        self._residents.tell(gone)
         return gone
 
 
@@ -262,6 +293,21 @@ def in_words_of_threads(thread_id: str, error: PagefileError) -> PagefileError:
     if isinstance(error, Conflict) and error.target == log:
         return _other_length(thread_id, error)
     return error
+
+
+def in_words_of_one_thread(error: PagefileError) -> PagefileError:
+    """A refusal for the holder of one thread: without how much there is of others."""
+    if not isinstance(error, LimitExceeded) or error.what not in _NUMBERS_OF_ALL:
+        return error
+    full = LimitExceeded(
+        "what the store takes",
+        limit=error.limit,
+        wanted=error.limit + 1,
+        next_step="ask whoever gave you this handle to make room",
+    )
+    full.fact = "there is no room for more in the store"
+    full.args = (f"{full.fact}: {full.next_step}",)
+    return full
 
 
 def _full(thread_id: str, error: LimitExceeded) -> LimitExceeded:

@@ -39,11 +39,20 @@ def store_behind(backend: Backend | None) -> tuple[Store, Callable[[], None]]:
     return store, _nothing
 
 
-def is_same(one: Backend | None, other: Backend | None) -> bool:
-    """True when both name the same place, without opening either."""
-    if isinstance(one, (str, os.PathLike)) and isinstance(other, (str, os.PathLike)):
-        return os.fspath(one) == os.fspath(other)
-    return getattr(one, "store", one) is getattr(other, "store", other)
+def place_of(backend: Backend | None) -> object:
+    """What two backends have in common when they name the same place; opens neither.
+
+    A file is told by its whole path as of now, however it is written.
+    """
+    if not isinstance(backend, (str, os.PathLike)):
+        return getattr(backend, "store", backend)
+    url = os.fspath(backend)
+    if not isinstance(url, str) or url in ("memory:", "manager:"):
+        return url
+    scheme, mark, rest = url.partition("://")
+    if mark and scheme != "sqlite":
+        return url
+    return os.path.realpath(rest.removeprefix("/") if mark else url)
 
 
 def _nothing() -> None:

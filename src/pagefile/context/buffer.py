@@ -8,11 +8,12 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from pagefile import chance
-from pagefile.batch import Batch, Drop, Fork, Prune, Selector
+from pagefile.batch import Batch, Drop, Fork, Operation, Prune, Selector
 from pagefile.bounds import require_count
 from pagefile.context.appender import (
     Appender,
     NewSlot,
+    in_words_of_one_thread,
     in_words_of_threads,
     messages,
     refused_fork,
@@ -22,12 +23,13 @@ from pagefile.context.backend import Backend, store_behind
 from pagefile.context.following import AsyncSlotFollower, SlotFollower
 from pagefile.context.names import THREADS, log_of
 from pagefile.context.policy import Policy
-from pagefile.context.reader import reader_of
-from pagefile.context.residency import Eviction, Leaver, Residency
+from pagefile.context.reader import Reader, reader_of
+from pagefile.context.residency import Eviction, Leaver, ending, residency_of
 from pagefile.context.slot import BufferSlot, without_position
 from pagefile.context.thread import ThreadContext, Writer
 from pagefile.context.usage import UsageShelf
-from pagefile.errors import NotFound, PagefileError
+from pagefile.errors import LimitExceeded, NotFound, PagefileError
+from pagefile.naming import require_flag
 from pagefile.records import Receipt
 
 _NAMES_AT_ONCE = 1_000
@@ -58,15 +60,15 @@ class ContextBuffer:
         self._store, self._close = store_behind(backend)
         self._new_id = new_id or (lambda: str(chance.uuid4()))
         self._shelf = UsageShelf(self._store)
-        self._residents = Residency()
+        self._residents = residency_of(self._store)
+        self._residents.listeners.add(self._policy)
         self._appender = Appender(self._store, self._shelf, self._residents, self._policy)
         self._guard: AbstractContextManager[Any] = nullcontext()
         self._deletes = self._appender.deletes
         if self._deletes:
             # No slot may be acknowledged in a thread that is just being deleted.
             self._guard = self._residents.lock
-            for thread_id in self._ids():
-                self._residents.admit(thread_id, time.monotonic())
+            self._residents.fill(self._ids, time.monotonic())
 
     # What it is
 
@@ -199,9 +201,11 @@ class ContextBuffer:
                     break
                 except PagefileError as error:
                     draft = appender.after(draft, error)
+            made = appender.made(draft, entries)
             if draft.leaves_later:
                 draft.leaving = self._send_off(draft.leaving)
-            return appender.done(draft, entries)
+        appender.tell(draft.leaving)
+        return made
 
     async def append_many_async(
         self,
@@ -219,7 +223,9 @@ class ContextBuffer:
 
         appender = self._appender
         slots = messages(slots)
-        if all(self._shelf.knows(slot.usage_instructions, slot.user_id) for slot in slots):
+        log_of(thread_id)
+        known = all(self._shelf.knows(slot.usage_instructions, slot.user_id) for slot in slots)
+        if known and not appender.may_wait(thread_id):
             draft = appender.draft(thread_id, slots, key, expected_len)
         else:
             draft = await asyncio.to_thread(appender.draft, thread_id, slots, key, expected_len)
@@ -229,19 +235,22 @@ class ContextBuffer:
                 break
             except PagefileError as error:
                 draft = await asyncio.to_thread(appender.after, draft, error)
+        made = appender.made(draft, entries)
         if draft.leaves_later:
             draft.leaving = await asyncio.to_thread(self._send_off, draft.leaving)
-        return appender.done(draft, entries)
+        appender.tell(draft.leaving)
+        return made
 
     def fork(self, thread_id: str, at: int | None = None, *, new_id: str | None = None) -> str:
         """A new thread that shares the first `at` slots (all, when None); return its id.
 
         Nothing is copied: it takes the same time whatever the length. Shared
-        slots keep their indexes; what either thread appends is its own.
+        slots keep their indexes; what either thread appends is its own. It is a
+        use of the thread, which does not leave to make room.
 
         Raises:
             NotFound: there is no such thread. Conflict: `new_id` is taken.
-            Invalid: `at` is beyond its end.
+            Invalid: `at` is beyond its end. LimitExceeded: nobody else could leave.
         """
         child = self._new_id() if new_id is None else new_id
         operation = Fork(log_of(child), log_of(thread_id), at)
@@ -251,7 +260,7 @@ class ContextBuffer:
         with self._guard:
             is_new = child not in self._residents
             while True:
-                leaving = appender.make_room(child)
+                leaving = appender.make_room(child, beside=thread_id)
                 try:
                     self._store.commit(Batch([operation, *appender.farewell(leaving)]))
                     break
@@ -259,7 +268,7 @@ class ContextBuffer:
                     stay = appender.stay(child if is_new else "", leaving)
                     if not isinstance(error, NotFound) or stay == len(leaving):
                         raise refused_fork(thread_id, child, at, error) from error
-            appender.tell(leaving)
+        appender.tell(leaving)
         return child
 
     # Reading
@@ -269,11 +278,11 @@ class ContextBuffer:
         if not self.thread_exists(thread_id):
             return None
         self._residents.touch(thread_id, time.monotonic())
-        return ThreadContext(thread_id, reader=reader_of(self._store, self._shelf, thread_id))
+        return ThreadContext(thread_id, reader=self._reader(thread_id))
 
     def get_or_create_thread(self, thread_id: str) -> ThreadContext:
         """A live, read-only view of a thread, which comes into being with its first slot."""
-        reader = reader_of(self._store, self._shelf, thread_id)
+        reader = self._reader(thread_id)
         self._residents.touch(thread_id, time.monotonic())
         return ThreadContext(thread_id, reader=reader)
 
@@ -285,10 +294,20 @@ class ContextBuffer:
         return self._store.has_log(log_of(thread_id))
 
     def handle(self, thread_id: str, *, write: bool = False) -> ThreadContext:
-        """Access to this one thread, to hand to code that must not reach any other."""
-        reader = reader_of(self._store, self._shelf, thread_id, shows_position=False)
+        """Access to this one thread, to hand to code that must not reach any other.
+
+        It offers no other thread, position or count. It is no sandbox: code that
+        looks into private attributes finds what the handle is made of.
+        """
+        require_flag("write", write)
+        reader = self._reader(thread_id, shows_position=False)
         return ThreadContext(
             thread_id, reader=reader, writer=self._writer(thread_id) if write else None
+        )
+
+    def _reader(self, thread_id: str, *, shows_position: bool = True) -> Reader:
+        return reader_of(
+            self._store, self._shelf, thread_id, self._residents, shows_position=shows_position
         )
 
     def _writer(self, thread_id: str) -> Writer:
@@ -296,10 +315,19 @@ class ContextBuffer:
             return BufferSlot(without_position(slot.entry), thread_id, slot.usage_text)
 
         def write(*slot: Any) -> BufferSlot:
-            return shown(self.append(thread_id, *slot))
+            try:
+                return shown(self.append(thread_id, *slot))
+            except LimitExceeded as error:
+                refused = in_words_of_one_thread(error)
+            # Out here, or it would carry the other along as its context.
+            raise refused
 
         async def write_async(*slot: Any) -> BufferSlot:
-            return shown(await self.append_async(thread_id, *slot))
+            try:
+                return shown(await self.append_async(thread_id, *slot))
+            except LimitExceeded as error:
+                refused = in_words_of_one_thread(error)
+            raise refused
 
         return Writer(write, write_async)
 
@@ -342,33 +370,34 @@ class ContextBuffer:
 
     def sweep(self) -> list[Eviction]:
         """Let the idle, and whoever is over the limit, leave now instead of at the next append."""
-        told: list[Eviction] = []
+        gone: list[Leaver] = []
         with self._guard:
             while leaving := self._appender.overdue():
-                told += self._appender.tell(self._send_off(leaving))
-        return told
+                gone += self._send_off(leaving)
+        return self._appender.tell(gone)
 
     def _send_off(self, leaving: list[Leaver]) -> list[Leaver]:
         """Let them leave in a commit of their own; those who did, others may have been faster."""
-        while leaving:
+        while leaving := self._appender.living(leaving):
             try:
                 self._store.commit(Batch(self._appender.farewell(leaving)))
-                return leaving
+                break
             except PagefileError as error:
                 if not isinstance(error, NotFound):
                     self._residents.take_back(leaving)
                     raise
-                leaving = [one for one in leaving if self.thread_exists(one.thread_id)]
         return leaving
 
     def delete_thread(self, thread_id: str) -> bool:
         """End a thread; True if there was one. What forks share of it stays theirs."""
         log = log_of(thread_id)
+        operations: list[Operation] = [Prune(None, log=log), Drop(log)]
         with self._guard:
-            self._residents.remove(thread_id)
             try:
-                self._store.commit(Batch([Prune(None, log=log), Drop(log)]))
+                with ending(self._store, operations):
+                    self._store.commit(Batch(operations))
             except NotFound:
+                self._residents.remove(thread_id)
                 return False
         return True
 
@@ -376,8 +405,9 @@ class ContextBuffer:
         """Remove the content of all its slots for good, in forks too, and end it."""
         log = log_of(thread_id)
         with self._guard:
+            receipt = self._store.erase(Selector(log=log))
             self._residents.remove(thread_id)
-            return self._store.erase(Selector(log=log))
+        return receipt
 
     def clear(self) -> None:
         """Delete every thread of this tenant, for all processes; limits stay."""

@@ -33,6 +33,7 @@ from pagefile.context.closing import ClosesItsStore
 from pagefile.context.names import EXPIRIES, PATHS, SWEPT, THREADS, USES, log_of
 from pagefile.context.path import Path
 from pagefile.context.policy import require_time
+from pagefile.context.residency import ending
 from pagefile.errors import Conflict, Invalid, NotFound, shown
 from pagefile.query import Query
 from pagefile.records import Document, Erasure
@@ -167,8 +168,10 @@ class Conversations(ClosesItsStore):
                 sum(member.slots for member in some),
                 max(member.used_us for member in some),
             )
+            farewell = _farewell(some, told)
             try:
-                self._store.erase(_documents(some), beside=_farewell(some, told), scrub=False)
+                with ending(self._store, farewell.operations):
+                    self._store.erase(_documents(some), beside=farewell, scrub=False)
             except (Conflict, NotFound):
                 return ended  # Somebody has just used it, or ended it.
             ended.append(told)

@@ -9,7 +9,7 @@ from pagefile.context.residency import Eviction
 from pagefile.errors import Invalid, shown
 
 #: How many entries a log takes.
-_MOST = 2**32 - 2
+MOST_SLOTS = 2**32 - 2
 
 
 class Policy:
@@ -50,9 +50,9 @@ class Policy:
 
 
 def _count(field: str, value: object) -> int:
-    if type(value) is not int or not 0 < value <= _MOST:
+    if type(value) is not int or not 0 < value <= MOST_SLOTS:
         raise Invalid(
-            field, f"{shown(value)} is no limit", f"give a whole number from 1 to {_MOST}"
+            field, f"{shown(value)} is no limit", f"give a whole number from 1 to {MOST_SLOTS}"
         )
     return value
 

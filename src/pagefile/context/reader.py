@@ -6,11 +6,13 @@ reach no other thread through it, nor the store.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from pagefile.context.following import AsyncSlotFollower, SlotFollower
 from pagefile.context.names import log_of
+from pagefile.context.residency import Residency
 from pagefile.context.slot import LANE, BufferSlot, Lane, without_position
 from pagefile.context.usage import UsageShelf
 from pagefile.feed import feed_of
@@ -38,10 +40,22 @@ class Reader(NamedTuple):
 
 
 def reader_of(
-    store: Store, shelf: UsageShelf, thread_id: str, *, shows_position: bool = True
+    store: Store,
+    shelf: UsageShelf,
+    thread_id: str,
+    residents: Residency,
+    *,
+    shows_position: bool = True,
 ) -> Reader:
-    """A reader for one thread of a store."""
+    """A reader for one thread of a store; to read is to use it."""
     log = log_of(thread_id)
+
+    def use() -> None:
+        residents.touch(thread_id, time.monotonic())
+
+    def length() -> int:
+        use()
+        return store.length(log)
 
     def slot(entry: Entry) -> BufferSlot:
         if not shows_position:
@@ -54,6 +68,7 @@ def reader_of(
 
     def slots(start: int, stop: int) -> Iterator[BufferSlot]:
         while start < stop:
+            use()
             found = store.read(log, start, stop, limit=PAGE)
             if not found:
                 return
@@ -61,6 +76,7 @@ def reader_of(
             start = found[-1].index + 1
 
     def lanes() -> Iterator[Lane]:
+        use()
         query = Query(LANE, low=("",), log=log)
         while (found := store.find(query, limit=1).items) and isinstance(found[0], Entry):
             lane = Lane(*found[0].keys[LANE])  # type: ignore[misc]
@@ -78,10 +94,17 @@ def reader_of(
             if cursor is None:
                 return
 
+    def followed(entry: Entry) -> BufferSlot:
+        use()
+        return slot(entry)
+
     def follow(after: int | None, timeout: float | None) -> SlotFollower:
-        return SlotFollower(feed_of(store).follow(log, after, timeout=timeout), slot)
+        use()
+        return SlotFollower(feed_of(store).follow(log, after, timeout=timeout), followed)
 
     def follow_async(after: int | None, timeout: float | None) -> AsyncSlotFollower:
-        return AsyncSlotFollower(feed_of(store).follow_async(log, after, timeout=timeout), slot)
+        use()
+        entries = feed_of(store).follow_async(log, after, timeout=timeout)
+        return AsyncSlotFollower(entries, followed)
 
-    return Reader(lambda: store.length(log), slots, lanes, of_lane, follow, follow_async)
+    return Reader(length, slots, lanes, of_lane, follow, follow_async)

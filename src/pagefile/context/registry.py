@@ -23,6 +23,7 @@ from pagefile.context.path import (
     require_names,
     text_of,
 )
+from pagefile.context.residency import ending
 from pagefile.errors import Conflict, Invalid, NotFound, PagefileError, shown
 from pagefile.naming import Naming, require_callable
 
@@ -337,7 +338,8 @@ class ThreadRegistry(ClosesItsStore):
         return attempt()
 
     def _commit(self, operations: Sequence[Operation], when: Sequence[Condition]) -> None:
-        self._store.commit(Batch(operations, when))
+        with ending(self._store, operations):
+            self._store.commit(Batch(operations, when))
 
     def _plant(self, names: tuple[str, ...], field: str) -> str:
         return self._settle(lambda: self._keep(claim_root(self._store, names, field, self._made)))

@@ -7,16 +7,24 @@ only forgets that it used the thread; on one that keeps nothing, the thread goes
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
+from pagefile.batch import Drop, Operation
+from pagefile.context.names import THREADS
+from pagefile.engine import Engine
 from pagefile.errors import LimitExceeded
+from pagefile.store import Store
 
 Reason = Literal["max_threads", "idle"]
 
+#: What a refusal says is limited.
+NUMBER_OF_THREADS = "the number of threads"
 #: Bounds what one append has to carry along when a limit was lowered by much.
 _MOST_AT_ONCE = 1_000
 
@@ -37,21 +45,45 @@ class Leaver(NamedTuple):
     used: float
 
 
+class Listener(Protocol):
+    """Whoever is told of evictions."""
+
+    def announce(self, evictions: list[Eviction]) -> None: ...
+
+
 class Residency:
-    """The resident threads of one buffer in the order of their last use; all steps are O(1)."""
+    """The resident threads of one tenant in the order of their last use; all steps are O(1).
+
+    `residency_of` gives the one that all buffers on an open store share: they
+    count the same threads, and a pin holds for all of them.
+    """
 
     def __init__(self) -> None:
         #: Held around a whole append where leaving deletes, so that no slot is
         #: acknowledged in a thread that is on its way out.
         self.lock = threading.RLock()
+        self.listeners: weakref.WeakSet[Listener] = weakref.WeakSet()
+        self._is_filled = False
+        #: Resident, and free to leave.
         self._used: OrderedDict[str, float] = OrderedDict()
+        #: Resident, and pinned.
+        self._kept: set[str] = set()
+        #: Whoever is not to leave, resident or not.
         self._pinned: set[str] = set()
 
     def __len__(self) -> int:
-        return len(self._used) + len(self._pinned)
+        return len(self._used) + len(self._kept)
 
     def __contains__(self, thread_id: str) -> bool:
-        return thread_id in self._used or thread_id in self._pinned
+        return thread_id in self._used or thread_id in self._kept
+
+    def fill(self, thread_ids: Callable[[], Iterable[str]], now: float) -> None:
+        """Count the threads that were there before; once, whoever comes first."""
+        with self.lock:
+            if not self._is_filled:
+                for thread_id in thread_ids():
+                    self._admit(thread_id, now)
+            self._is_filled = True
 
     def touch(self, thread_id: str, now: float) -> bool:
         """Note a use; False when the thread is not resident."""
@@ -61,57 +93,80 @@ class Residency:
                 used[thread_id] = now
                 used.move_to_end(thread_id)
                 return True
-            return thread_id in self._pinned
-
-    def admit(self, thread_id: str, now: float) -> None:
-        """The thread is resident from now on."""
-        with self.lock:
-            if thread_id not in self._pinned:
-                self._used[thread_id] = now
-                self._used.move_to_end(thread_id)
+            return thread_id in self._kept
 
     def remove(self, thread_id: str) -> None:
-        """The thread is gone, or free to go."""
+        """The thread is gone, and its pin with it."""
+        with self.lock:
+            self.turn_away(thread_id)
+            self._pinned.discard(thread_id)
+
+    def turn_away(self, thread_id: str) -> None:
+        """The thread did not come into being after all."""
         with self.lock:
             self._used.pop(thread_id, None)
-            self._pinned.discard(thread_id)
+            self._kept.discard(thread_id)
 
     def take_back(self, leaving: Sequence[Leaver]) -> None:
         """They could not leave after all: first in line for the next time, in their order."""
         with self.lock:
             for leaver in reversed(leaving):
                 if leaver.thread_id not in self:
-                    self._used[leaver.thread_id] = leaver.used
-                    self._used.move_to_end(leaver.thread_id, last=False)
+                    self._admit(leaver.thread_id, leaver.used)
+                    if leaver.thread_id in self._used:
+                        self._used.move_to_end(leaver.thread_id, last=False)
 
     def pin(self, thread_id: str) -> None:
+        """From now on, or from when there is such a thread."""
         with self.lock:
-            self._used.pop(thread_id, None)
             self._pinned.add(thread_id)
+            if self._used.pop(thread_id, None) is not None:
+                self._kept.add(thread_id)
 
     def unpin(self, thread_id: str, now: float) -> None:
         with self.lock:
-            if thread_id in self._pinned:
-                self._pinned.discard(thread_id)
+            self._pinned.discard(thread_id)
+            if thread_id in self._kept:
+                self._kept.discard(thread_id)
                 self._used[thread_id] = now
 
-    def leaving(
-        self, most: int, now: float, idle_seconds: float | None, *, keep: str = ""
-    ) -> list[Leaver]:
-        """Take out the idle, and whoever must leave so that `keep`, if any, has a place.
+    def is_crowded(
+        self, most: int, now: float, idle_seconds: float | None, *, newcomer: str
+    ) -> bool:
+        """Whether somebody has to leave for it."""
+        with self.lock:
+            if len(self) + (newcomer not in self) > most:
+                return True
+            oldest = next(iter(self._used.values()), now)
+            return idle_seconds is not None and oldest < now - idle_seconds
 
-        It has it from now on: two who come at once need two.
+    def leaving(
+        self,
+        most: int,
+        now: float,
+        idle_seconds: float | None,
+        *,
+        newcomer: str = "",
+        beside: str = "",
+    ) -> list[Leaver]:
+        """Take out the idle, and whoever must leave so that `newcomer`, if any, has a place.
+
+        It has it from now on: two who come at once need two. `beside` is used
+        together with it and stays.
 
         Raises:
-            LimitExceeded: everybody who could leave is pinned.
+            LimitExceeded: nobody is left who could leave.
         """
         gone: list[Leaver] = []
         idle_before = None if idle_seconds is None else now - idle_seconds
         with self.lock:
-            room_for = 1 if keep and keep not in self else 0
+            for used_now in (beside, newcomer):
+                self.touch(used_now, now)
+            room_for = 1 if newcomer and newcomer not in self else 0
             while len(gone) < _MOST_AT_ONCE and self._used:
                 oldest, used = next(iter(self._used.items()))
-                if oldest == keep:
+                # Used a moment ago: whoever could leave has left.
+                if oldest in (beside, newcomer):
                     break
                 if idle_before is not None and used < idle_before:
                     gone.append(Leaver(oldest, "idle", used))
@@ -120,14 +175,72 @@ class Residency:
                 else:
                     break
                 del self._used[oldest]
-            if len(self) + room_for > most and not self._used and room_for:
+            wanted = len(self) + room_for
+            # There may be more to come: what one append takes along is bounded.
+            is_last = next(iter(self._used), newcomer) in (beside, newcomer)
+            if room_for and wanted > most and is_last:
                 self.take_back(gone)
                 raise LimitExceeded(
-                    "the number of threads",
+                    NUMBER_OF_THREADS,
                     limit=most,
-                    wanted=len(self) + room_for,
+                    wanted=wanted,
                     next_step="unpin or delete some, or raise max_threads",
                 )
             if room_for:
-                self._used[keep] = now
+                self._admit(newcomer, now)
         return gone
+
+    def tell(self, evictions: list[Eviction]) -> None:
+        """Say who left to all who asked, through whatever buffer it was."""
+        if evictions:
+            for listener in list(self.listeners):
+                listener.announce(evictions)
+
+    def _admit(self, thread_id: str, now: float) -> None:
+        if thread_id in self._pinned:
+            self._kept.add(thread_id)
+        else:
+            self._used[thread_id] = now
+            self._used.move_to_end(thread_id)
+
+
+#: By engine and tenant. Weak both ways: it lives as long as a buffer on the store does.
+_RESIDENTS: weakref.WeakKeyDictionary[Engine, weakref.WeakValueDictionary[str, Residency]] = (
+    weakref.WeakKeyDictionary()
+)
+_MAKING = threading.Lock()
+
+
+def residency_of(store: Store) -> Residency:
+    """The residency that all buffers on this store share."""
+    with _MAKING:
+        of_tenants = _RESIDENTS.setdefault(store._engine, weakref.WeakValueDictionary())
+        found = of_tenants.get(store.tenant)
+        if found is None:
+            found = of_tenants[store.tenant] = Residency()
+        return found
+
+
+def _known_residency(store: Store) -> Residency | None:
+    with _MAKING:
+        of_tenants = _RESIDENTS.get(store._engine)
+        return None if of_tenants is None else of_tenants.get(store.tenant)
+
+
+@contextmanager
+def ending(store: Store, operations: Iterable[Operation]) -> Iterator[None]:
+    """Around a commit that may end threads: no buffer counts them from then on."""
+    ended = [
+        operation.log.removeprefix(THREADS)
+        for operation in operations
+        if isinstance(operation, Drop) and operation.log.startswith(THREADS)
+    ]
+    residents = _known_residency(store) if ended else None
+    if residents is None:
+        yield
+        return
+    # Where leaving deletes, nobody may come back between the commit and the note of it.
+    with nullcontext() if store.is_shared else residents.lock:
+        yield
+        for thread_id in ended:
+            residents.remove(thread_id)

@@ -6,17 +6,17 @@ Everything works as well without: these are two variables and a lock.
 from __future__ import annotations
 
 import threading
-from typing import Any
 
-from pagefile.context.backend import Backend, is_same
+from pagefile.context.backend import Backend, place_of
 from pagefile.context.buffer import ContextBuffer
 from pagefile.context.registry import ThreadRegistry
 from pagefile.context.shared import SharedBackend
 from pagefile.errors import Invalid
 
 _lock = threading.Lock()
-_buffer: tuple[ContextBuffer, dict[str, Any]] | None = None
-_registry: tuple[ThreadRegistry, Backend | None] | None = None
+#: Each with the place it was made on, as `place_of` tells it.
+_buffer: tuple[ContextBuffer, object] | None = None
+_registry: tuple[ThreadRegistry, object] | None = None
 
 
 def get_context_buffer(
@@ -28,7 +28,7 @@ def get_context_buffer(
 ) -> ContextBuffer:
     """The buffer of this process, made at the first call.
 
-    Later calls may leave everything out, or say the same again. A backend with
+    Later calls may leave everything out, or say how it is by now. A backend with
     settings of its own brings its limits along, where none are given here.
 
     Raises:
@@ -40,21 +40,22 @@ def get_context_buffer(
             max_slots_per_thread = backend.config.max_slots_per_thread
         if max_threads is None:
             max_threads = backend.config.max_threads
-    wanted = {
-        "backend": backend,
+    limits: dict[str, int | float | None] = {
         "max_slots_per_thread": max_slots_per_thread,
         "max_threads": max_threads,
         "idle_seconds": idle_seconds,
     }
-    given: dict[str, Any] = {name: it for name, it in wanted.items() if it is not None}
+    given = {name: value for name, value in limits.items() if value is not None}
     with _lock:
         if _buffer is None:
-            _buffer = ContextBuffer(**given), given
-        buffer, chosen = _buffer
-    for name, value in given.items():
-        same = is_same if name == "backend" else _is_equal
-        if name not in chosen or not same(value, chosen[name]):
-            raise _other(name, "buffer", "reset_context_buffer", "ContextBuffer")
+            # What is given is checked there, limit by limit.
+            _buffer = ContextBuffer(backend, **given), place_of(backend)  # type: ignore[arg-type]
+        buffer, place = _buffer
+    changed = [name for name, value in given.items() if value != getattr(buffer, name)]
+    if backend is not None and place_of(backend) != place:
+        changed.insert(0, "backend")
+    if changed:
+        raise _other(changed[0], "buffer", "reset_context_buffer", "ContextBuffer")
     return buffer
 
 
@@ -76,9 +77,9 @@ def get_registry(backend: Backend | None = None) -> ThreadRegistry:
     global _registry
     with _lock:
         if _registry is None:
-            _registry = ThreadRegistry(backend), backend
-        registry, chosen = _registry
-    if backend is not None and not is_same(backend, chosen):
+            _registry = ThreadRegistry(backend), place_of(backend)
+        registry, place = _registry
+    if backend is not None and place_of(backend) != place:
         raise _other("backend", "registry", "reset_registry", "ThreadRegistry")
     return registry
 
@@ -90,10 +91,6 @@ def reset_registry() -> None:
         made, _registry = _registry, None
     if made is not None:
         made[0].close()
-
-
-def _is_equal(one: object, other: object) -> bool:
-    return one == other
 
 
 def _other(field: str, what: str, reset: str, cls: str) -> Invalid:

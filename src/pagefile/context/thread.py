@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, NoReturn, overload
 from pagefile import codec, ordering
 from pagefile.context.following import AsyncSlotFollower, SlotFollower
 from pagefile.context.names import require_text
+from pagefile.context.policy import MOST_SLOTS
 from pagefile.context.reader import Reader
 from pagefile.context.slot import BufferSlot, Lane
 from pagefile.errors import Forbidden, Invalid, shown
@@ -273,6 +274,7 @@ def _alone(thread_id: str) -> tuple[Reader, Writer]:
     """A thread in a store of its own, which goes when the thread does."""
     from pagefile.context.buffer import ContextBuffer
 
-    whole = ContextBuffer().handle(thread_id, write=True)
+    # As long as a log can be: nobody could raise a limit of it.
+    whole = ContextBuffer(max_slots_per_thread=MOST_SLOTS).handle(thread_id, write=True)
     assert whole._writer is not None
     return whole._reader, whole._writer

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
+from msgspec.structs import force_setattr, replace
 from sortedcontainers import SortedList
 
 from pagefile.engine import (
@@ -131,6 +132,8 @@ class _Tenant:
             content = row.content
             if content is None:
                 continue
+            # The row was made for this stream; its content, whoever appended it holds too.
+            force_setattr(row, "content", replace(content))
             if content.user is not before:
                 before = content.user
                 held = self.held.get(content.user)
@@ -323,7 +326,10 @@ class MemoryEngine:
         with self._lock:
             held = self._tenant(tenant)
             streams = [held.stream(DOCUMENT, name) for name in names]
-            return [stream.rows[-1] if stream and stream.rows else None for stream in streams]
+            return [
+                _copies(stream.rows[-1:])[0] if stream and stream.rows else None
+                for stream in streams
+            ]
 
     def rows(self, tenant: str, stream: Stream, first: int, last: int, limit: int) -> list[Row]:
         with self._lock:
@@ -332,13 +338,15 @@ class MemoryEngine:
             stop = max(start, last + 1 - stream.first)
             if limit < 0:
                 stop = min(stop, len(stream.rows))
-                return stream.rows[max(start, stop + limit) : stop]
-            return stream.rows[start : min(stop, start + limit)]
+                return _copies(stream.rows[max(start, stop + limit) : stop])
+            return _copies(stream.rows[start : min(stop, start + limit)])
 
     def find(self, tenant: str, span: KeyRange, limit: int, at: int | None) -> list[Hit]:
         with self._lock:
             hits = self._tenant(tenant).keys.hits(span, at)
-            return [hit for hit, _ in zip(hits, range(limit), strict=False)]
+            found = [hit for hit, _ in zip(hits, range(limit), strict=False)]
+            rows = _copies([hit.row for hit in found])
+            return [Hit(hit.value, hit.oid, row) for hit, row in zip(found, rows, strict=True)]
 
     def names(
         self, tenant: str, kind: StreamKind, prefix: str, after: str, limit: int
@@ -397,6 +405,17 @@ class MemoryEngine:
             self._closed = True
             self._tenants.clear()
             self._changed.wake()
+
+
+def _copies(rows: Sequence[Row]) -> list[Row]:
+    """What goes out, apart from what is kept.
+
+    A frozen value can be changed by force: the content that a reader holds must not
+    be the one that the next reader gets.
+    """
+    return [
+        row if row.content is None else replace(row, content=replace(row.content)) for row in rows
+    ]
 
 
 def _as_it_is(stream: Stream | None) -> Stream | None:

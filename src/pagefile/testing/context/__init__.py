@@ -15,9 +15,11 @@ from pagefile.testing.context.awaited import AwaitedContract
 from pagefile.testing.context.bounds import BoundsContract
 from pagefile.testing.context.erasing import ErasureOfThreadsContract
 from pagefile.testing.context.expiring import ExpiryContract
+from pagefile.testing.context.following import FollowingContract
 from pagefile.testing.context.immutable import ImmutabilityContract
 from pagefile.testing.context.racing import RaceContract
 from pagefile.testing.context.refusals import RefusalContract
+from pagefile.testing.context.residents import ResidencyContract
 from pagefile.testing.context.slots import SlotContract
 
 __all__ = ["ContextContract"]
@@ -26,11 +28,13 @@ __all__ = ["ContextContract"]
 class ContextContract(
     SlotContract,
     BoundsContract,
+    ResidencyContract,
     ImmutabilityContract,
     RaceContract,
     RefusalContract,
     ErasureOfThreadsContract,
     ExpiryContract,
     AwaitedContract,
+    FollowingContract,
 ):
     """All of it: what an engine's test class derives from."""

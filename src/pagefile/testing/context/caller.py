@@ -12,6 +12,7 @@ import json
 import sys
 from typing import Any
 
+import pagefile
 from pagefile.context.registry import ThreadRegistry
 
 
@@ -44,10 +45,10 @@ TASKS = {task.__name__: task for task in (make_paths, hold_conversations, answer
 
 
 def main(url: str, task: str, count: str) -> None:
-    with ThreadRegistry(url) as registry:
+    with pagefile.open(url, durability="process") as pf:
         print("ready", flush=True)
         sys.stdin.readline()
-        print(json.dumps(TASKS[task](registry, int(count))))
+        print(json.dumps(TASKS[task](ThreadRegistry(pf), int(count))))
 
 
 if __name__ == "__main__":

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 import pytest
 
+from pagefile.context.appender import NewSlot
 from pagefile.context.buffer import ContextBuffer
+from pagefile.context.slot import BufferSlot
 from pagefile.context.thread import ThreadContext
 from pagefile.errors import Forbidden
 from pagefile.handle import Pagefile
@@ -19,6 +21,15 @@ from pagefile.testing.context.ground import ContextFixtures, Note, payloads, say
 _SAID: list[Any] = [Note("first", ["a"]), {"list": [1, {"deep": 2}]}, "third"]
 #: What a view answers to, besides what it was given for.
 _REACHES = ("threads", "stats", "store", "buffer", "delete", "clear", "fork", "erase", "pin")
+#: How a reader comes to hold the first slot of thread "t".
+_READ: dict[str, Callable[[ContextBuffer], BufferSlot]] = {
+    "index": lambda b: b.get_or_create_thread("t")[0],
+    "walk": lambda b: next(iter(b.get_or_create_thread("t"))),
+    "sender": lambda b: b.get_or_create_thread("t").get_from("ann")[0],
+    "handle": lambda b: b.handle("t")[0],
+    "fork": lambda b: b.get_or_create_thread(b.fork("t"))[0],
+    "follower": lambda b: next(b.follow("t", -1, timeout=5)),
+}
 
 
 class ImmutabilityContract(ContextFixtures):
@@ -161,6 +172,49 @@ class ImmutabilityContract(ContextFixtures):
         assert (view[0].thread_id, view[0].payload) == ("t", _SAID[0])
 
     @promise("S10")
+    @pytest.mark.parametrize("way", _READ)
+    def test_threads_M06_what_is_behind_a_slot_changed_by_force_is_its_holders_own(
+        self, buffer: ContextBuffer, view: ThreadContext, way: str
+    ) -> None:
+        slot = _READ[way](buffer)
+        _forge(slot)
+
+        assert slot.payload == "forged"
+        assert (_READ[way](buffer).payload, view[0].metadata.from_id) == (_SAID[0], "ann")
+
+    @promise("S10")
+    @pytest.mark.parametrize("way", ["append", "append_many", "handle", "key", "repeat"])
+    def test_threads_M06_what_append_returned_changed_by_force_is_its_holders_own(
+        self, buffer: ContextBuffer, view: ThreadContext, way: str
+    ) -> None:
+        say(buffer, "other", "first")
+        ways: dict[str, Callable[[], BufferSlot]] = {
+            "append": lambda: buffer.append("other", "said", "ann", "bob"),
+            "append_many": lambda: buffer.append_many("other", [NewSlot("said", "ann", "bob")])[0],
+            "handle": lambda: buffer.handle("other", write=True).append("said", "ann", "bob"),
+            "key": lambda: buffer.append("other", "said", "ann", "bob", key="k"),
+            "repeat": lambda: [ways["key"]() for _ in range(2)][-1],
+        }
+        _forge(ways[way]())
+
+        assert payloads(buffer.get_thread_slots("other")) == ["first", "said"]
+
+    @promise("S10")
+    def test_threads_M06_what_a_thread_of_a_broadcast_does_to_it_no_other_sees(
+        self, buffer: ContextBuffer, view: ThreadContext
+    ) -> None:
+        told = Note("to all", ["a"])
+        one, two = (buffer.append(name, told, "ann", "bob") for name in ("one", "two"))
+        told.text = "REWRITTEN"
+        told.tags.clear()
+        one.payload.tags.append("b")
+        _forge(one)
+
+        assert two.payload == Note("to all", ["a"])
+        for name in ("one", "two"):
+            assert payloads(buffer.get_thread_slots(name)) == [Note("to all", ["a"])]
+
+    @promise("S10")
     def test_threads_M06_what_append_returned_is_as_frozen_as_what_is_read(
         self, buffer: ContextBuffer, view: ThreadContext
     ) -> None:
@@ -217,3 +271,17 @@ class ImmutabilityContract(ContextFixtures):
         slots = [mine[0], *mine.get_from("ann"), other.append(1, "a", "b")]
 
         assert {(slot.position, slot.entry.position) for slot in slots} == {(None, 0)}
+
+
+def _forge(slot: BufferSlot) -> None:
+    """Change everything that hangs on a slot, past every refusal."""
+    force = msgspec.structs.force_setattr
+    entry, known = slot.entry, slot.metadata
+    object.__setattr__(known, "from_id", "system")
+    assert entry.content is not None
+    for field, value in {"body": b'"forged"', "type_name": "", "actor": "system"}.items():
+        force(entry.content, field, value)
+    for name, number in {"position": 99, "index": 99, "time_us": 0}.items():
+        force(entry, name, number)
+    force(entry, "log", "thread/forged")
+    force(slot, "thread_id", "forged")

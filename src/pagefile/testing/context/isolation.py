@@ -7,13 +7,16 @@ everything observed, errors included, can be compared to the byte.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 from hypothesis import strategies as st
 
+from pagefile import ordering
 from pagefile.batch import Append, Batch, Put, Selector
 from pagefile.context.appender import NewSlot
 from pagefile.context.buffer import ContextBuffer
@@ -44,6 +47,10 @@ steps: st.SearchStrategy[Step] = st.one_of(
     st.tuples(st.just("find"), _names),
     st.tuples(st.just("type"), st.sampled_from(["dict", "NoneType", "Gone", ""])),
     st.tuples(st.just("all")),
+    st.tuples(st.just("between"), st.none() | _numbers, st.none() | _numbers),
+    st.tuples(st.just("follow"), st.none() | _numbers),
+    st.tuples(st.just("awaited"), _payloads, _names, _texts),
+    st.tuples(st.just("follow awaited"), _numbers),
 )
 
 #: What everybody else does, before a step of the holder's.
@@ -130,7 +137,24 @@ def _done(view: ThreadContext, step: Step) -> Any:
             return [view.get_from(name), view.get_to(name)]
         case ("type", name):
             return view.get_by_type(name)
+        case ("between", since, until):
+            return view.between(_moment(since), _moment(until))
+        case ("follow", after):
+            return list(view.follow(after, timeout=0))
+        case ("awaited", payload, name, usage):
+            return asyncio.run(view.append_async(payload, name, "bob", None, False, usage))
+        case ("follow awaited", after):
+            return asyncio.run(_followed(view, after))
     return [len(view), list(view), list(reversed(view)), view.tail(3), view.can_write]
+
+
+async def _followed(view: ThreadContext, after: int) -> list[BufferSlot]:
+    return [slot async for slot in view.follow_async(after, timeout=0)]
+
+
+def _moment(seconds: int | None) -> datetime | None:
+    """So many seconds after the story began, by the scripted clock."""
+    return None if seconds is None else ordering.moment(_START_US + seconds * 1_000_000)
 
 
 def _shown(result: Any) -> Any:

@@ -2,7 +2,8 @@
 
     python -m pagefile.testing.context.racer URL TASK COUNT NAME
 
-Prints one line of JSON: what it was acknowledged, and every error it met.
+Prints one line of JSON: what it was acknowledged, and every error it met. Asked to
+"read" then, it prints another: every slot that it finds, thread by thread.
 """
 
 from __future__ import annotations
@@ -61,6 +62,14 @@ def fork_and_go_on(buffer: ContextBuffer, count: int, name: str) -> list[Any]:
     return made
 
 
+def all_slots(buffer: ContextBuffer) -> dict[str, Any]:
+    """Index, sender and payload of every slot, by thread."""
+    return {
+        name: [[slot.index, slot.from_id, slot.payload] for slot in buffer.get_thread_slots(name)]
+        for name in buffer.get_stats()["threads"]
+    }
+
+
 TASKS = {
     task.__name__: task
     for task in (append_to_shared_threads, fill_to_a_limit, claim_lengths, fork_and_go_on)
@@ -76,7 +85,10 @@ def main(url: str, task: str, count: str, name: str) -> None:
             told["acknowledged"] = TASKS[task](pf.context, int(count), name)
         except PagefileError as error:
             told["errors"].append(f"{type(error).__name__}: {error}")
-    print(json.dumps(told))
+        print(json.dumps(told), flush=True)
+        # By now the others are through too: whoever reads must find the same.
+        if sys.stdin.readline() == "read\n":
+            print(json.dumps(all_slots(pf.context)))
 
 
 if __name__ == "__main__":

@@ -105,6 +105,10 @@ class RefusalContract(ContextFixtures):
     def test_what_only_looks_true_or_false_is_refused(self, kept: ContextBuffer, flag: Any) -> None:
         _refused("is_self_call", lambda: kept.append("t", 1, "a", "b", None, flag))
 
+    @pytest.mark.parametrize("flag", [None, 0, 1, "no", []], ids=repr)
+    def test_a_handle_writes_for_true_alone(self, kept: ContextBuffer, flag: Any) -> None:
+        _refused("write", lambda: kept.handle("t", write=flag))
+
     def test_what_is_no_key_is_refused(self, kept: ContextBuffer) -> None:
         for key in [name for name in _NO_NAMES if name != ""]:
             _refused("key", partial(kept.append, "t", 1, "a", "b", key=key))

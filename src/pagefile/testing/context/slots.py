@@ -266,6 +266,17 @@ class SlotContract(ContextFixtures):
 
         assert (buffer.thread_exists("t"), payloads(other.get_thread_slots("t"))) == (False, [2])
 
+    @promise("S5")
+    def test_threads_B11_the_name_of_a_tenant_is_no_pattern_for_others(
+        self, backend: Backend
+    ) -> None:
+        starred, kept = backend.open("t*").context, backend.open("t1").context
+        say(starred, "t", 1)
+        say(kept, "t", 2)
+        starred.clear()
+
+        assert (starred.thread_exists("t"), payloads(kept.get_thread_slots("t"))) == (False, [2])
+
     @promise("S7")
     def test_a_key_makes_a_repeat_harmless(self, buffer: ContextBuffer) -> None:
         buffer.max_slots_per_thread = 2
