@@ -23,7 +23,7 @@ from pagefile.runs.result import PatchResult, WorkingSet, copy_of, working_set_i
 from pagefile.store import Store
 
 _UPDATE_ATTEMPTS = 1_000
-#: What the working set and the milestones are folded from: nobody else may say it.
+#: What states, milestones, packs and receipts are read from: nobody else may say it.
 _OWN_EVENTS = frozenset(
     [
         "RUN_START",
@@ -34,6 +34,13 @@ _OWN_EVENTS = frozenset(
         "WS_UPDATE_REJECTED",
         "WS_ROLLBACK",
         "WS_REPAIRED",
+        "MEMORY_PROPOSE",
+        "MEMORY_COMMIT",
+        "MEMORY_TOKEN",
+        "MEMORY_ABORT",
+        "MEMORY_UNDO",
+        "RESUME_SNAPSHOT",
+        "RUN_ERASED",
     ]
 )
 
