@@ -176,7 +176,10 @@ V21_EVENTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 NEW_EVENTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "RUN_START": ({"config": {}}, {"working_set": EMPTY_SET, "parent": "run-0"}),
-    "WS_UPDATE_APPLIED": ({"new_seq": 1}, {"patch": {}, "evicted": ["s1"], "tokens": 12}),
+    "WS_UPDATE_APPLIED": (
+        {"new_seq": 1},
+        {"patch": {}, "evicted": ["s1"], "unpinned": ["p1"], "tokens": 12},
+    ),
     "WS_UPDATE_REJECTED": (
         {"error": "e"},
         {"code": "conflict", "expected_seq": 1, "current_seq": 2},

@@ -145,6 +145,48 @@ def test_list_operations_change_one_item_without_resending_all(run: Run) -> None
     assert run.load()["sliding_context"][0]["content"] == "new"
 
 
+LISTS: dict[str, tuple[Any, Any]] = {
+    "acceptance_criteria": ("old", "new"),
+    "constraints": ("old", "new"),
+    "blockers": ("old", "new"),
+    "artifact_refs": ({"type": "file", "id": "old"}, {"type": "url", "id": "new"}),
+    "pinned_context": ({"id": "old", "content": "c"}, {"id": "new", "content": "c"}),
+    "sliding_context": (slide(1) | {"id": "old"}, slide(2) | {"id": "new"}),
+}
+
+
+@pytest.mark.parametrize("field", LISTS)
+def test_runs_W09_every_operation_works_on_every_list(field: str) -> None:
+    old, new = LISTS[field]
+    changed = old | {"content": "other"} if "content" in old else old
+    changed = old | {"type": "url"} if field == "artifact_refs" else changed
+    with pagefile.open("memory:") as handle:
+        run = handle.runs.boot("Ship it")
+
+        def after(op: str, **what: Any) -> Any:
+            result = run.update(lambda _: {"ops": [{"op": op, "field": field, **what}]})
+            assert result.ok, result
+            return run.load()[field]
+
+        assert after("append", items=[old]) == [old]
+        assert after("upsert", items=[new, changed]) == [changed, new]
+        assert after("remove", ids=["old"]) == [new]
+        missing = run.update(lambda _: {"ops": [{"op": "remove", "field": field, "ids": ["old"]}]})
+        assert missing.code == "invalid"
+        assert run.rebuild()
+
+
+def test_two_references_of_one_id_are_refused_however_they_come(run: Run) -> None:
+    refs = [{"type": "file", "id": "plan"}, {"type": "url", "id": "plan"}]
+    at_once = run.apply_patch(patch(0, artifact_refs=refs))
+    run.apply_patch(patch(0, artifact_refs=refs[:1]))
+    append = {"op": "append", "field": "artifact_refs", "items": refs[1:]}
+    one_more = run.update(lambda _: {"ops": [append]})
+
+    assert (at_once.code, one_more.code) == ("invalid", "invalid")
+    assert run.load()["artifact_refs"] == refs[:1]
+
+
 def test_what_a_caller_holds_is_not_what_is_stored(run: Run) -> None:
     result = run.apply_patch(patch(0, blockers=["a"]))
     assert result.new_ws is not None
@@ -200,6 +242,69 @@ def test_pinned_items_rotate_out_are_kept_and_folded(runs: Runs) -> None:
     assert run.page_in("p0").ok
     assert [item["id"] for item in run.load()["pinned_context"]] == ["p2", "p0"]
     assert run.rebuild().difference == {}
+
+
+@pytest.mark.parametrize("most", [10, 20])
+def test_runs_W09_the_eleventh_pinned_item_rotates_the_first_out(runs: Runs, most: int) -> None:
+    run = runs.boot("Pin", config=RunConfig(pinned_context_max_items=most))
+    for n in range(11):
+        pin = {"id": f"p{n}", "content": "c"}
+        op = {"op": "append", "field": "pinned_context", "items": [pin]}
+        result = run.update(lambda _, op=op: {"ops": [op]})  # type: ignore[misc]
+
+    assert [item["id"] for item in result.evicted] == ["p0"]
+    assert run.ledger.tail(1)[0]["payload"]["unpinned"] == ["p0"]
+    assert [item["id"] for item in run.load()["pinned_context"]] == [f"p{n}" for n in range(1, 11)]
+    assert run.rebuild()
+
+
+def test_an_item_that_would_leave_again_at_once_is_not_paged_in(runs: Runs) -> None:
+    run = runs.boot("Fit", config=RunConfig(ws_max_tokens=300))
+    items = [slide(0, 0, 100), *(slide(n, 9, 100) for n in range(1, 12))]
+    run.apply_patch(patch(0, sliding_context=items))
+    before, left = run.load(), run.evicted()
+    refused = run.page_in("s0")
+
+    assert left[-1]["id"] == "s0"
+    assert (refused.ok, refused.code) == (False, "limit_exceeded")
+    assert refused.error is not None
+    assert "limited to 300" in refused.error
+    assert run.load() == before
+    assert run.evicted() == left
+    assert kinds(run)[-1] == "WS_UPDATE_REJECTED"
+
+
+def test_an_item_that_can_push_out_a_lesser_one_is_paged_in(runs: Runs) -> None:
+    run = runs.boot("Fit", config=RunConfig(ws_max_tokens=300))
+    run.apply_patch(patch(0, sliding_context=[slide(n, n, 200) for n in range(10)]))
+    best = run.evicted()[0]["id"]
+    run.update(lambda ws: {"sliding_context": [slide(n, 0, 200) for n in range(20, 23)]})
+    back = run.page_in(best)
+
+    assert back.ok
+    assert best in [item["id"] for item in run.load()["sliding_context"]]
+
+
+def test_a_pinned_item_has_no_way_back_where_nothing_is_pinned(runs: Runs) -> None:
+    run = runs.boot("Pin", config=RunConfig(pinned_context_max_items=0))
+    run.apply_patch(patch(0, pinned_context=[{"id": "p0", "content": "c"}]))
+
+    assert run.page_in("p0").code == "limit_exceeded"
+    assert len(run.evicted()) == 1
+
+
+def test_the_brief_keeps_to_the_run_s_budget_with_memories_in_it(runs: Runs) -> None:
+    run = runs.boot("Fit", config=RunConfig(ws_max_tokens=400))
+    run.apply_patch(patch(0, sliding_context=[slide(n, n, 60) for n in range(5)]))
+    memories = [
+        {"memory_id": f"m{n}", "content": "likes tea " * 8, "confidence": 0.9} for n in range(40)
+    ]
+    brief = run.brief(ltm_results=memories)
+
+    assert (len(brief) + 3) // 4 <= 400
+    assert "memory_id=m0" in brief
+    assert "left out" in brief
+    assert all(f"- {n} xx" in brief for n in range(5))
 
 
 def test_a_fixed_part_that_cannot_fit_is_refused_with_the_numbers(run: Run) -> None:
@@ -739,6 +844,15 @@ def test_arguments_of_a_wrong_type_are_invalid_and_change_nothing(
         ("WS_UPDATE_REJECTED", {"error": "x"}),
         ("WS_ROLLBACK", {"to_seq": 5, "new_seq": 1}),
         ("MILESTONE", {"reason": "x"}),
+        ("MEMORY_PROPOSE", {"batch_id": "b", "count": 1}),
+        ("MEMORY_COMMIT", {"batch_id": "b", "memory_ids": []}),
+        ("MEMORY_TOKEN", {"ttl_seconds": 1}),
+        ("MEMORY_ABORT", {"batch_id": "b"}),
+        ("MEMORY_UNDO", {"batch_id": "b"}),
+        ("RESUME_SNAPSHOT", {"pack_id": "p"}),
+        ("RUN_RESTORED", {"pack_id": "p", "parent_run_id": "r0"}),
+        ("WS_REPAIRED", {"damaged_seq": 1, "new_seq": 2}),
+        ("RUN_ERASED", {"reason": "x"}),
     ],
 )
 def test_nobody_logs_an_event_that_the_run_is_folded_from(
@@ -871,6 +985,8 @@ def test_an_item_with_the_longest_id_can_leave_and_come_back(runs: Runs) -> None
         lambda _: {"ops": [{"op": "append", "field": "sliding_context", "items": [big()]}]}
     )
 
+    run.update(lambda _: {"sliding_context": []})
+
     assert [item["id"] for item in result.evicted] == [long_id]
     assert run.page_in(long_id).ok
 
@@ -891,6 +1007,7 @@ def test_the_newest_of_very_many_are_the_newest(runs: Runs) -> None:
     assert run.evicted(limit=10_000)[:3] == newest
     with pytest.raises(Invalid):
         run.evicted(limit=10_001)
+    run.update(lambda _: {"sliding_context": []})
     assert run.page_in("s00000").ok
     assert run.ledger.tail(20_000) == list(run.ledger)
 

@@ -10,6 +10,7 @@ import msgspec
 from pagefile.bounds import require_count
 from pagefile.errors import Invalid, shown
 from pagefile.naming import require_flag
+from pagefile.runs.definitions import MOST_PINNED
 from pagefile.runs.eviction import Budget
 from pagefile.runs.tokens import Cached, TokenCounter, counter_named
 from pagefile.typed import convert
@@ -45,7 +46,12 @@ class RunConfig(msgspec.Struct, frozen=True):
 
     @property
     def budget(self) -> Budget:
-        return Budget(self.ws_max_tokens, self.pinned_context_max_items)
+        return Budget(self.ws_max_tokens, self.most_pinned)
+
+    @property
+    def most_pinned(self) -> int:
+        """How many items stay pinned: no more than the schema allows, whatever was asked for."""
+        return min(self.pinned_context_max_items, MOST_PINNED)
 
     def counter(self) -> TokenCounter:
         """The run's token counter, with a cache of its own."""

@@ -44,7 +44,8 @@ PAYLOADS: Final[dict[str, Fields]] = {
         {"expected_seq": _NUMBER}, {"ws_patch": _OBJECT, "mcrs": Free("array")}
     ),
     "WS_UPDATE_APPLIED": _payload(
-        {"new_seq": _NUMBER}, {"patch": _OBJECT, "evicted": _NAMES, "tokens": _NUMBER}
+        {"new_seq": _NUMBER},
+        {"patch": _OBJECT, "evicted": _NAMES, "unpinned": _NAMES, "tokens": _NUMBER},
     ),
     "WS_UPDATE_REJECTED": _payload(
         {"error": _CONTENT},

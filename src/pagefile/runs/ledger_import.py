@@ -62,7 +62,7 @@ def import_jsonl(runs: Runs, path: str | os.PathLike[str], *, new_run_id: str | 
 
     pending: list[Operation] = []
     held: Put | None = None
-    fold = Fold(config.pinned_context_max_items, wanted)
+    fold = Fold(config.most_pinned, wanted)
     for event in _events(file):
         if len(pending) >= _MOST_OPERATIONS:
             flush(pending)
@@ -104,7 +104,7 @@ def _read_through(file: Path) -> tuple[Event, RunConfig, set[int], int]:
     if first is None or "working_set" not in first["payload"]:
         raise Invalid("line 1", "does not start a run", "export the ledger from its beginning")
     config = config_from(first["payload"].get("config", {}))
-    fold = Fold(config.pinned_context_max_items, wanted)
+    fold = Fold(config.most_pinned, wanted)
     for number, event in enumerate(_events(file), 1):
         if fold.take(event["event_type"], event["payload"]) and fold.ws is None:
             raise Invalid(f"line {number}", "does not follow from what came before", "export again")

@@ -108,7 +108,7 @@ class Pack:
         members.digests = manifest.files
         self.ws = self._working_set()
         wanted, events, named = self._events_examined()
-        fold = Fold(self._config.pinned_context_max_items, wanted)
+        fold = Fold(self._config.most_pinned, wanted)
         proved, versions = self._history_examined(fold)
         episodes = 0
         for episode in self.episodes():

@@ -96,7 +96,7 @@ def rebuild(run: WorkingRun) -> Rebuilt:
 def _rebuilt(run: WorkingRun) -> Rebuilt:
     stored, stop = run.now()
     wanted = {p["to_seq"] for kind, p in events_of(run.ledger, stop) if kind == "WS_ROLLBACK"}
-    fold = Fold(run.config.pinned_context_max_items, wanted)
+    fold = Fold(run.config.most_pinned, wanted)
     is_copied, gap = False, "no start"
     for kind, payload in events_of(run.ledger, stop):
         before = fold.ws
@@ -125,6 +125,4 @@ def _applied(ws: WorkingSet, payload: Mapping[str, Any], most_pinned: int) -> Wo
     gone = set(payload.get("evicted", ()))
     if gone:
         after["sliding_context"] = [i for i in after["sliding_context"] if i["id"] not in gone]
-    surplus = max(0, len(after["pinned_context"]) - most_pinned)
-    after["pinned_context"] = after["pinned_context"][surplus:]
     return after

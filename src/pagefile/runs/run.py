@@ -70,8 +70,11 @@ class Run(WorkingRun):
         min_confidence: float = 0.8,
         max_tokens: int | None = None,
     ) -> str:
-        """The working set as Markdown for a prompt, within the run's budget if none is given."""
-        limit = self.config.ws_max_tokens * 2 if max_tokens is None else max_tokens
+        """The working set as Markdown for a prompt, within the run's budget if none is given.
+
+        Retrieved memories count: what is left of the budget beside the working set is theirs.
+        """
+        limit = self.config.ws_max_tokens if max_tokens is None else max_tokens
         return render_context_brief(
             self.load(),
             ltm_results=ltm_results,
