@@ -62,11 +62,15 @@ class RunConfig(msgspec.Struct, frozen=True):
         return {name: getattr(self, name) for name in self.__struct_fields__}
 
 
+#: What the ledger's first event records of a run's own settings, beside those of the caller.
+SETTINGS = RunConfig.__struct_fields__
+
+
 def config_from(recorded: Mapping[str, Any]) -> RunConfig:
     """The settings that a run was booted with; what we do not know is left out."""
     if not isinstance(recorded, Mapping):
         raise Invalid("config", f"{shown(recorded)} is no mapping", "boot the run again")
-    known = {name: recorded[name] for name in RunConfig.__struct_fields__ if name in recorded}
+    known = {name: recorded[name] for name in SETTINGS if name in recorded}
     try:
         return convert(known, RunConfig)
     except msgspec.ValidationError as error:
