@@ -184,6 +184,7 @@ NEW_EVENTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"error": "e"},
         {"code": "conflict", "expected_seq": 1, "current_seq": 2},
     ),
+    "MILESTONE": ({"reason": "done"}, {"next_entry_point": "go on"}),
     "MEMORY_PROPOSE": ({"batch_id": "b", "count": 2}, {"scope": {"user_id": "u"}}),
     "MEMORY_COMMIT": ({"batch_id": "b", "memory_ids": ["m"]}, {"milestone": "ep_1"}),
     "MEMORY_TOKEN": ({"ttl_seconds": 300}, {}),

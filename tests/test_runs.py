@@ -26,7 +26,7 @@ from pagefile.runs.redaction import Secret
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
 from pagefile.surfaces.cli import main
-from run_ground import kinds, patch, slide
+from run_ground import MCR, kinds, patch, slide
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres", "redis", "manager"])
@@ -389,6 +389,70 @@ def test_runs_L04_an_exported_ledger_becomes_a_run_elsewhere(run: Run, tmp_path:
         assert other.store.head() == before
 
 
+def exported(run: Run, path: Path) -> Path:
+    with path.open("w", encoding="utf-8") as file:
+        run.ledger.export_jsonl(file)
+    return path
+
+
+def test_runs_W06_an_imported_run_finds_what_left_and_its_milestones(
+    pf: pagefile.Pagefile, tmp_path: Path
+) -> None:
+    run = pf.runs.boot("Fit", config=RunConfig(ws_max_tokens=300, pinned_context_max_items=1))
+    pins = [{"id": f"p{n}", "content": f"pin {n}"} for n in range(3)]
+    run.apply_patch(patch(0, sliding_context=[slide(n, n, 60) for n in range(9)]))
+    run.milestone("first", next_entry_point="pin it")
+    run.apply_patch(patch(1, pinned_context=pins), writer_id="someone")
+    batch = run.memory.propose([MCR]).batch_id
+    run.milestone("second", memory_batch_id=batch)
+    path = exported(run, tmp_path / "l.jsonl")
+    with pagefile.open("memory:") as other:
+        made = other.runs.import_jsonl(path, new_run_id="made", user_id="ann")
+        child = other.runs.open("made")
+
+        assert made.evicted() == run.evicted()
+        assert {item["id"] for item in made.evicted()} >= {"p0", "p1", "s0"}
+        assert made.episodes.list() == run.episodes.list()
+        for episode_id in run.episodes.list():
+            assert child.episodes.get(episode_id) == run.episodes.get(episode_id)
+            theirs, ours = (each.episodes.events(episode_id) for each in (run, child))
+            assert [event["event_id"] for event in theirs] == [event["event_id"] for event in ours]
+        assert made.user_id == child.user_id == "ann"
+        assert child.page_in("p0").ok
+        assert child.milestone("third").first_sequence_id == len(run.ledger) + 1
+        assert child.rebuild()
+        other.memory.forget(user_id="ann")
+        assert not other.runs.exists("made")
+
+
+def test_a_run_that_was_forgotten_is_not_imported_for_its_user_again(tmp_path: Path) -> None:
+    with pagefile.open("memory:") as pf:
+        path = exported(pf.runs.boot("o", run_id="r1", user_id="ann"), tmp_path / "l.jsonl")
+        pf.memory.forget(user_id="ann")
+
+        with pytest.raises(Forbidden, match="forgotten"):
+            pf.runs.import_jsonl(path, user_id="ann")
+        assert pf.runs.list() == []
+
+
+def test_an_import_names_the_line_that_is_no_event_or_does_not_follow(tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    with pagefile.open("memory:") as pf:
+        run = pf.runs.boot("o")
+        run.apply_patch(patch(0, status="BUSY"))
+        run.apply_patch(patch(1, status="DONE"))
+        lines = exported(run, path).read_text().splitlines()
+        before = pf.store.head()
+        again = json.dumps(json.loads(lines[0]) | {"sequence_id": 3})
+        for wrong in ('{"event_type": "X"}', "5", lines[2].replace("WS_UPDATE", "X"), again):
+            path.write_text("\n".join([*lines[:2], wrong]))
+            with pytest.raises(Invalid) as refused:
+                pf.runs.import_jsonl(path)
+
+            assert refused.value.field == "line 3"
+        assert pf.store.head() == before
+
+
 def test_the_command_line_verifies_a_pack(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -452,6 +516,37 @@ def test_a_fork_begins_where_its_parent_stood_and_goes_its_own_way(runs: Runs, r
     assert [e["payload"] for e in child.ledger.read(event_type="RUN_FORKED")] == [
         {"parent_run_id": "r1", "at_seq": 1}
     ]
+    assert child.rebuild()
+
+
+def test_runs_W06_a_fork_finds_what_had_left_when_it_was_made(
+    pf: pagefile.Pagefile, tmp_path: Path
+) -> None:
+    run = pf.runs.boot("Fit", run_id="r1", config=RunConfig(ws_max_tokens=260))
+    for n in range(8):
+        run.update(lambda _, n=n: {"sliding_context": [slide(9 * n + k, k, 90) for k in range(9)]})  # type: ignore[misc]
+    parents = [
+        run,
+        pf.runs.fork("r1"),
+        pf.runs.restore_from_pack(run.create_resume_pack(tmp_path), "r2"),
+        pf.runs.import_jsonl(exported(run, tmp_path / "l.jsonl")),
+    ]
+    for parent in parents:
+        seq = parent.load()["_update_seq"]
+        assert pf.runs.fork(parent.run_id).evicted() == parent.evicted() == run.evicted()
+        if seq:
+            early = pf.runs.fork(parent.run_id, at=seq - 3)
+            left = run.ledger.read(event_type="WS_UPDATE_APPLIED")[: seq - 3]
+            ids = [item for event in left for item in event["payload"]["evicted"]]
+            assert [item["id"] for item in early.evicted()] == ids[::-1]
+    child = pf.runs.fork("r1", at=4, new_run_id="child")
+    had = child.evicted()
+    child.update(lambda _: {"sliding_context": []})
+    pf.runs.delete("r1")
+
+    assert child.page_in(had[0]["id"]).ok
+    assert child.evicted() == had
+    assert pf.runs.fork("child", at=0).evicted() == had
     assert child.rebuild()
 
 

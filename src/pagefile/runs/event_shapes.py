@@ -52,7 +52,9 @@ PAYLOADS: Final[dict[str, Fields]] = {
         {"code": _LABEL, "expected_seq": _NUMBER, "current_seq": _NUMBER},
     ),
     "ERROR": _payload({"error_type": _LABEL, "message": _CONTENT}, {"details": _OBJECT}),
-    "MILESTONE": _payload({"reason": _CONTENT}, {"episode_id": _LABEL}),
+    "MILESTONE": _payload(
+        {"reason": _CONTENT}, {"episode_id": _LABEL, "next_entry_point": _CONTENT}
+    ),
     "MEMORY_PROPOSE": _payload(
         {"batch_id": _NAME, "count": _NUMBER}, {"scope": Either(_NAME, _OBJECT)}
     ),

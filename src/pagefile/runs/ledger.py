@@ -234,5 +234,9 @@ def require_lines(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
             event = json.loads(line)
         except ValueError as error:
             raise Invalid(f"line {number}", f"is no JSON ({error})", "export it again") from error
-        artifacts.check("ledger_event", event)
+        try:
+            artifacts.check("ledger_event", event)
+        except Invalid as error:
+            fact = f"is no event ({error})"
+            raise Invalid(f"line {number}", fact, "export it again") from error
         yield event

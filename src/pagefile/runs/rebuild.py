@@ -9,6 +9,7 @@ import msgspec
 
 from pagefile.errors import Corrupt, PagefileError
 from pagefile.runs import artifacts
+from pagefile.runs.fields import by_key
 from pagefile.runs.patch import apply_patch, diff
 from pagefile.runs.result import WorkingSet
 from pagefile.runs.working import WorkingRun, events_of
@@ -31,12 +32,14 @@ class Fold:
     """The working set that events make, one event after the other.
 
     `ws` is None as long as they do not tell: before the start of a run, and
-    after an event that is gone. `most_pinned` is the run's limit, `wanted` are
-    the sequence numbers that later events go back to.
+    after an event that is gone. `left` are the items that the last event made
+    leave, in their order. `most_pinned` is the run's limit, `wanted` are the
+    sequence numbers that later events go back to.
     """
 
     def __init__(self, most_pinned: int, wanted: Collection[int] = ()) -> None:
         self.ws: WorkingSet | None = None
+        self.left: list[dict[str, Any]] = []
         self._most_pinned = most_pinned
         self._wanted = wanted
         self._kept: dict[int, WorkingSet] = {}
@@ -47,6 +50,7 @@ class Fold:
         Raises:
             Invalid: its patch cannot be applied to what was there.
         """
+        self.left = []
         if kind == "RUN_START" and "working_set" in payload:
             artifacts.check("working_set", payload["working_set"])
             self.resume(payload["working_set"])
@@ -63,7 +67,7 @@ class Fold:
         elif "patch" not in payload:
             after = None
         else:
-            after = _applied(before, payload, self._most_pinned)
+            after, self.left = _applied(before, payload, self._most_pinned)
         self.resume(None if after is None else after | {"_update_seq": seq})
         return True
 
@@ -116,13 +120,18 @@ def _erased(run: WorkingRun, what: str) -> Corrupt:
     )
 
 
-def _applied(ws: WorkingSet, payload: Mapping[str, Any], most_pinned: int) -> WorkingSet:
-    after = apply_patch(ws, payload["patch"])
+def _applied(
+    ws: WorkingSet, payload: Mapping[str, Any], most_pinned: int
+) -> tuple[WorkingSet, list[dict[str, Any]]]:
+    """The next state, and what left with it."""
+    after, left = apply_patch(ws, payload["patch"]), []
     # More than a run pins rotate out, the first ones first.
     over = len(after["pinned_context"]) - most_pinned
     if over > 0:
+        left += after["pinned_context"][:over]
         after["pinned_context"] = after["pinned_context"][over:]
-    gone = set(payload.get("evicted", ()))
-    if gone:
-        after["sliding_context"] = [i for i in after["sliding_context"] if i["id"] not in gone]
-    return after
+    if gone := payload.get("evicted", ()):
+        items = by_key("sliding_context", after["sliding_context"])
+        left += [items.pop(item_id) for item_id in gone if item_id in items]
+        after["sliding_context"] = list(items.values())
+    return after, left
