@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import pagefile
 import pagefile.aio
-from pagefile import Selector
+from pagefile import Batch, Put, Selector
 from pagefile.errors import Conflict, Corrupt, Forbidden, Invalid, LimitExceeded, NotFound
 from pagefile.runs.config import RunConfig
 from pagefile.runs.ledger import require_lines
@@ -1048,15 +1048,84 @@ def test_a_ledger_with_a_gap_says_so_instead_of_a_wrong_state(
     for seq in range(4):
         run.apply_patch(patch(seq, next_action=f"n{seq}"))
     run.rollback(2)
-    run.milestone()
     pf.store.erase(Selector(log="ledger/r1", first=2, last=3))
 
     with pytest.raises(Corrupt, match="gap after sequence 1"):
         run.rebuild()
+    run.milestone()
+    assert run.rebuild().since == 5
     assert len(list(run.ledger)) == 7
     pf.store.erase(Selector(log="ledger/r1", first=6, last=6))
     assert run.episodes.list() == []
     assert run.milestone().first_sequence_id == 1
+
+
+def test_a_ledger_is_folded_from_the_milestone_after_what_was_erased(
+    pf: pagefile.Pagefile,
+) -> None:
+    run = pf.runs.boot("o", run_id="r1", config=RunConfig(pinned_context_max_items=1))
+    run.apply_patch(patch(0, status="BUSY"))
+    run.milestone("first")
+    run.apply_patch(patch(1, status="DONE"))
+    run.milestone("second")
+    run.apply_patch(patch(2, next_action="rest"))
+    for pin in ("a", "b"):
+        op = {"op": "append", "field": "pinned_context", "items": [{"id": pin, "content": "c"}]}
+        assert run.update(lambda _, op=op: {"ops": [op]}).ok  # type: ignore[misc]
+    pf.store.erase(Selector(log="ledger/r1", first=0, last=1))
+    opened = pf.runs.open("r1")
+    rebuilt = opened.rebuild()
+
+    assert (bool(rebuilt), rebuilt.since) == (True, 1)
+    assert run.rebuild()
+    pf.store.erase(Selector(log="ledger/r1", first=3, last=3))
+    assert opened.rebuild().since == 2
+    second = opened.episodes.list()[1]
+    pf.store.erase(Selector(document=f"episode/r1/{second}"))
+    with pytest.raises(Corrupt, match="gap after sequence 1"):
+        opened.rebuild()
+
+
+def test_an_erased_event_that_changed_nothing_shortens_no_proof(
+    pf: pagefile.Pagefile, run: Run
+) -> None:
+    run.log("TOOL_CALL", {"tool_name": "t"})
+    run.apply_patch(patch(0, status="BUSY"))
+    run.milestone()
+    pf.store.erase(Selector(log="ledger/r1", first=1, last=1))
+    rebuilt = run.rebuild()
+
+    assert (bool(rebuilt), rebuilt.since) == (True, 0)
+
+
+def test_a_ledger_whose_last_change_was_erased_says_so(pf: pagefile.Pagefile, run: Run) -> None:
+    run.apply_patch(patch(0, status="BUSY"))
+    pf.store.erase(Selector(log="ledger/r1", first=1, last=1))
+
+    with pytest.raises(Corrupt, match="gap after sequence 0"):
+        run.rebuild()
+
+
+@pytest.mark.parametrize("forged", [False, True])
+def test_a_checkpoint_is_held_to_its_digest(tmp_path: Path, forged: bool) -> None:
+    path = tmp_path / "s.db"
+    with pagefile.open(path) as pf:
+        run = pf.runs.boot("o", run_id="r1")
+        run.apply_patch(patch(0, next_action="here"))
+        episode = f"episode/r1/{run.milestone().episode_id}"
+        pf.store.erase(Selector(log="ledger/r1", first=0, last=1))
+        if forged:
+            found = pf.store.get(episode)
+            assert found is not None
+            body = found.value
+            body["ws_after"]["next_action"] = "gone"
+            pf.store.commit(Batch([Put(episode, body, kind="episode", notes=found.notes)]))
+
+        if forged:
+            with pytest.raises(Corrupt, match="no milestone"):
+                run.rebuild()
+        else:
+            assert run.rebuild()
 
 
 def test_pinned_items_beyond_the_limit_leave_and_can_come_back(runs: Runs) -> None:

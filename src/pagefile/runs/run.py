@@ -52,8 +52,14 @@ class Run(WorkingRun):
         )
 
     def rebuild(self) -> Rebuilt:
-        """Fold the ledger and compare: true when it gives the stored working set."""
-        return rebuild(self)
+        """Fold the ledger and compare: true when it gives the stored working set.
+
+        Where part of the ledger was erased, from the next milestone on.
+
+        Raises:
+            Corrupt: there is no milestone after what was erased.
+        """
+        return rebuild(self, lambda episode_id: self.episodes.get(episode_id)["ws_after"])
 
     def repair(self, *, writer_id: str = "api") -> Repaired:
         """Make a damaged working set again from the ledger, as its newest version.
