@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
-from pagefile.batch import Selector
+from pagefile import chance
+from pagefile.batch import Append, Condition, Operation, Selector, VersionIs
 from pagefile.context.names import THREADS, usage_document
 from pagefile.errors import Corrupt
 from pagefile.query import Query
 from pagefile.recall.logs import entries_of
-from pagefile.records import Entry
+from pagefile.records import Entry, Touched
 from pagefile.store import Store
 
 _LEDGERS = "ledger/"
 _RUNS = "run/"
 _PACKED = "RESUME_SNAPSHOT"
+_ERASED = "RUN_ERASED"
+#: Where runs keep what is theirs, and what it is called.
+_STREAMS = {
+    _LEDGERS: "events",
+    _RUNS: "states",
+    "evicted/": "evicted items",
+    "episode/": "milestones",
+}
 _USAGE = "usage"
 _PAGE = 500
 
@@ -48,6 +58,43 @@ def copies_of(store: Store, logs: Iterable[str], thread_id: str | None = None) -
         if thread_id is None or _is_in(store, run_id, thread_id)
         for pack_id in _packs(store, _LEDGERS + run_id)
     ]
+
+
+class Erased(msgspec.Struct, frozen=True):
+    """What tells a run that part of it went, and that it is still there to be told."""
+
+    operations: list[Operation]
+    conditions: list[Condition]
+
+
+def erased_in_part(store: Store, touched: Sequence[Touched], doomed: Collection[str]) -> Erased:
+    """An event for the ledger of each run that loses something and stays."""
+    losses: dict[str, Counter[str]] = {}
+    for one in touched:
+        prefix = next((each for each in _STREAMS if (one.name or "").startswith(each)), None)
+        if prefix is not None and one.name is not None:
+            run_id = one.name.removeprefix(prefix).split("/")[0]
+            lost = losses.setdefault(run_id, Counter())
+            lost[_STREAMS[prefix]] += one.last - one.first + 1
+    told = Erased([], [])
+    for run_id, lost in sorted(losses.items()):
+        run = store.get(_RUNS + run_id)
+        if run is None or run.erased or run.name in doomed:
+            continue
+        reason = ", ".join(f"{lost[what]} {what}" for what in _STREAMS.values() if lost[what])
+        told.operations.append(_erased_event(run_id, run.user, f"forgotten: {reason}"))
+        told.conditions.append(VersionIs(run.name, run.version))
+    return told
+
+
+def _erased_event(run_id: str, user: str | None, reason: str) -> Append:
+    """In the form of `runs.ledger`, which stands above this module."""
+    body = {
+        "event_id": str(chance.uuid4()),
+        "parent_event_id": None,
+        "payload": {"reason": reason},
+    }
+    return Append(_LEDGERS + run_id, body, user, _ERASED, "forget", (), {"type": _ERASED})
 
 
 def _is_in(store: Store, run_id: str, thread_id: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -95,7 +96,7 @@ class Episodes:
         length, after = len(ledger), run.load()
         last = ledger.last_of_type("MILESTONE")
         start = 0 if last is None else last.index + 1
-        before = run.at(0) if last is None else self._before(last)
+        before = self._oldest(after) if last is None else self._before(last, after)
         entries = [entry for entry in ledger.entries(start, length) if not entry.erased]
         kinds = [(entry.kind, entry.time) for entry in entries]
         episode_id = made_id("ep")
@@ -133,12 +134,19 @@ class Episodes:
             return None
         return Milestone(episode_id, ids, start + 1, length, digest)
 
-    def _before(self, last: Entry) -> dict[str, Any]:
+    def _before(self, last: Entry, after: dict[str, Any]) -> dict[str, Any]:
         try:
             return self._after(body_of(last)["payload"].get("episode_id", ""))
         except (NotFound, Invalid):
             # Packs of older formats tell of milestones that they do not hold.
-            return self._run.at(0)
+            return self._oldest(after)
+
+    def _oldest(self, after: dict[str, Any]) -> dict[str, Any]:
+        """The first state; where it was erased, the first that is left."""
+        for seq in range(after["_update_seq"]):
+            with suppress(NotFound):
+                return self._run.at(seq)
+        return after
 
     def _after(self, episode_id: str) -> dict[str, Any]:
         after: dict[str, Any] = self.get(episode_id)["ws_after"]
