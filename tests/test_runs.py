@@ -20,6 +20,7 @@ import pagefile
 import pagefile.aio
 from pagefile import Batch, Put, Selector
 from pagefile.errors import Conflict, Corrupt, Forbidden, Invalid, LimitExceeded, NotFound
+from pagefile.runs import artifacts
 from pagefile.runs.config import RunConfig
 from pagefile.runs.ledger import require_lines
 from pagefile.runs.redaction import Secret
@@ -842,6 +843,40 @@ def test_every_step_of_memory_leaves_its_event(pf: pagefile.Pagefile) -> None:
         kept: "undone",
         dropped: "aborted",
     }
+
+
+def test_what_is_decided_outside_a_run_is_in_its_ledger_and_its_packs(
+    pf: pagefile.Pagefile, tmp_path: Path
+) -> None:
+    run = pf.runs.boot("o", run_id="r1", user_id="ann")
+    batches = [run.memory.propose([MCR | {"content": f"fact {n}"}]).batch_id for n in range(2)]
+    done = pf.items.commit(batches[0], reviewer="bob")
+    pf.items.commit(batches[0], reviewer="bob")
+    pf.items.abort(batches[1])
+    pack = run.create_resume_pack(tmp_path)
+    pf.items.undo(batches[0], reviewer="bob")
+    events = [event for event in run.ledger if event["writer_id"] == "items"]
+
+    assert [(event["event_type"], event["payload"]) for event in events] == [
+        ("MEMORY_COMMIT", {"batch_id": batches[0], "memory_ids": list(done.memory_ids)}),
+        ("MEMORY_ABORT", {"batch_id": batches[1]}),
+        ("MEMORY_UNDO", {"batch_id": batches[0]}),
+    ]
+    for event in events:
+        artifacts.check("ledger_event", event)
+    assert pf.runs.verify_pack(pack).items == 1
+    assert run.rebuild()
+
+
+def test_a_decision_about_a_batch_of_a_run_that_is_gone_makes_no_ledger(
+    pf: pagefile.Pagefile,
+) -> None:
+    run = pf.runs.boot("o", run_id="r1")
+    batch = run.memory.propose([MCR]).batch_id
+    pf.runs.delete("r1")
+    pf.items.commit(batch, reviewer="bob")
+
+    assert not pf.store.has_log("ledger/r1")
 
 
 def test_runs_M03_a_batch_belongs_to_the_run_that_proposed_it(pf: pagefile.Pagefile) -> None:

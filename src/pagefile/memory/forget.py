@@ -223,12 +223,12 @@ class Forgetting:
             forgotten.with_names(sorted(doomed | logs)),
             *derived.beside,
             *beside,
-            *told.operations,
+            *(event.operation for event in told),
         ]
         conditions: list[Condition] = [
             *when,
             *derived.conditions,
-            *told.conditions,
+            *(event.condition for event in told),
             VersionIs(forgotten.document, forgotten.version),
             unchanged_since(user_id, position),
         ]
