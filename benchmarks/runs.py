@@ -5,13 +5,15 @@
 The peer does what an earlier system did for each patch, and no more: it checks
 the patch once and the working set three times, with a validator made anew each
 time. Ours is given twice: validate, fold and evict by themselves, and the
-whole of `apply_patch` on `memory:`, with ledger, digests and commit. Targets
-are printed with whether this run met them, and never asserted.
+whole of `apply_patch` on `memory:`, with ledger, digests and commit. Beside 95
+items each patch brings one more, and the budget is what 95 take: one leaves
+every time. Targets are printed with whether this run met them, and never
+asserted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -28,17 +30,21 @@ from pagefile.runs.patch import apply_patch
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
 
-_CONFIG = RunConfig(ws_max_tokens=6_000)
+_PEER = "jsonschema, as before"
 
 
 def empty(place: Workplace) -> list[Row]:
     """A small field of a working set without sliding items."""
-    return _patches(place, "empty", 0, 10)
+    return _patches(place, "empty", 0, 10, lambda n: {"set": {"next_action": f"do {n}"}})
 
 
 def full(place: Workplace) -> list[Row]:
-    """The same beside 95 sliding items."""
-    return _patches(place, "95 items", 95, 100)
+    """One item more where 95 fill the budget: another one leaves."""
+
+    def one_more(n: int) -> dict[str, Any]:
+        return {"ops": [{"op": "append", "field": "sliding_context", "items": [_item(n)]}]}
+
+    return _patches(place, "95 items", 95, 100, one_more)
 
 
 def ledger(place: Workplace) -> list[Row]:
@@ -71,58 +77,76 @@ def _logger(own: Run) -> Callable[[], int]:
 
 
 def _booted(place: Workplace, items: int) -> Run:
-    booted = Runs(place.open_store("memory:")).boot("Measure", ["c"] * 3, config=_CONFIG)
+    """A run with so many items, and room for no more."""
+    sliding = [_item(n) for n in range(items)]
+    runs = Runs(place.open_store("memory:"))
+    config = RunConfig()
     if items:
-        result = booted.apply_patch(
-            _patch(0, {"sliding_context": [_item(n) for n in range(items)]})
-        )
-        assert result.ok, result
+        room = runs.boot("Measure", ["c"] * 3, config=RunConfig(ws_max_tokens=100_000))
+        ws = room.load() | {"sliding_context": sliding, "next_action": ""}
+        config = RunConfig(ws_max_tokens=fit(ws, room.config.budget, config.counter()).tokens)
+    booted = runs.boot("Measure", ["c"] * 3, config=config)
+    if items:
+        result = booted.apply_patch(_patch(0, {"set": {"sliding_context": sliding}}))
+        assert (result.ok, result.evicted) == (True, ()), result
     return booted
 
 
-def _patches(place: Workplace, case: str, items: int, times: int) -> list[Row]:
+def _patches(
+    place: Workplace, case: str, items: int, times: int, change: Callable[[int], dict[str, Any]]
+) -> list[Row]:
     count = 20
     own = _booted(place, items)
     ws = own.load()
-    counter = _CONFIG.counter()
+    counter, budget = own.config.counter(), own.config.budget
     schemas = {name: artifacts.schema(name) for name in ("ws_patch", "working_set")}
-    number = 0
+    number = items
+    leaving = 1 if items else 0
+
+    def patches(seq: int) -> Iterator[dict[str, Any]]:
+        nonlocal number
+        for step in range(count):
+            number += 1
+            yield _patch(seq + step, change(number))
 
     def peer() -> int:
-        for _ in range(count):
-            patch = _patch(ws["_update_seq"], {"next_action": "do it"})
+        for patch in patches(ws["_update_seq"]):
             for name, document in (("ws_patch", patch), *[("working_set", ws)] * 3):
                 assert Draft202012Validator(schemas[name]).is_valid(document)
         return count
 
     def pure() -> int:
-        for _ in range(count):
-            patch = _patch(ws["_update_seq"], {"next_action": "do it"})
+        for patch in patches(ws["_update_seq"]):
             artifacts.check("ws_patch", patch)
-            fit(apply_patch(ws, patch), _CONFIG.budget, counter)
+            fitted = fit(apply_patch(ws, patch), budget, counter)
+            for op in patch.get("ops", ()):
+                artifacts.check_fields({op["field"]: fitted.ws[op["field"]]})
+            assert len(fitted.evicted) == leaving
         return count
 
     def whole() -> int:
-        nonlocal number
-        for _ in range(count):
-            number += 1
-            result = own.apply_patch(_patch(_seq_of(own), {"next_action": f"do {number}"}))
+        for patch in patches(_seq_of(own)):
+            result = own.apply_patch(patch)
             assert result.ok, result
+            assert len(result.evicted) == leaving
         return count
 
     subjects = [
-        Subject("jsonschema, as before", peer),
+        Subject(_PEER, peer),
         Subject("validate, fold and evict", pure),
         Subject("apply_patch on memory:", whole),
     ]
     place.announce(f"patches, {case}", place.rounds(24))
     timings = measure(subjects, place.rounds(24), place.advance)
-    theirs = timings[subjects[0].name]
-    rows = [Row(case, subjects[0].name, theirs)]
+    theirs = timings[_PEER]
+    rows = [Row(case, _PEER, theirs)]
     for subject, target in zip(subjects[1:], (Target(low=times), None), strict=True):
         mine = timings[subject.name]
         ratio = spread([t / m for m, t in zip(mine.cpu, theirs.cpu, strict=True)])
         rows.append(Row(case, subject.name, mine, "× per CPU-second", ratio, target))
+    for name, timing in timings.items():
+        rate = spread([1 / taken for taken in timing.cpu])
+        rows.append(Row(case, name, timing, "patches per CPU-second", rate))
     return rows
 
 
@@ -131,15 +155,16 @@ def _seq_of(own: Run) -> int:
     return int(own._seen["_update_seq"])
 
 
-def _patch(seq: int, fields: dict[str, Any]) -> dict[str, Any]:
-    return {"_schema_version": "2.1", "expected_seq": seq, "set": fields}
+def _patch(seq: int, change: dict[str, Any]) -> dict[str, Any]:
+    return {"_schema_version": "2.1", "expected_seq": seq, **change}
 
 
 def _item(n: int) -> dict[str, Any]:
+    """All of one length, so that one that comes makes one leave."""
     return {
-        "id": f"s{n}",
-        "content": f"{n} " + "words of some length " * 3,
-        "timestamp": f"2026-01-01T00:{n // 60:02}:{n % 60:02}Z",
+        "id": f"s{n:07}",
+        "content": f"step {n:07}: looked at it, ok",
+        "timestamp": f"2026-01-01T{n // 3600 % 24:02}:{n // 60 % 60:02}:{n % 60:02}Z",
         "priority": n % 10,
     }
 

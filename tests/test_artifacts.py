@@ -176,11 +176,15 @@ V21_EVENTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 NEW_EVENTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "RUN_START": ({"config": {}}, {"working_set": EMPTY_SET, "parent": "run-0"}),
-    "WS_UPDATE_APPLIED": ({"new_seq": 1}, {"patch": {}, "evicted": ["s1"], "tokens": 12}),
+    "WS_UPDATE_APPLIED": (
+        {"new_seq": 1},
+        {"patch": {}, "evicted": ["s1"], "unpinned": ["p1"], "tokens": 12},
+    ),
     "WS_UPDATE_REJECTED": (
         {"error": "e"},
         {"code": "conflict", "expected_seq": 1, "current_seq": 2},
     ),
+    "MILESTONE": ({"reason": "done"}, {"next_entry_point": "go on"}),
     "MEMORY_PROPOSE": ({"batch_id": "b", "count": 2}, {"scope": {"user_id": "u"}}),
     "MEMORY_COMMIT": ({"batch_id": "b", "memory_ids": ["m"]}, {"milestone": "ep_1"}),
     "MEMORY_TOKEN": ({"ttl_seconds": 300}, {}),

@@ -437,14 +437,19 @@ class TestRunsAndThreads:
             assert b"of bob" not in members(pack)
             assert len(slots) == 3
 
+    @pytest.mark.parametrize("user_id", ["ann", None])
     def test_an_event_that_names_another_users_batch_brings_no_items_of_theirs(
-        self, tmp_path: Path
+        self, tmp_path: Path, user_id: str | None
     ) -> None:
         with pagefile.open("memory:") as pf:
             theirs = pf.items.propose([mcr("user", user_id="bob")], user_id="bob").batch_id
             pf.items.commit(theirs, reviewer="r")
-            run = pf.runs.boot("o", user_id="ann")
-            run.log("MEMORY_COMMIT", {"batch_id": theirs, "memory_ids": []})
+            run = pf.runs.boot("o", user_id=user_id)
+            forged = {"batch_id": theirs, "memory_ids": []}
+            # As an import or a pack of somebody's own making would bring it.
+            run.record("MEMORY_COMMIT", forged, "forger")
+            with pytest.raises(Invalid, match="the run's own"):
+                run.log("MEMORY_COMMIT", forged)
 
             assert b"refund" not in members(run.create_resume_pack(tmp_path))
 

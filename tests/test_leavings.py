@@ -16,10 +16,12 @@ from pagefile.context.appender import NewSlot
 from pagefile.errors import Forbidden
 from pagefile.handle import Options
 from pagefile.ordering import microseconds
+from pagefile.runs import artifacts
+from pagefile.runs.config import RunConfig
 from pagefile.surfaces.cli import main
 from pagefile.surfaces.http.app import make_app
 from pagefile.surfaces.http.config import ServerConfig
-from run_ground import patch
+from run_ground import patch, slide
 
 pytestmark = pytest.mark.filterwarnings("ignore::pagefile.memory.isolation.IsolationWarning")
 
@@ -201,3 +203,46 @@ def test_over_http_the_receipt_names_no_pack_that_it_removed_itself(
     assert packs_in(shelf) == []
     assert len(steps) == 1
     assert elsewhere.stem.removeprefix("of-ann_") in steps[0]
+
+
+# A run of which part is forgotten
+
+
+def test_a_run_that_loses_a_part_and_stays_is_told_so_in_the_same_commit(
+    pf: pagefile.Pagefile,
+) -> None:
+    run = pf.runs.boot("o", run_id="r1", user_id="ann", config=RunConfig(ws_max_tokens=200))
+    run.apply_patch(patch(0, sliding_context=[slide(n, n, 90) for n in range(9)]))
+    left = len(run.evicted())
+    run.milestone("first")
+    run.apply_patch(patch(1, next_action="later"))
+    pf.runs.boot("o", run_id="whole", user_id="bob")
+    before = pf.store.read("ledger/r1")[-1].time
+    rehearsed = pf.memory.forget(user_id="ann", before=before, dry_run=True)
+    assert run.ledger.tail(1)[0]["event_type"] == "WS_UPDATE_APPLIED"
+    forgotten = pf.memory.forget(user_id="ann", before=before)
+    event = run.ledger.tail(1)[0]
+    position = forgotten.receipt.position
+    assert position is not None
+    changed = pf.store.changes(position - 1, limit=1)[0].touched
+
+    assert rehearsed == forgotten
+    assert event["event_type"] == "RUN_ERASED"
+    assert event["payload"] == {
+        "reason": f"forgotten: 3 events, 2 states, {left} evicted items, 1 milestones"
+    }
+    assert {"ledger/r1"} <= {one.name for one in changed if one.action == "append"}
+    artifacts.check("ledger_event", event)
+    assert pf.runs.open("r1").load()["next_action"] == "later"
+    assert run.milestone("after").episode_id
+    assert run.rebuild().since == 2
+    assert [e["event_type"] for e in pf.runs.open("whole").ledger] == ["RUN_START"]
+
+
+def test_a_run_that_is_forgotten_whole_gets_no_event(pf: pagefile.Pagefile) -> None:
+    run = pf.runs.boot("o", run_id="r1", user_id="ann")
+    run.apply_patch(patch(0, next_action="x"))
+    pf.memory.forget(user_id="ann")
+
+    assert not pf.runs.exists("r1")
+    assert not any(entry.kind == "RUN_ERASED" for entry in pf.store.read("ledger/r1"))

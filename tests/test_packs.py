@@ -32,6 +32,7 @@ from pagefile.errors import (
 )
 from pagefile.memory.items import LongTermItems
 from pagefile.runs import pack_errors, pack_format, restore
+from pagefile.runs.config import RunConfig
 from pagefile.runs.names import EPISODES, EVICTED, LEDGERS, RUNS
 from pagefile.runs.pack_format import MANIFEST, PackLimits
 from pagefile.runs.pack_reader import verify_pack
@@ -694,19 +695,23 @@ def test_runs_R10_a_header_that_lies_about_the_size_gains_nothing(
     assert here.store.head() == head
 
 
-def test_a_wrong_digest_is_refused(here: pagefile.Pagefile, sound: Path, tmp_path: Path) -> None:
-    for name in members_of(sound):
-        if name == MANIFEST:
-            continue
+@pytest.mark.parametrize("edit", [(b"1", b"2"), (b"{", b"["), (b'"', b""), (b"seq", b"saq")])
+def test_a_member_that_was_edited_is_refused_by_its_digest(
+    here: pagefile.Pagefile, sound: Path, tmp_path: Path, edit: tuple[bytes, bytes]
+) -> None:
+    edited = 0
+    for name in sorted(members_of(sound).keys() - {MANIFEST}):
         members = members_of(sound)
-        members[name] = members[name].replace(b"1", b"2", 1)
+        if edit[0] not in members[name]:
+            continue
+        # The last one: all that comes before it reads well.
+        members[name] = edit[1].join(members[name].rsplit(edit[0], 1))
         path = tmp_path / "bad.zip"
         path.write_bytes(zip_of(members))
-        head = here.store.head()
-        with pytest.raises((pack_errors.WrongDigest, pack_errors.WrongContent)):
-            restore_from_pack(runs_of(here), path)
+        edited += 1
 
-        assert here.store.head() == head
+        assert refused(here, path, pack_errors.WrongDigest).field == name
+    assert edited >= 3
 
 
 def test_a_flipped_byte_in_any_member_is_found(
@@ -1118,6 +1123,7 @@ def test_runs_R10_an_older_pack_is_held_to_its_manifest_too(
     newer = json.dumps(manifest | {"compatible_engine_versions": ["aos-context/3.0"]}).encode()
     cases: list[tuple[dict[str, bytes], type[PagefileError]]] = [
         (old_members() | {state: old_members()[state] + b" "}, pack_errors.WrongDigest),
+        (old_members() | {state: b"{}"}, pack_errors.WrongDigest),
         (old_members() | {MANIFEST: newer}, pack_errors.NewerPack),
         (old_members() | {"artifacts/x": b""}, pack_errors.UnknownMember),
         ({"working_set.json": b"{}"}, pack_errors.WrongContent),
@@ -1141,3 +1147,171 @@ def test_runs_R02_a_link_in_an_older_pack_s_folder_is_refused(
     (path / "ledger" / "run.v2.1.jsonl").symlink_to("/etc/passwd")
 
     refused(here, path, pack_errors.LinkMember)
+
+
+def simple_pack(path: Path, ws: dict[str, Any], ledger: bytes | None = None) -> Path:
+    members = {"working_set.json": json.dumps(ws).encode()}
+    if ledger is not None:
+        members["run.jsonl"] = ledger
+    path.write_bytes(zip_of(members))
+    return path
+
+
+def test_times_that_the_earlier_system_took_are_brought_into_form(
+    here: pagefile.Pagefile, tmp_path: Path
+) -> None:
+    times = ["not-a-date", "2025-11-05T10:00:00", "2025-11-05 10:00:00.5", "2025-11-05T10:00:00Z"]
+    items = [slide(n) | {"timestamp": time} for n, time in enumerate(times)]
+    event = old_event(1, "TOOL_CALL", {"tool_name": "t"}) | {"timestamp": "2025-11-05T10:00:00"}
+    path = simple_pack(
+        tmp_path / "old.zip",
+        old_ws() | {"sliding_context": items},
+        json.dumps(event).encode(),
+    )
+    report = verify_pack(path)
+    run = restore_from_pack(runs_of(here), path, new_run_id="r2")
+
+    assert [item["timestamp"] for item in run.load()["sliding_context"]] == [
+        "1970-01-01T00:00:00Z",
+        "2025-11-05T10:00:00Z",
+        "2025-11-05T10:00:00.500000Z",
+        "2025-11-05T10:00:00Z",
+    ]
+    assert run.ledger.read(limit=1)[0]["timestamp"] == "2025-11-05T10:00:00Z"
+    assert len(report.normalised) == 4
+    assert "sliding_context.0: timestamp 'not-a-date' became 1970" in report.normalised[0]
+    start = run.ledger.read(event_type="RUN_START")[0]
+    assert start["payload"]["parent"]["normalised"] == list(report.normalised)
+    assert run.update(lambda _: {"status": "DONE"}).ok
+    assert run.rebuild()
+
+
+def test_runs_W10_items_of_one_id_in_an_older_pack_get_ids_of_their_own(
+    here: pagefile.Pagefile, tmp_path: Path
+) -> None:
+    same, other = slide(1), slide(1) | {"content": "other"}
+    taken = slide(1) | {"id": "s1-2"}
+    refs = [{"type": "file", "id": "a"}, {"type": "url", "id": "a"}]
+    ws = old_ws() | {"sliding_context": [same, same, other, taken, other], "artifact_refs": refs}
+    path = simple_pack(tmp_path / "old.zip", ws)
+    report = verify_pack(path)
+    run = restore_from_pack(runs_of(here), path, new_run_id="r2")
+    ids = [(item["id"], item["content"]) for item in run.load()["sliding_context"]]
+
+    assert ids == [
+        ("s1", same["content"]),
+        ("s1-3", "other"),
+        ("s1-2", taken["content"]),
+        ("s1-4", "other"),
+    ]
+    assert [ref["id"] for ref in run.load()["artifact_refs"]] == ["a", "a-2"]
+    assert len(report.normalised) == 4
+    assert run.rebuild()
+
+
+@pytest.mark.parametrize("glued", [False, True])
+def test_runs_L06_a_torn_line_of_an_older_ledger_is_left_out_and_told(
+    here: pagefile.Pagefile, tmp_path: Path, glued: bool
+) -> None:
+    lines = old_ledger().splitlines(keepends=True)
+    torn = lines[3][:-30]
+    ledger = b"".join([*lines[:3], torn, *(lines[2:3] if glued else [])])
+    path = simple_pack(tmp_path / "old.zip", old_ws(), ledger)
+    report = verify_pack(path)
+    run = restore_from_pack(runs_of(here), path, new_run_id="r2")
+
+    assert report.events == 3
+    assert report.normalised == ("run.jsonl:4 was torn by a crash, and is left out",)
+    assert [event["event_id"] for event in run.ledger][:3] == ["e1", "e2", "e2"]
+    assert_goes_on(run)
+
+
+@pytest.mark.parametrize("ledger", [b"no event\n", b"[]\n", b"{}\n", old_ledger() + b"7\n"])
+def test_what_was_never_an_event_is_still_refused_in_an_older_ledger(
+    here: pagefile.Pagefile, tmp_path: Path, ledger: bytes
+) -> None:
+    path = simple_pack(tmp_path / "old.zip", old_ws(), ledger)
+
+    refused(here, path, pack_errors.WrongContent)
+
+
+SECRET = "hunter2-very-secret"
+
+
+@pytest.mark.parametrize("form", ["simple", "manifest", "run folder"])
+def test_runs_L10_secrets_in_an_older_pack_are_not_taken_in(tmp_path: Path, form: str) -> None:
+    config = {"ws_max_tokens": 900, "llm_config": {"api_key": SECRET, "model_name": "m"}}
+    call = {"tool_name": "t", "arguments": {"password": SECRET, "n": 1}}
+    events = [old_event(1, "RUN_START", {"config": config}), old_event(2, "TOOL_CALL", call)]
+    ledger = b"".join(json.dumps(event).encode() + b"\n" for event in events)
+    path = tmp_path / "packs" / "old"
+    path.parent.mkdir()
+    if form == "simple":
+        simple_pack(path, old_ws(), ledger)
+    else:
+        episode = old_episode() | {"ws_before": {"token": SECRET}}
+        members = old_members() | {
+            "ledger/run.v2.1.jsonl": ledger,
+            f"episodes/ep_{'a' * 32}.v2.1.json": json.dumps(episode).encode(),
+        }
+        members = sealed(members)
+        if form == "run folder":
+            del members[MANIFEST]
+        for name, raw in members.items():
+            (path / name).parent.mkdir(parents=True, exist_ok=True)
+            (path / name).write_bytes(raw)
+    assert found_in(tmp_path / "packs", SECRET)
+    (tmp_path / "after").mkdir()
+    with pagefile.open(tmp_path / "after" / "s.db") as pf:
+        run = pf.runs.restore_from_pack(path, new_run_id="r2")
+        run.create_resume_pack(tmp_path / "after")
+        with (tmp_path / "after" / "l.jsonl").open("w") as file:
+            run.ledger.export_jsonl(file)
+
+        assert run.config.ws_max_tokens == 900
+        assert run.ledger.read()[0]["payload"]["config"]["llm_config"]["model_name"] == "m"
+        assert run.ledger.read()[1]["payload"]["arguments"]["n"] == 1
+    assert not found_in(tmp_path / "after", SECRET)
+
+
+def test_runs_L10_secrets_in_an_exported_ledger_or_a_pack_are_not_taken_in(tmp_path: Path) -> None:
+    (tmp_path / "before").mkdir()
+    (tmp_path / "after").mkdir()
+    exported = tmp_path / "before" / "l.jsonl"
+    config = RunConfig(token_counter="chars/4", ws_max_tokens=1_234)
+    with pagefile.open("memory:") as pf:
+        run = pf.runs.boot("o", run_id="r1", settings={"llm": {"key_of": "k"}}, config=config)
+        run.log("TOOL_CALL", {"tool_name": "t", "arguments": {"page": 1}})
+        run.update(lambda _: {"status": "BUSY"})
+        with exported.open("w") as file:
+            run.ledger.export_jsonl(file)
+        members = members_of(run.create_resume_pack(tmp_path / "before"))
+    edited = exported.read_text().replace('"page": 1', f'"api_key": "{SECRET}"')
+    exported.write_text(edited)
+    leaky = members["ledger.jsonl"].replace(b'"page":1', f'"api_key":"{SECRET}"'.encode())
+    pack = tmp_path / "before" / "leaky.zip"
+    pack.write_bytes(zip_of(sealed(members | {"ledger.jsonl": leaky})))
+    assert exported.read_text().count(SECRET) == leaky.decode().count(SECRET) == 1
+    with pagefile.open(tmp_path / "after" / "s.db") as pf:
+        for made in (pf.runs.import_jsonl(exported), pf.runs.restore_from_pack(pack)):
+            made.create_resume_pack(tmp_path / "after")
+            with (tmp_path / "after" / f"{made.run_id}.jsonl").open("w") as file:
+                made.ledger.export_jsonl(file)
+
+            assert made.ledger.read()[1]["payload"]["arguments"] == {"api_key": "[redacted]"}
+            assert pf.runs.open(made.run_id).config == config
+            assert made.rebuild()
+    assert not found_in(tmp_path / "after", SECRET)
+
+
+def found_in(folder: Path, text: str) -> bool:
+    """Whether any byte of the files below holds it, packs unpacked."""
+    for file in folder.rglob("*"):
+        if not file.is_file():
+            continue
+        raw = [file.read_bytes()]
+        if zipfile.is_zipfile(file):
+            raw += members_of(file).values()
+        if any(text.encode() in each for each in raw):
+            return True
+    return False

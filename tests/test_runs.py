@@ -18,15 +18,16 @@ from hypothesis import strategies as st
 
 import pagefile
 import pagefile.aio
-from pagefile import Selector
+from pagefile import Batch, Put, Selector
 from pagefile.errors import Conflict, Corrupt, Forbidden, Invalid, LimitExceeded, NotFound
+from pagefile.runs import artifacts
 from pagefile.runs.config import RunConfig
 from pagefile.runs.ledger import require_lines
 from pagefile.runs.redaction import Secret
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
 from pagefile.surfaces.cli import main
-from run_ground import kinds, patch, slide
+from run_ground import MCR, kinds, patch, slide
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres", "redis", "manager"])
@@ -145,6 +146,48 @@ def test_list_operations_change_one_item_without_resending_all(run: Run) -> None
     assert run.load()["sliding_context"][0]["content"] == "new"
 
 
+LISTS: dict[str, tuple[Any, Any]] = {
+    "acceptance_criteria": ("old", "new"),
+    "constraints": ("old", "new"),
+    "blockers": ("old", "new"),
+    "artifact_refs": ({"type": "file", "id": "old"}, {"type": "url", "id": "new"}),
+    "pinned_context": ({"id": "old", "content": "c"}, {"id": "new", "content": "c"}),
+    "sliding_context": (slide(1) | {"id": "old"}, slide(2) | {"id": "new"}),
+}
+
+
+@pytest.mark.parametrize("field", LISTS)
+def test_runs_W09_every_operation_works_on_every_list(field: str) -> None:
+    old, new = LISTS[field]
+    changed = old | {"content": "other"} if "content" in old else old
+    changed = old | {"type": "url"} if field == "artifact_refs" else changed
+    with pagefile.open("memory:") as handle:
+        run = handle.runs.boot("Ship it")
+
+        def after(op: str, **what: Any) -> Any:
+            result = run.update(lambda _: {"ops": [{"op": op, "field": field, **what}]})
+            assert result.ok, result
+            return run.load()[field]
+
+        assert after("append", items=[old]) == [old]
+        assert after("upsert", items=[new, changed]) == [changed, new]
+        assert after("remove", ids=["old"]) == [new]
+        missing = run.update(lambda _: {"ops": [{"op": "remove", "field": field, "ids": ["old"]}]})
+        assert missing.code == "invalid"
+        assert run.rebuild()
+
+
+def test_two_references_of_one_id_are_refused_however_they_come(run: Run) -> None:
+    refs = [{"type": "file", "id": "plan"}, {"type": "url", "id": "plan"}]
+    at_once = run.apply_patch(patch(0, artifact_refs=refs))
+    run.apply_patch(patch(0, artifact_refs=refs[:1]))
+    append = {"op": "append", "field": "artifact_refs", "items": refs[1:]}
+    one_more = run.update(lambda _: {"ops": [append]})
+
+    assert (at_once.code, one_more.code) == ("invalid", "invalid")
+    assert run.load()["artifact_refs"] == refs[:1]
+
+
 def test_what_a_caller_holds_is_not_what_is_stored(run: Run) -> None:
     result = run.apply_patch(patch(0, blockers=["a"]))
     assert result.new_ws is not None
@@ -200,6 +243,69 @@ def test_pinned_items_rotate_out_are_kept_and_folded(runs: Runs) -> None:
     assert run.page_in("p0").ok
     assert [item["id"] for item in run.load()["pinned_context"]] == ["p2", "p0"]
     assert run.rebuild().difference == {}
+
+
+@pytest.mark.parametrize("most", [10, 20])
+def test_runs_W09_the_eleventh_pinned_item_rotates_the_first_out(runs: Runs, most: int) -> None:
+    run = runs.boot("Pin", config=RunConfig(pinned_context_max_items=most))
+    for n in range(11):
+        pin = {"id": f"p{n}", "content": "c"}
+        op = {"op": "append", "field": "pinned_context", "items": [pin]}
+        result = run.update(lambda _, op=op: {"ops": [op]})  # type: ignore[misc]
+
+    assert [item["id"] for item in result.evicted] == ["p0"]
+    assert run.ledger.tail(1)[0]["payload"]["unpinned"] == ["p0"]
+    assert [item["id"] for item in run.load()["pinned_context"]] == [f"p{n}" for n in range(1, 11)]
+    assert run.rebuild()
+
+
+def test_an_item_that_would_leave_again_at_once_is_not_paged_in(runs: Runs) -> None:
+    run = runs.boot("Fit", config=RunConfig(ws_max_tokens=300))
+    items = [slide(0, 0, 100), *(slide(n, 9, 100) for n in range(1, 12))]
+    run.apply_patch(patch(0, sliding_context=items))
+    before, left = run.load(), run.evicted()
+    refused = run.page_in("s0")
+
+    assert left[-1]["id"] == "s0"
+    assert (refused.ok, refused.code) == (False, "limit_exceeded")
+    assert refused.error is not None
+    assert "limited to 300" in refused.error
+    assert run.load() == before
+    assert run.evicted() == left
+    assert kinds(run)[-1] == "WS_UPDATE_REJECTED"
+
+
+def test_an_item_that_can_push_out_a_lesser_one_is_paged_in(runs: Runs) -> None:
+    run = runs.boot("Fit", config=RunConfig(ws_max_tokens=300))
+    run.apply_patch(patch(0, sliding_context=[slide(n, n, 200) for n in range(10)]))
+    best = run.evicted()[0]["id"]
+    run.update(lambda ws: {"sliding_context": [slide(n, 0, 200) for n in range(20, 23)]})
+    back = run.page_in(best)
+
+    assert back.ok
+    assert best in [item["id"] for item in run.load()["sliding_context"]]
+
+
+def test_a_pinned_item_has_no_way_back_where_nothing_is_pinned(runs: Runs) -> None:
+    run = runs.boot("Pin", config=RunConfig(pinned_context_max_items=0))
+    run.apply_patch(patch(0, pinned_context=[{"id": "p0", "content": "c"}]))
+
+    assert run.page_in("p0").code == "limit_exceeded"
+    assert len(run.evicted()) == 1
+
+
+def test_the_brief_keeps_to_the_run_s_budget_with_memories_in_it(runs: Runs) -> None:
+    run = runs.boot("Fit", config=RunConfig(ws_max_tokens=400))
+    run.apply_patch(patch(0, sliding_context=[slide(n, n, 60) for n in range(5)]))
+    memories = [
+        {"memory_id": f"m{n}", "content": "likes tea " * 8, "confidence": 0.9} for n in range(40)
+    ]
+    brief = run.brief(ltm_results=memories)
+
+    assert (len(brief) + 3) // 4 <= 400
+    assert "memory_id=m0" in brief
+    assert "left out" in brief
+    assert all(f"- {n} xx" in brief for n in range(5))
 
 
 def test_a_fixed_part_that_cannot_fit_is_refused_with_the_numbers(run: Run) -> None:
@@ -284,6 +390,70 @@ def test_runs_L04_an_exported_ledger_becomes_a_run_elsewhere(run: Run, tmp_path:
         assert other.store.head() == before
 
 
+def exported(run: Run, path: Path) -> Path:
+    with path.open("w", encoding="utf-8") as file:
+        run.ledger.export_jsonl(file)
+    return path
+
+
+def test_runs_W06_an_imported_run_finds_what_left_and_its_milestones(
+    pf: pagefile.Pagefile, tmp_path: Path
+) -> None:
+    run = pf.runs.boot("Fit", config=RunConfig(ws_max_tokens=300, pinned_context_max_items=1))
+    pins = [{"id": f"p{n}", "content": f"pin {n}"} for n in range(3)]
+    run.apply_patch(patch(0, sliding_context=[slide(n, n, 60) for n in range(9)]))
+    run.milestone("first", next_entry_point="pin it")
+    run.apply_patch(patch(1, pinned_context=pins), writer_id="someone")
+    batch = run.memory.propose([MCR]).batch_id
+    run.milestone("second", memory_batch_id=batch)
+    path = exported(run, tmp_path / "l.jsonl")
+    with pagefile.open("memory:") as other:
+        made = other.runs.import_jsonl(path, new_run_id="made", user_id="ann")
+        child = other.runs.open("made")
+
+        assert made.evicted() == run.evicted()
+        assert {item["id"] for item in made.evicted()} >= {"p0", "p1", "s0"}
+        assert made.episodes.list() == run.episodes.list()
+        for episode_id in run.episodes.list():
+            assert child.episodes.get(episode_id) == run.episodes.get(episode_id)
+            theirs, ours = (each.episodes.events(episode_id) for each in (run, child))
+            assert [event["event_id"] for event in theirs] == [event["event_id"] for event in ours]
+        assert made.user_id == child.user_id == "ann"
+        assert child.page_in("p0").ok
+        assert child.milestone("third").first_sequence_id == len(run.ledger) + 1
+        assert child.rebuild()
+        other.memory.forget(user_id="ann")
+        assert not other.runs.exists("made")
+
+
+def test_a_run_that_was_forgotten_is_not_imported_for_its_user_again(tmp_path: Path) -> None:
+    with pagefile.open("memory:") as pf:
+        path = exported(pf.runs.boot("o", run_id="r1", user_id="ann"), tmp_path / "l.jsonl")
+        pf.memory.forget(user_id="ann")
+
+        with pytest.raises(Forbidden, match="forgotten"):
+            pf.runs.import_jsonl(path, user_id="ann")
+        assert pf.runs.list() == []
+
+
+def test_an_import_names_the_line_that_is_no_event_or_does_not_follow(tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    with pagefile.open("memory:") as pf:
+        run = pf.runs.boot("o")
+        run.apply_patch(patch(0, status="BUSY"))
+        run.apply_patch(patch(1, status="DONE"))
+        lines = exported(run, path).read_text().splitlines()
+        before = pf.store.head()
+        again = json.dumps(json.loads(lines[0]) | {"sequence_id": 3})
+        for wrong in ('{"event_type": "X"}', "5", lines[2].replace("WS_UPDATE", "X"), again):
+            path.write_text("\n".join([*lines[:2], wrong]))
+            with pytest.raises(Invalid) as refused:
+                pf.runs.import_jsonl(path)
+
+            assert refused.value.field == "line 3"
+        assert pf.store.head() == before
+
+
 def test_the_command_line_verifies_a_pack(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -347,6 +517,37 @@ def test_a_fork_begins_where_its_parent_stood_and_goes_its_own_way(runs: Runs, r
     assert [e["payload"] for e in child.ledger.read(event_type="RUN_FORKED")] == [
         {"parent_run_id": "r1", "at_seq": 1}
     ]
+    assert child.rebuild()
+
+
+def test_runs_W06_a_fork_finds_what_had_left_when_it_was_made(
+    pf: pagefile.Pagefile, tmp_path: Path
+) -> None:
+    run = pf.runs.boot("Fit", run_id="r1", config=RunConfig(ws_max_tokens=260))
+    for n in range(8):
+        run.update(lambda _, n=n: {"sliding_context": [slide(9 * n + k, k, 90) for k in range(9)]})  # type: ignore[misc]
+    parents = [
+        run,
+        pf.runs.fork("r1"),
+        pf.runs.restore_from_pack(run.create_resume_pack(tmp_path), "r2"),
+        pf.runs.import_jsonl(exported(run, tmp_path / "l.jsonl")),
+    ]
+    for parent in parents:
+        seq = parent.load()["_update_seq"]
+        assert pf.runs.fork(parent.run_id).evicted() == parent.evicted() == run.evicted()
+        if seq:
+            early = pf.runs.fork(parent.run_id, at=seq - 3)
+            left = run.ledger.read(event_type="WS_UPDATE_APPLIED")[: seq - 3]
+            ids = [item for event in left for item in event["payload"]["evicted"]]
+            assert [item["id"] for item in early.evicted()] == ids[::-1]
+    child = pf.runs.fork("r1", at=4, new_run_id="child")
+    had = child.evicted()
+    child.update(lambda _: {"sliding_context": []})
+    pf.runs.delete("r1")
+
+    assert child.page_in(had[0]["id"]).ok
+    assert child.evicted() == had
+    assert pf.runs.fork("child", at=0).evicted() == had
     assert child.rebuild()
 
 
@@ -644,6 +845,40 @@ def test_every_step_of_memory_leaves_its_event(pf: pagefile.Pagefile) -> None:
     }
 
 
+def test_what_is_decided_outside_a_run_is_in_its_ledger_and_its_packs(
+    pf: pagefile.Pagefile, tmp_path: Path
+) -> None:
+    run = pf.runs.boot("o", run_id="r1", user_id="ann")
+    batches = [run.memory.propose([MCR | {"content": f"fact {n}"}]).batch_id for n in range(2)]
+    done = pf.items.commit(batches[0], reviewer="bob")
+    pf.items.commit(batches[0], reviewer="bob")
+    pf.items.abort(batches[1])
+    pack = run.create_resume_pack(tmp_path)
+    pf.items.undo(batches[0], reviewer="bob")
+    events = [event for event in run.ledger if event["writer_id"] == "items"]
+
+    assert [(event["event_type"], event["payload"]) for event in events] == [
+        ("MEMORY_COMMIT", {"batch_id": batches[0], "memory_ids": list(done.memory_ids)}),
+        ("MEMORY_ABORT", {"batch_id": batches[1]}),
+        ("MEMORY_UNDO", {"batch_id": batches[0]}),
+    ]
+    for event in events:
+        artifacts.check("ledger_event", event)
+    assert pf.runs.verify_pack(pack).items == 1
+    assert run.rebuild()
+
+
+def test_a_decision_about_a_batch_of_a_run_that_is_gone_makes_no_ledger(
+    pf: pagefile.Pagefile,
+) -> None:
+    run = pf.runs.boot("o", run_id="r1")
+    batch = run.memory.propose([MCR]).batch_id
+    pf.runs.delete("r1")
+    pf.items.commit(batch, reviewer="bob")
+
+    assert not pf.store.has_log("ledger/r1")
+
+
 def test_runs_M03_a_batch_belongs_to_the_run_that_proposed_it(pf: pagefile.Pagefile) -> None:
     mine, other = pf.runs.boot("a", run_id="a"), pf.runs.boot("b", run_id="b")
     batch = mine.memory.propose([wish("add", "x")]).batch_id
@@ -739,6 +974,15 @@ def test_arguments_of_a_wrong_type_are_invalid_and_change_nothing(
         ("WS_UPDATE_REJECTED", {"error": "x"}),
         ("WS_ROLLBACK", {"to_seq": 5, "new_seq": 1}),
         ("MILESTONE", {"reason": "x"}),
+        ("MEMORY_PROPOSE", {"batch_id": "b", "count": 1}),
+        ("MEMORY_COMMIT", {"batch_id": "b", "memory_ids": []}),
+        ("MEMORY_TOKEN", {"ttl_seconds": 1}),
+        ("MEMORY_ABORT", {"batch_id": "b"}),
+        ("MEMORY_UNDO", {"batch_id": "b"}),
+        ("RESUME_SNAPSHOT", {"pack_id": "p"}),
+        ("RUN_RESTORED", {"pack_id": "p", "parent_run_id": "r0"}),
+        ("WS_REPAIRED", {"damaged_seq": 1, "new_seq": 2}),
+        ("RUN_ERASED", {"reason": "x"}),
     ],
 )
 def test_nobody_logs_an_event_that_the_run_is_folded_from(
@@ -839,15 +1083,84 @@ def test_a_ledger_with_a_gap_says_so_instead_of_a_wrong_state(
     for seq in range(4):
         run.apply_patch(patch(seq, next_action=f"n{seq}"))
     run.rollback(2)
-    run.milestone()
     pf.store.erase(Selector(log="ledger/r1", first=2, last=3))
 
     with pytest.raises(Corrupt, match="gap after sequence 1"):
         run.rebuild()
+    run.milestone()
+    assert run.rebuild().since == 5
     assert len(list(run.ledger)) == 7
     pf.store.erase(Selector(log="ledger/r1", first=6, last=6))
     assert run.episodes.list() == []
     assert run.milestone().first_sequence_id == 1
+
+
+def test_a_ledger_is_folded_from_the_milestone_after_what_was_erased(
+    pf: pagefile.Pagefile,
+) -> None:
+    run = pf.runs.boot("o", run_id="r1", config=RunConfig(pinned_context_max_items=1))
+    run.apply_patch(patch(0, status="BUSY"))
+    run.milestone("first")
+    run.apply_patch(patch(1, status="DONE"))
+    run.milestone("second")
+    run.apply_patch(patch(2, next_action="rest"))
+    for pin in ("a", "b"):
+        op = {"op": "append", "field": "pinned_context", "items": [{"id": pin, "content": "c"}]}
+        assert run.update(lambda _, op=op: {"ops": [op]}).ok  # type: ignore[misc]
+    pf.store.erase(Selector(log="ledger/r1", first=0, last=1))
+    opened = pf.runs.open("r1")
+    rebuilt = opened.rebuild()
+
+    assert (bool(rebuilt), rebuilt.since) == (True, 1)
+    assert run.rebuild()
+    pf.store.erase(Selector(log="ledger/r1", first=3, last=3))
+    assert opened.rebuild().since == 2
+    second = opened.episodes.list()[1]
+    pf.store.erase(Selector(document=f"episode/r1/{second}"))
+    with pytest.raises(Corrupt, match="gap after sequence 1"):
+        opened.rebuild()
+
+
+def test_an_erased_event_that_changed_nothing_shortens_no_proof(
+    pf: pagefile.Pagefile, run: Run
+) -> None:
+    run.log("TOOL_CALL", {"tool_name": "t"})
+    run.apply_patch(patch(0, status="BUSY"))
+    run.milestone()
+    pf.store.erase(Selector(log="ledger/r1", first=1, last=1))
+    rebuilt = run.rebuild()
+
+    assert (bool(rebuilt), rebuilt.since) == (True, 0)
+
+
+def test_a_ledger_whose_last_change_was_erased_says_so(pf: pagefile.Pagefile, run: Run) -> None:
+    run.apply_patch(patch(0, status="BUSY"))
+    pf.store.erase(Selector(log="ledger/r1", first=1, last=1))
+
+    with pytest.raises(Corrupt, match="gap after sequence 0"):
+        run.rebuild()
+
+
+@pytest.mark.parametrize("forged", [False, True])
+def test_a_checkpoint_is_held_to_its_digest(tmp_path: Path, forged: bool) -> None:
+    path = tmp_path / "s.db"
+    with pagefile.open(path) as pf:
+        run = pf.runs.boot("o", run_id="r1")
+        run.apply_patch(patch(0, next_action="here"))
+        episode = f"episode/r1/{run.milestone().episode_id}"
+        pf.store.erase(Selector(log="ledger/r1", first=0, last=1))
+        if forged:
+            found = pf.store.get(episode)
+            assert found is not None
+            body = found.value
+            body["ws_after"]["next_action"] = "gone"
+            pf.store.commit(Batch([Put(episode, body, kind="episode", notes=found.notes)]))
+
+        if forged:
+            with pytest.raises(Corrupt, match="no milestone"):
+                run.rebuild()
+        else:
+            assert run.rebuild()
 
 
 def test_pinned_items_beyond_the_limit_leave_and_can_come_back(runs: Runs) -> None:
@@ -871,6 +1184,8 @@ def test_an_item_with_the_longest_id_can_leave_and_come_back(runs: Runs) -> None
         lambda _: {"ops": [{"op": "append", "field": "sliding_context", "items": [big()]}]}
     )
 
+    run.update(lambda _: {"sliding_context": []})
+
     assert [item["id"] for item in result.evicted] == [long_id]
     assert run.page_in(long_id).ok
 
@@ -891,6 +1206,7 @@ def test_the_newest_of_very_many_are_the_newest(runs: Runs) -> None:
     assert run.evicted(limit=10_000)[:3] == newest
     with pytest.raises(Invalid):
         run.evicted(limit=10_001)
+    run.update(lambda _: {"sliding_context": []})
     assert run.page_in("s00000").ok
     assert run.ledger.tail(20_000) == list(run.ledger)
 

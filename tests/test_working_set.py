@@ -88,7 +88,7 @@ _pinned = st.lists(
 _refs = st.lists(
     st.fixed_dictionaries({"type": _ids, "id": _ids}, optional={"path": _short}),
     max_size=4,
-    unique_by=lambda ref: (ref["type"], ref["id"]),
+    unique_by=lambda ref: ref["id"],
 )
 _working_sets = st.builds(
     working_set,
@@ -139,11 +139,12 @@ def test_runs_W09_upsert_replaces_in_place_and_adds_at_the_end() -> None:
     assert patched["sliding_context"] == [sliding("a", "new"), sliding("b"), sliding("c")]
 
 
-def test_runs_W09_references_are_known_by_type_and_id_and_strings_by_value() -> None:
+def test_runs_W09_references_are_known_by_id_and_strings_by_value() -> None:
     ws = working_set(blockers=["x", "y"])
+    log = {"type": "file", "id": "log"}
     ops = [
-        {"op": "upsert", "field": "artifact_refs", "items": [{"type": "url", "id": "plan"}]},
-        {"op": "remove", "field": "artifact_refs", "ids": [["file", "plan"]]},
+        {"op": "upsert", "field": "artifact_refs", "items": [{"type": "url", "id": "plan"}, log]},
+        {"op": "remove", "field": "artifact_refs", "ids": ["log"]},
         {"op": "upsert", "field": "blockers", "items": ["x", "z"]},
         {"op": "remove", "field": "blockers", "ids": ["y"]},
     ]
@@ -204,7 +205,7 @@ def test_a_patch_changes_neither_of_its_arguments(ws: Json, items: list[Json]) -
             "ops.0.ids.1",
         ),
         ({"ops": [{"op": "remove", "field": "pinned_context", "ids": [1]}]}, "ops.0.ids.0"),
-        ({"ops": [{"op": "remove", "field": "artifact_refs", "ids": ["plan"]}]}, "ops.0.ids.0"),
+        ({"ops": [{"op": "remove", "field": "artifact_refs", "ids": [["file"]]}]}, "ops.0.ids.0"),
     ],
 )
 def test_a_wrong_patch_is_refused_at_its_place(patch: Json, field: str) -> None:

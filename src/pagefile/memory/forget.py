@@ -17,7 +17,7 @@ from pagefile.memory.episode import document_of, require_episode_id
 from pagefile.memory.episodes import Episodes
 from pagefile.memory.fact import require_moment
 from pagefile.memory.forgotten import forgotten_of
-from pagefile.memory.leavings import copies_of, texts_of_nothing_else
+from pagefile.memory.leavings import copies_of, erased_in_part, texts_of_nothing_else
 from pagefile.memory.owner import RECEIPTS, owner_key, require_user, unchanged_since
 from pagefile.memory.text import require_session
 from pagefile.memory.use import OF_MEMORY, use_log
@@ -218,10 +218,17 @@ class Forgetting:
             # Before anything is erased: an arm that is down could not let go of anything.
             self._index.keeper.require_reachable(owner_key(user_id))
         forgotten = forgotten_of(self._store, user_id)
-        operations = [forgotten.with_names(sorted(doomed | logs)), *derived.beside, *beside]
+        told = erased_in_part(self._store, touched, doomed)
+        operations = [
+            forgotten.with_names(sorted(doomed | logs)),
+            *derived.beside,
+            *beside,
+            *(event.operation for event in told),
+        ]
         conditions: list[Condition] = [
             *when,
             *derived.conditions,
+            *(event.condition for event in told),
             VersionIs(forgotten.document, forgotten.version),
             unchanged_since(user_id, position),
         ]

@@ -36,6 +36,7 @@ from pagefile.memory.proposal import (
     read_batch,
 )
 from pagefile.memory.reader import ItemReader
+from pagefile.memory.run_events import RunEvent, run_event
 from pagefile.naming import require_callable, require_flag
 
 #: How often a change is tried again after somebody else was faster.
@@ -44,6 +45,9 @@ _WEEK_SECONDS = 7 * 86_400
 _MOST_TTL_SECONDS = 366 * 86_400
 _MOST_TOKEN_SECONDS = 86_400
 _SECOND = 1_000_000
+#: What a run's ledger calls what became of a batch, and who wrote it there.
+_EVENTS = {"committed": "MEMORY_COMMIT", "aborted": "MEMORY_ABORT", "undone": "MEMORY_UNDO"}
+_WRITER = "items"
 
 
 def made_id() -> str:
@@ -217,7 +221,8 @@ class LongTermItems(ItemReader, ClosesItsStore):
     ) -> Committed:
         """Make all of a batch true, in one commit; a committed one answers the same again.
 
-        `key` is the idempotency key of the store's commit.
+        `key` is the idempotency key of the store's commit. The batch's run, if there is
+        one, has the decision in its ledger; with `beside` that is the caller's to record.
 
         Raises:
             Forbidden: neither reviewer nor token, or the token does not fit.
@@ -327,10 +332,13 @@ class LongTermItems(ItemReader, ClosesItsStore):
             if (planned := self._planned(read, plan)) is None:
                 continue
             try:
-                operations = list(planned.operations)
+                operations, when = list(planned.operations), list(planned.conditions)
                 if beside is not None:
                     operations += beside(batch_id, planned.memory_ids)
-                commit = self._store.commit(Batch(operations, planned.conditions, key))
+                elif (event := self._told(read.batch, status, planned)) is not None:
+                    operations.append(event.operation)
+                    when.append(event.condition)
+                commit = self._store.commit(Batch(operations, when, key))
             except Conflict:
                 continue
             except Invalid as error:
@@ -340,6 +348,15 @@ class LongTermItems(ItemReader, ClosesItsStore):
                 raise
             return Committed(batch_id, planned.memory_ids, commit.position)
         raise read.refusal(f"{status} after {_ATTEMPTS} attempts", "try again when it is calmer")
+
+    def _told(self, batch: ItemBatch, status: str, plan: Plan) -> RunEvent | None:
+        """What the ledger of the batch's run says of a decision, where there is such a run."""
+        if batch.run_id is None:
+            return None
+        payload: dict[str, Any] = {"batch_id": batch.batch_id}
+        if status == "committed":
+            payload["memory_ids"] = list(plan.memory_ids)
+        return run_event(self._store, batch.run_id, _EVENTS[status], payload, _WRITER)
 
     def _planned(self, read: ReadBatch, plan: Callable[[ReadBatch], Plan]) -> Plan | None:
         """The plan; None when the batch was decided about while it was made."""

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
 from pagefile.batch import Selector
 from pagefile.context.names import THREADS, usage_document
 from pagefile.errors import Corrupt
+from pagefile.memory.run_events import LEDGERS, RUNS, RunEvent, run_event
 from pagefile.query import Query
 from pagefile.recall.logs import entries_of
-from pagefile.records import Entry
+from pagefile.records import Entry, Touched
 from pagefile.store import Store
 
-_LEDGERS = "ledger/"
-_RUNS = "run/"
 _PACKED = "RESUME_SNAPSHOT"
+#: Where runs keep what is theirs, and what it is called.
+_STREAMS = {
+    LEDGERS: "events",
+    RUNS: "states",
+    "evicted/": "evicted items",
+    "episode/": "milestones",
+}
 _USAGE = "usage"
 _PAGE = 500
 
@@ -41,17 +48,37 @@ def copies_of(store: Store, logs: Iterable[str], thread_id: str | None = None) -
 
     A pack is a file somewhere, and no store reaches it.
     """
-    runs = [log.removeprefix(_LEDGERS) for log in sorted(logs) if log.startswith(_LEDGERS)]
+    runs = [log.removeprefix(LEDGERS) for log in sorted(logs) if log.startswith(LEDGERS)]
     return [
         f"pack {pack_id} of run {run_id!r} is a file outside the store: delete it, and its copies"
         for run_id in runs
         if thread_id is None or _is_in(store, run_id, thread_id)
-        for pack_id in _packs(store, _LEDGERS + run_id)
+        for pack_id in _packs(store, LEDGERS + run_id)
     ]
 
 
+def erased_in_part(
+    store: Store, touched: Sequence[Touched], doomed: Collection[str]
+) -> list[RunEvent]:
+    """An event for the ledger of each run that loses something and stays."""
+    losses: dict[str, Counter[str]] = {}
+    for one in touched:
+        prefix = next((each for each in _STREAMS if (one.name or "").startswith(each)), None)
+        if prefix is not None and one.name is not None:
+            run_id = one.name.removeprefix(prefix).split("/")[0]
+            lost = losses.setdefault(run_id, Counter())
+            lost[_STREAMS[prefix]] += one.last - one.first + 1
+    told = []
+    for run_id, lost in sorted(losses.items()):
+        reason = ", ".join(f"{lost[what]} {what}" for what in _STREAMS.values() if lost[what])
+        payload = {"reason": f"forgotten: {reason}"}
+        if RUNS + run_id not in doomed:
+            told.append(run_event(store, run_id, "RUN_ERASED", payload, "forget"))
+    return [event for event in told if event is not None]
+
+
 def _is_in(store: Store, run_id: str, thread_id: str) -> bool:
-    found = store.get(_RUNS + run_id)
+    found = store.get(RUNS + run_id)
     if found is None or found.erased:
         return False
     try:

@@ -10,6 +10,7 @@ from pagefile.batch import Append
 from pagefile.bounds import bounded
 from pagefile.errors import Invalid, NotFound, shown
 from pagefile.query import Query
+from pagefile.runs.ledger import Ledger, body_of
 from pagefile.runs.names import EVICTED
 from pagefile.store import Store
 
@@ -30,6 +31,22 @@ class Archive:
         """The operation that keeps an item, for the batch that makes it leave."""
         keys = {_ITEM: _key(item["id"])}
         return Append(self.log, item, self._user_id, "evicted", writer_id, (), keys)
+
+    def length_at(self, ledger: Ledger, seq: int) -> int:
+        """How many items had left when the working set was at a sequence number.
+
+        Counted from the end: what a fork or a restored run began with has no events in it.
+        """
+        at = self._store.head().position
+        length, stop = (self._store.length(log, at=at) for log in (self.log, ledger.log))
+        for entry in ledger.of_type("WS_UPDATE_APPLIED", reverse=True):
+            if entry.erased or entry.index >= stop:
+                continue
+            payload = body_of(entry)["payload"]
+            if payload["new_seq"] <= seq:
+                break
+            length -= len(payload.get("evicted", ())) + len(payload.get("unpinned", ()))
+        return max(0, length)
 
     def newest(self, limit: int) -> list[Item]:
         """The items that left last, newest first."""

@@ -10,6 +10,7 @@ import msgspec
 from pagefile.bounds import require_count
 from pagefile.errors import Invalid, shown
 from pagefile.naming import require_flag
+from pagefile.runs.definitions import MOST_PINNED
 from pagefile.runs.eviction import Budget
 from pagefile.runs.tokens import Cached, TokenCounter, counter_named
 from pagefile.typed import convert
@@ -45,7 +46,12 @@ class RunConfig(msgspec.Struct, frozen=True):
 
     @property
     def budget(self) -> Budget:
-        return Budget(self.ws_max_tokens, self.pinned_context_max_items)
+        return Budget(self.ws_max_tokens, self.most_pinned)
+
+    @property
+    def most_pinned(self) -> int:
+        """How many items stay pinned: no more than the schema allows, whatever was asked for."""
+        return min(self.pinned_context_max_items, MOST_PINNED)
 
     def counter(self) -> TokenCounter:
         """The run's token counter, with a cache of its own."""
@@ -56,11 +62,15 @@ class RunConfig(msgspec.Struct, frozen=True):
         return {name: getattr(self, name) for name in self.__struct_fields__}
 
 
+#: What the ledger's first event records of a run's own settings, beside those of the caller.
+SETTINGS = RunConfig.__struct_fields__
+
+
 def config_from(recorded: Mapping[str, Any]) -> RunConfig:
     """The settings that a run was booted with; what we do not know is left out."""
     if not isinstance(recorded, Mapping):
         raise Invalid("config", f"{shown(recorded)} is no mapping", "boot the run again")
-    known = {name: recorded[name] for name in RunConfig.__struct_fields__ if name in recorded}
+    known = {name: recorded[name] for name in SETTINGS if name in recorded}
     try:
         return convert(known, RunConfig)
     except msgspec.ValidationError as error:

@@ -11,13 +11,13 @@ do not give it already.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from pagefile.errors import Invalid, shown
-from pagefile.runs.fields import LISTS, by_key, key_from_json, key_json, key_of, key_shown
+from pagefile.runs.fields import LISTS, by_key, key_of
 
 #: Not a value that any field can have.
 _ABSENT: Final[Any] = object()
@@ -96,7 +96,7 @@ def _whole(old: Any, new: Any) -> dict[str, Any]:
     return {name: value for name, value in sides.items() if value is not _ABSENT}
 
 
-def _keyed(field: str, value: Any) -> dict[Hashable, Any] | None:
+def _keyed(field: str, value: Any) -> dict[str, Any] | None:
     """The items by key; None for what is no list of items with keys of their own."""
     if field not in LISTS or type(value) is not list:
         return None
@@ -125,7 +125,7 @@ def _list_change(field: str, old: Any, new: Any) -> dict[str, Any] | None:
         change["added"] = added
     natural = [key for key in before if key in after] + [key for key in after if key not in before]
     if natural != list(after):
-        change["order"] = [key_json(key) for key in after]
+        change["order"] = list(after)
     return change
 
 
@@ -147,7 +147,7 @@ def _changed_list(field: str, now: list[Any], change: Mapping[str, Any]) -> list
         items[key_of(field, item)] = item
     if "order" not in change:
         return list(items.values())
-    order = [key_from_json(key) for key in change["order"]]
+    order = change["order"]
     if len(order) != len(items) or set(order) != set(items):
         raise _another_base(field)
     return [items[key] for key in order]
@@ -172,7 +172,7 @@ def _merged(field: str, base: Any, mine: Any, theirs: Any, conflicts: list[str])
         if _same(before, own) or _same(own, other):
             continue
         if not _same(before, other):
-            conflicts.append(f"{field}.{key_shown(key)}")
+            conflicts.append(f"{field}.{key}")
         elif own is _ABSENT:
             del result[key]
         else:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from typing import Any, Protocol
 
 import msgspec
@@ -21,7 +23,7 @@ from pagefile.runs.working import WorkingRun
 from pagefile.store import Store
 
 _ATTEMPTS = 100
-_LAST_EVENTS = 5
+LAST_EVENTS = 5
 _MOST_SUMMARY = 1_200
 
 
@@ -94,7 +96,7 @@ class Episodes:
         length, after = len(ledger), run.load()
         last = ledger.last_of_type("MILESTONE")
         start = 0 if last is None else last.index + 1
-        before = run.at(0) if last is None else self._before(last)
+        before = self._oldest(after) if last is None else self._before(last, after)
         entries = [entry for entry in ledger.entries(start, length) if not entry.erased]
         kinds = [(entry.kind, entry.time) for entry in entries]
         episode_id = made_id("ep")
@@ -107,25 +109,24 @@ class Episodes:
                 memory_batch_id, run_id=run.run_id, milestone=episode_id
             )
             ids = tuple(plan.memory_ids)
-            committed = {"batch_id": memory_batch_id, "memory_ids": list(ids)}
+            committed = {
+                "batch_id": memory_batch_id,
+                "memory_ids": list(ids),
+                "milestone": episode_id,
+            }
             operations += plan.operations
             operations.append(ledger.event("MEMORY_COMMIT", committed, writer_id))
             conditions += plan.conditions
-        body = {
-            "_schema_version": artifacts.SCHEMA_VERSION,
-            "episode_id": episode_id,
-            "summary": summary_of(kinds),
-            "ws_before": before,
-            "ws_after": after,
-            "memory_commits": list(ids),
-            "next_entry_point": next_entry_point,
-        }
+        summary = summary_of(Counter(kind for kind, _ in kinds), kinds[-LAST_EVENTS:])
+        body = body_of_episode(episode_id, summary, before, after, ids, next_entry_point)
         artifacts.check("episode", body | {"created_at": "1970-01-01T00:00:00Z"})
         digest = digest_of(body)
         notes = {"first": start + 1, "last": length, "digest": digest}
         name = episode_name(run.run_id, episode_id)
         operations.append(Put(name, body, run.user_id, "episode", writer_id, notes=notes))
         told = {"reason": reason, "episode_id": episode_id}
+        if next_entry_point:
+            told["next_entry_point"] = next_entry_point
         operations.append(ledger.event("MILESTONE", told, writer_id))
         try:
             run.commit(operations, conditions)
@@ -133,12 +134,19 @@ class Episodes:
             return None
         return Milestone(episode_id, ids, start + 1, length, digest)
 
-    def _before(self, last: Entry) -> dict[str, Any]:
+    def _before(self, last: Entry, after: dict[str, Any]) -> dict[str, Any]:
         try:
             return self._after(body_of(last)["payload"].get("episode_id", ""))
         except (NotFound, Invalid):
             # Packs of older formats tell of milestones that they do not hold.
-            return self._run.at(0)
+            return self._oldest(after)
+
+    def _oldest(self, after: dict[str, Any]) -> dict[str, Any]:
+        """The first state; where it was erased, the first that is left."""
+        for seq in range(after["_update_seq"]):
+            with suppress(NotFound):
+                return self._run.at(seq)
+        return after
 
     def _after(self, episode_id: str) -> dict[str, Any]:
         after: dict[str, Any] = self.get(episode_id)["ws_after"]
@@ -194,12 +202,29 @@ def digest_of(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(codec.encode(dict(body))[1]).hexdigest()
 
 
-def summary_of(kinds: Sequence[tuple[str, Any]]) -> str:
+def body_of_episode(
+    episode_id: str,
+    summary: str,
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    memory_ids: Sequence[str],
+    next_entry_point: str,
+) -> dict[str, Any]:
+    """What is stored of a milestone, and what its digest is of."""
+    return {
+        "_schema_version": artifacts.SCHEMA_VERSION,
+        "episode_id": episode_id,
+        "summary": summary,
+        "ws_before": dict(before),
+        "ws_after": dict(after),
+        "memory_commits": list(memory_ids),
+        "next_entry_point": next_entry_point,
+    }
+
+
+def summary_of(counts: Mapping[str, int], last: Sequence[tuple[str, datetime]]) -> str:
     """What happened, counted; then the last few events. The same events give the same text."""
     lines = ["Event counts"]
-    counts = Counter(kind for kind, _ in kinds)
     lines += [f"- {kind}: {counts[kind]}" for kind in sorted(counts)]
-    lines += [
-        f"{kind} @ {time.strftime('%Y-%m-%dT%H:%M:%SZ')}" for kind, time in kinds[-_LAST_EVENTS:]
-    ]
+    lines += [f"{kind} @ {time.strftime('%Y-%m-%dT%H:%M:%SZ')}" for kind, time in last]
     return "\n".join(lines)[:_MOST_SUMMARY]

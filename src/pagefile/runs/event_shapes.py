@@ -44,14 +44,17 @@ PAYLOADS: Final[dict[str, Fields]] = {
         {"expected_seq": _NUMBER}, {"ws_patch": _OBJECT, "mcrs": Free("array")}
     ),
     "WS_UPDATE_APPLIED": _payload(
-        {"new_seq": _NUMBER}, {"patch": _OBJECT, "evicted": _NAMES, "tokens": _NUMBER}
+        {"new_seq": _NUMBER},
+        {"patch": _OBJECT, "evicted": _NAMES, "unpinned": _NAMES, "tokens": _NUMBER},
     ),
     "WS_UPDATE_REJECTED": _payload(
         {"error": _CONTENT},
         {"code": _LABEL, "expected_seq": _NUMBER, "current_seq": _NUMBER},
     ),
     "ERROR": _payload({"error_type": _LABEL, "message": _CONTENT}, {"details": _OBJECT}),
-    "MILESTONE": _payload({"reason": _CONTENT}, {"episode_id": _LABEL}),
+    "MILESTONE": _payload(
+        {"reason": _CONTENT}, {"episode_id": _LABEL, "next_entry_point": _CONTENT}
+    ),
     "MEMORY_PROPOSE": _payload(
         {"batch_id": _NAME, "count": _NUMBER}, {"scope": Either(_NAME, _OBJECT)}
     ),

@@ -21,7 +21,9 @@ from pagefile.errors import Corrupt, Invalid, shown
 from pagefile.query import Query
 from pagefile.records import Entry
 from pagefile.runs import artifacts
+from pagefile.runs.config import SETTINGS
 from pagefile.runs.names import LEDGERS
+from pagefile.runs.redaction import redact
 from pagefile.store import Store
 
 _TYPE = "type"
@@ -198,12 +200,25 @@ def body_of(entry: Entry) -> Mapping[str, Any]:
 
 
 def copied(identity: Identity, event: Mapping[str, Any]) -> Append:
-    """The operation that records an event of another run as this one's, its time kept."""
-    body = {name: event[name] for name in ("event_id", "parent_event_id", "payload")}
+    """The operation that records an event of another run as this one's, its time kept.
+
+    Secrets are redacted: where it comes from, nobody may have seen to that.
+    """
     kind, writer_id = event["event_type"], event["writer_id"]
+    body = {name: event[name] for name in ("event_id", "parent_event_id")}
+    body["payload"] = _redacted(kind, event["payload"])
     keys, notes = {_TYPE: kind}, {_HAPPENED: event["timestamp"]}
     log, user = LEDGERS + identity.run_id, identity.user_id
     return Append(log, body, user, kind, writer_id, (), keys, None, notes)
+
+
+def _redacted(kind: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+    clean: dict[str, Any] = redact(payload)
+    if kind == "RUN_START":
+        # By its name, the counter of tokens would be taken for one.
+        own = {name: payload["config"][name] for name in SETTINGS if name in payload["config"]}
+        clean["config"] |= own
+    return clean
 
 
 def require_lines(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -219,5 +234,9 @@ def require_lines(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
             event = json.loads(line)
         except ValueError as error:
             raise Invalid(f"line {number}", f"is no JSON ({error})", "export it again") from error
-        artifacts.check("ledger_event", event)
+        try:
+            artifacts.check("ledger_event", event)
+        except Invalid as error:
+            fact = f"is no event ({error})"
+            raise Invalid(f"line {number}", fact, "export it again") from error
         yield event

@@ -30,9 +30,14 @@ GONE = "gone"
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
+def is_id(value: object) -> bool:
+    """Whether it is safe in any name, path or address."""
+    return type(value) is str and _ID.fullmatch(value) is not None
+
+
 def require_id(field: str, value: object) -> str:
-    """An id that is safe in any name, path or address."""
-    if type(value) is not str or _ID.fullmatch(value) is None:
+    """An id, as `is_id` knows one."""
+    if type(value) is not str or not is_id(value):
         raise Invalid(
             field,
             f"{shown(value)} is no id",

@@ -8,7 +8,8 @@
 
 Their ledgers do not say how the working set came about, and no older version
 of it is there. So the run begins anew with it, at sequence 0, after the events
-that were packed.
+that were packed. What the earlier system let in and a run does not is brought
+into form on the way, and the report says so; see `old_forms`.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ from pagefile.runs import artifacts
 from pagefile.runs import pack_format as pack
 from pagefile.runs.config import config_from
 from pagefile.runs.episodes import digest_of
+from pagefile.runs.old_forms import Changes, in_form_time, in_form_working_set, is_torn
 from pagefile.runs.pack_archive import Members, require_listed
 from pagefile.runs.pack_episodes import PackedEpisode
 from pagefile.runs.pack_errors import MissingMember, NewerPack, UnknownMember, WrongContent
 from pagefile.runs.pack_items import PackedItem
 from pagefile.runs.pack_slots import PackedSlot
+from pagefile.runs.redaction import redact
 
 _SIMPLE_LEDGER = "run.jsonl"
 _STATE = "state/working_set.v2.1.json"
@@ -52,7 +55,9 @@ class _OldPack:
     ) -> None:
         self._members = members
         self._ledger = ledger
+        self._changes = Changes()
         packed = pack.parse_object(state, members.read(state))
+        packed = in_form_working_set(packed, self._changes)
         pack.checked(state, "working_set", packed)
         self._packed_seq = int(packed["_update_seq"])
         self._pack_id = pack_id
@@ -65,20 +70,23 @@ class _OldPack:
                 self._config = _known(payload["config"], ledger)
             elif event["event_type"] == "MILESTONE":
                 self._named.add(payload.get("episode_id", ""))
+        events = sum(1 for _ in self._packed_events())
+        episodes = sum(1 for _ in self.episodes())
         self._started = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         self.report = pack.PackReport(
             format=form,
             pack_id=pack_id,
             run_id=packed["run_id"],
             seq=self._packed_seq,
-            events=sum(1 for _ in self._packed_events()),
+            events=events,
             versions=1,
-            episodes=sum(1 for _ in self.episodes()),
+            episodes=episodes,
             items=0,
             slots=0,
             evicted=0,
             size_bytes=members.archive.size_bytes,
             proved=False,
+            normalised=self._changes.told(),
         )
 
     def history(self) -> Iterator[tuple[int, dict[str, Any] | None]]:
@@ -96,6 +104,8 @@ class _OldPack:
             "at_seq": self._packed_seq,
             "pack_id": self._pack_id,
         }
+        if self.report.normalised:
+            origin["normalised"] = list(self.report.normalised)
         start = {"config": self._config, "parent": origin, "working_set": self.ws}
         yield self._event("RUN_START", start)
 
@@ -115,7 +125,11 @@ class _OldPack:
         if self._ledger is None:
             return
         for number, raw in self._members.lines(self._ledger):
+            if is_torn(raw):
+                self._changes.add(f"{self._ledger}:{number} was torn by a crash, and is left out")
+                continue
             event = pack.parse_object(self._ledger, raw, number)
+            event = in_form_time(event, "timestamp", f"{self._ledger}:{number}", self._changes)
             pack.checked(self._ledger, "ledger_event", event, number)
             yield event
 
@@ -154,7 +168,8 @@ class _WithEpisodes(_OldPack):
             found = _EPISODE.fullmatch(name)
             if found is None:
                 continue
-            episode = pack.parse_object(name, self._members.read(name))
+            episode = redact(pack.parse_object(name, self._members.read(name)))
+            episode = in_form_time(episode, "created_at", name, self._changes)
             pack.checked(name, "episode", episode)
             if episode["episode_id"] != found[1]:
                 raise WrongContent(name, "is another episode")
@@ -177,7 +192,7 @@ class ManifestPack(_WithEpisodes):
         if _STATE not in members.names:
             raise MissingMember(_STATE)
         require_listed(members, manifest.files)
-        members.digests = manifest.files
+        members.require_digests(manifest.files)
         ledger = _LEDGER if _LEDGER in members.names else None
         super().__init__(members, "manifest", manifest.pack_id, _STATE, ledger)
 

@@ -115,6 +115,17 @@ class Members:
         if wanted is not None and digest.hexdigest() != wanted:
             raise WrongDigest(name)
 
+    def require_digests(self, digests: Mapping[str, str]) -> None:
+        """Hold every member against its digest, before anything in one is believed or blamed.
+
+        Raises:
+            WrongDigest, DamagedPack, PackTooLarge: the first member that is not as listed.
+        """
+        self.digests = digests
+        for name in sorted(digests):
+            for _ in self.chunks(name):
+                pass
+
     def lines(self, name: str) -> Iterator[tuple[int, bytes]]:
         """The lines of a member with their numbers; blank ones are left out."""
         # Grown in place: a line of many chunks is not copied, nor searched, once for each.

@@ -94,6 +94,7 @@ class PackReport(msgspec.Struct, frozen=True):
 
     `format` is "pagefile-pack/1", or "manifest", "simple" or "run folder" for older ones.
     `proved` is True when the working set was found to be the fold of the ledger.
+    `normalised` says what of an older one is stored otherwise than it was packed.
     """
 
     format: str
@@ -108,6 +109,7 @@ class PackReport(msgspec.Struct, frozen=True):
     evicted: int
     size_bytes: int
     proved: bool
+    normalised: tuple[str, ...] = ()
 
 
 class Manifest(msgspec.Struct, frozen=True):

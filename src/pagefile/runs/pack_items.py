@@ -56,6 +56,8 @@ def item_documents(store: Store, run_id: str, batch_ids: Iterable[str], at: int)
             batch = read_batch(store, batch_id, 0).batch
         except (NotFound, Invalid):
             continue  # Erased, or committed in another store before this run was restored here.
+        if batch.run_id != run_id:
+            continue  # Another run's: an event that came from elsewhere may name any batch.
         found.update(dict.fromkeys((*batch.made, *batch.changed)))
     return sorted(found)
 

@@ -105,10 +105,10 @@ class Pack:
         self._config = RunConfig()
         self._steps = pack.Steps(self._pointers.ledger_last_seq + self._pointers.seq + 1, progress)
         self._require_names(manifest)
-        members.digests = manifest.files
+        members.require_digests(manifest.files)
         self.ws = self._working_set()
         wanted, events, named = self._events_examined()
-        fold = Fold(self._config.pinned_context_max_items, wanted)
+        fold = Fold(self._config.most_pinned, wanted)
         proved, versions = self._history_examined(fold)
         episodes = 0
         for episode in self.episodes():

@@ -5,26 +5,18 @@
              {"op": "upsert", "field": "artifact_refs", "items": [{…}]},
              {"op": "remove", "field": "blockers", "ids": ["no access"]}]}
 
-Items are known by `id`, artifact references by `type` and `id`, strings by
-their value. Sequence numbers and budgets are not this module's business.
+Items are known by `id`, strings by their value. Sequence numbers and budgets
+are not this module's business.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from pagefile.errors import Invalid, shown
 from pagefile.runs.difference import Merged, apply_diff, diff, merge
-from pagefile.runs.fields import (
-    KEY_FIELDS,
-    LISTS,
-    PATCHED,
-    STRING_LISTS,
-    by_key,
-    key_shown,
-    keys_of,
-)
+from pagefile.runs.fields import ITEM_LISTS, LISTS, PATCHED, STRING_LISTS, by_key, keys_of
 
 __all__ = ["Merged", "apply_diff", "apply_patch", "diff", "merge"]
 
@@ -102,14 +94,14 @@ def _upsert(now: list[Any], op: Mapping[str, Any], field: str, at: str) -> list[
 
 def _remove(now: list[Any], op: Mapping[str, Any], field: str, at: str) -> list[Any]:
     gone = {
-        _key(field, value, f"{at}.ids.{number}"): number
+        _key(value, f"{at}.ids.{number}"): number
         for number, value in enumerate(_list(op["ids"], f"{at}.ids"))
     }
     keys = keys_of(field, now)
     unknown = gone.keys() - set(keys)
     if unknown:
         first = min(gone[key] for key in unknown)
-        names = ", ".join(sorted(shown(key_shown(key)) for key in unknown))
+        names = ", ".join(sorted(shown(key) for key in unknown))
         rule = "read the working set again and name only what is there"
         raise Invalid(f"{at}.ids.{first}", f"{field} has no {names}", rule)
     return [item for key, item in zip(keys, now, strict=True) if key not in gone]
@@ -118,30 +110,16 @@ def _remove(now: list[Any], op: Mapping[str, Any], field: str, at: str) -> list[
 _STEPS: Final[dict[str, _Step]] = {"append": _append, "upsert": _upsert, "remove": _remove}
 
 
-def _key(field: str, value: Any, at: str) -> Hashable:
-    """A key as `ids` give it: a text; for artifact references `{"type": …, "id": …}` or a pair."""
-    names = KEY_FIELDS.get(field, ("id",))
-    if len(names) == 1:
-        if isinstance(value, str):
-            return value
+def _key(value: Any, at: str) -> str:
+    if not isinstance(value, str):
         raise Invalid(at, f"{shown(value)} is no id", "give a str")
-    if isinstance(value, Mapping) and value.keys() == set(names):
-        value = [value[name] for name in names]
-    if (
-        isinstance(value, (list, tuple))
-        and len(value) == len(names)
-        and all(isinstance(part, str) for part in value)
-    ):
-        return tuple(value)
-    rule = f'give [{", ".join(names)}], such as ["file", "report"]'
-    raise Invalid(at, f"{shown(value)} names no {field} item", rule)
+    return value
 
 
 def _items(field: str, value: Any, at: str) -> list[Any]:
     """A copy of a list of items; their other fields are checked with the whole working set."""
     items = _list(value, at)
-    names = KEY_FIELDS.get(field)
-    if names is None:
+    if field not in ITEM_LISTS:
         for number, item in enumerate(items):
             if not isinstance(item, str):
                 raise Invalid(f"{at}.{number}", f"{shown(item)} is no text", "give a str")
@@ -149,10 +127,9 @@ def _items(field: str, value: Any, at: str) -> list[Any]:
     copies = []
     for number, item in enumerate(items):
         copy = dict(_mapping(item, f"{at}.{number}"))
-        for name in names:
-            if not isinstance(copy.get(name), str):
-                fact = f"{shown(copy[name])} is no text" if name in copy else "it is missing"
-                raise Invalid(f"{at}.{number}.{name}", fact, "give a str of its own to each item")
+        if not isinstance(copy.get("id"), str):
+            fact = f"{shown(copy['id'])} is no text" if "id" in copy else "it is missing"
+            raise Invalid(f"{at}.{number}.id", fact, "give a str of its own to each item")
         copies.append(copy)
     return copies
 
@@ -166,7 +143,7 @@ def _refuse_duplicates(field: str, items: list[Any], at: str) -> None:
     seen = set()
     for key in keys:
         if key in seen:
-            fact = f"{field} would have {shown(key_shown(key))} twice"
+            fact = f"{field} would have {shown(key)} twice"
             raise Invalid(at, fact, "use upsert to replace an item, or give it another id")
         seen.add(key)
 

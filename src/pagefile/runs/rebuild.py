@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import msgspec
 
-from pagefile.errors import Corrupt, PagefileError
+from pagefile.errors import Corrupt, Invalid, NotFound, PagefileError
 from pagefile.runs import artifacts
+from pagefile.runs.fields import by_key
+from pagefile.runs.ledger import body_of
 from pagefile.runs.patch import apply_patch, diff
 from pagefile.runs.result import WorkingSet
 from pagefile.runs.working import WorkingRun, events_of
@@ -18,10 +20,15 @@ _IDENTITY = ("task_id", "thread_id", "run_id")
 
 
 class Rebuilt(msgspec.Struct, frozen=True):
-    """What the ledger says the working set is; true when the stored one is the same."""
+    """What the ledger says the working set is; true when the stored one is the same.
+
+    `since` is the sequence number that the proof begins with: 0, or that of a
+    milestone where something before it was erased.
+    """
 
     ws: WorkingSet
     difference: dict[str, Any]
+    since: int = 0
 
     def __bool__(self) -> bool:
         return not self.difference
@@ -31,12 +38,14 @@ class Fold:
     """The working set that events make, one event after the other.
 
     `ws` is None as long as they do not tell: before the start of a run, and
-    after an event that is gone. `most_pinned` is the run's limit, `wanted` are
-    the sequence numbers that later events go back to.
+    after an event that is gone. `left` are the items that the last event made
+    leave, in their order. `most_pinned` is the run's limit, `wanted` are the
+    sequence numbers that later events go back to.
     """
 
     def __init__(self, most_pinned: int, wanted: Collection[int] = ()) -> None:
         self.ws: WorkingSet | None = None
+        self.left: list[dict[str, Any]] = []
         self._most_pinned = most_pinned
         self._wanted = wanted
         self._kept: dict[int, WorkingSet] = {}
@@ -47,6 +56,7 @@ class Fold:
         Raises:
             Invalid: its patch cannot be applied to what was there.
         """
+        self.left = []
         if kind == "RUN_START" and "working_set" in payload:
             artifacts.check("working_set", payload["working_set"])
             self.resume(payload["working_set"])
@@ -63,7 +73,7 @@ class Fold:
         elif "patch" not in payload:
             after = None
         else:
-            after = _applied(before, payload, self._most_pinned)
+            after, self.left = _applied(before, payload, self._most_pinned)
         self.resume(None if after is None else after | {"_update_seq": seq})
         return True
 
@@ -74,16 +84,18 @@ class Fold:
             self._kept[ws["_update_seq"]] = ws
 
 
-def rebuild(run: WorkingRun) -> Rebuilt:
-    """Fold the ledger from its first event and hold the result against what is stored.
+def rebuild(run: WorkingRun, checkpoint: Callable[[str], WorkingSet]) -> Rebuilt:
+    """Fold the ledger and hold the result against what is stored.
+
+    From its first event; where part of it was erased, from the next milestone,
+    whose state `checkpoint` gives by its id, and which is held to its digest.
 
     Raises:
-        Corrupt: the ledger does not begin with the run's start, or part of it was erased
-            or is no event.
+        Corrupt: what comes after a gap has no milestone in it, or something is no event.
         NotFound: there is no such run.
     """
     try:
-        return _rebuilt(run)
+        return _rebuilt(run, checkpoint)
     except PagefileError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -93,38 +105,65 @@ def rebuild(run: WorkingRun) -> Rebuilt:
         ) from error
 
 
-def _rebuilt(run: WorkingRun) -> Rebuilt:
+def _rebuilt(run: WorkingRun, checkpoint: Callable[[str], WorkingSet]) -> Rebuilt:
     stored, stop = run.now()
     wanted = {p["to_seq"] for kind, p in events_of(run.ledger, stop) if kind == "WS_ROLLBACK"}
-    fold = Fold(run.config.pinned_context_max_items, wanted)
-    is_copied, gap = False, "no start"
-    for kind, payload in events_of(run.ledger, stop):
-        before = fold.ws
+    fold = Fold(run.config.most_pinned, wanted)
+    is_copied, gap, since = False, "no start", 0
+    is_told = True  # Whether nothing is missing since the last state that is known.
+    for entry in run.ledger.entries(0, stop):
+        if entry.erased:
+            is_told = False
+            continue
+        kind, payload, before = entry.kind, body_of(entry)["payload"], fold.ws
         if fold.take(kind, payload) and fold.ws is None and before is not None:
             gap = f"a gap after sequence {before['_update_seq']}"
+        if kind == "MILESTONE" and not is_told:
+            found = _readable(checkpoint, payload.get("episode_id", ""))
+            if found is not None:
+                is_told = True  # Every change has its number: with the same, none is missing.
+                if fold.ws is None or fold.ws["_update_seq"] != found["_update_seq"]:
+                    fold.resume(found)
+                    # Whether it is a copy may have been told by what is gone.
+                    is_copied, since = True, int(found["_update_seq"])
         is_copied = is_copied or kind in ("RUN_RESTORED", "RUN_FORKED")
     if fold.ws is None:
         raise _erased(run, gap)
+    if fold.ws["_update_seq"] < stored["_update_seq"] and not is_told:
+        raise _erased(run, f"a gap after sequence {fold.ws['_update_seq']}")
     ws = fold.ws | {field: stored[field] for field in _IDENTITY} if is_copied else fold.ws
-    return Rebuilt(ws, diff(ws, stored))
+    return Rebuilt(ws, diff(ws, stored), since)
+
+
+def _readable(checkpoint: Callable[[str], WorkingSet], episode_id: str) -> WorkingSet | None:
+    """The state at a milestone; None for one that is gone, or is not what was stored."""
+    try:
+        return checkpoint(episode_id)
+    except (NotFound, Invalid, Corrupt):
+        return None
 
 
 def _erased(run: WorkingRun, what: str) -> Corrupt:
     return Corrupt(
-        f"the ledger of {run!r} has {what}",
+        f"the ledger of {run!r} has {what}, and no milestone behind it",
         "part of it was erased; the stored working set is all there is",
     )
 
 
-def _applied(ws: WorkingSet, payload: Mapping[str, Any], most_pinned: int) -> WorkingSet:
-    after = apply_patch(ws, payload["patch"])
-    # More than a run pins rotate out, the first ones first.
+def _applied(
+    ws: WorkingSet, payload: Mapping[str, Any], most_pinned: int
+) -> tuple[WorkingSet, list[dict[str, Any]]]:
+    """The next state, and what left with it."""
+    after, left = apply_patch(ws, payload["patch"]), []
+    # More than a run pins rotate out, the first ones first. The event says how many: the
+    # run's limit stands in its start, which may be gone.
     over = len(after["pinned_context"]) - most_pinned
+    over = len(payload["unpinned"]) if "unpinned" in payload else over
     if over > 0:
+        left += after["pinned_context"][:over]
         after["pinned_context"] = after["pinned_context"][over:]
-    gone = set(payload.get("evicted", ()))
-    if gone:
-        after["sliding_context"] = [i for i in after["sliding_context"] if i["id"] not in gone]
-    surplus = max(0, len(after["pinned_context"]) - most_pinned)
-    after["pinned_context"] = after["pinned_context"][surplus:]
-    return after
+    if gone := payload.get("evicted", ()):
+        items = by_key("sliding_context", after["sliding_context"])
+        left += [items.pop(item_id) for item_id in gone if item_id in items]
+        after["sliding_context"] = list(items.values())
+    return after, left

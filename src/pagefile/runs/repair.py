@@ -89,7 +89,7 @@ def _repaired(run: WorkingRun, writer_id: str) -> Repaired:
 def _told(run: WorkingRun, document: Document, length: int) -> WorkingSet:
     """The working set as the events tell it; past a gap, from an older state that is readable."""
     wanted = {p["to_seq"] for kind, p in events_of(run.ledger, length) if kind == "WS_ROLLBACK"}
-    fold = Fold(run.config.pinned_context_max_items, wanted)
+    fold = Fold(run.config.most_pinned, wanted)
     for kind, payload in events_of(run.ledger, length):
         if fold.take(kind, payload) and fold.ws is None:
             fold.resume(_readable(run, document, int(payload["new_seq"])))

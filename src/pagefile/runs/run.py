@@ -52,8 +52,14 @@ class Run(WorkingRun):
         )
 
     def rebuild(self) -> Rebuilt:
-        """Fold the ledger and compare: true when it gives the stored working set."""
-        return rebuild(self)
+        """Fold the ledger and compare: true when it gives the stored working set.
+
+        Where part of the ledger was erased, from the next milestone on.
+
+        Raises:
+            Corrupt: there is no milestone after what was erased.
+        """
+        return rebuild(self, lambda episode_id: self.episodes.get(episode_id)["ws_after"])
 
     def repair(self, *, writer_id: str = "api") -> Repaired:
         """Make a damaged working set again from the ledger, as its newest version.
@@ -70,8 +76,11 @@ class Run(WorkingRun):
         min_confidence: float = 0.8,
         max_tokens: int | None = None,
     ) -> str:
-        """The working set as Markdown for a prompt, within the run's budget if none is given."""
-        limit = self.config.ws_max_tokens * 2 if max_tokens is None else max_tokens
+        """The working set as Markdown for a prompt, within the run's budget if none is given.
+
+        Retrieved memories count: what is left of the budget beside the working set is theirs.
+        """
+        limit = self.config.ws_max_tokens if max_tokens is None else max_tokens
         return render_context_brief(
             self.load(),
             ltm_results=ltm_results,

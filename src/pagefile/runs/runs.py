@@ -11,6 +11,7 @@ from pagefile.batch import (
     Condition,
     Delete,
     Drop,
+    Fork,
     LengthIs,
     Operation,
     Prune,
@@ -125,6 +126,7 @@ class Runs:
         payload: Mapping[str, Any],
         writer_id: str,
         more: Sequence[tuple[str, Mapping[str, Any]]] = (),
+        beside: Sequence[Operation] = (),
     ) -> Run:
         run = Run(self._store, identity, config, self._items)
         started = run.ledger.event("RUN_START", {**payload, "working_set": ws}, writer_id)
@@ -132,6 +134,7 @@ class Runs:
             Put(RUNS + identity.run_id, ws, identity.user_id, WORKING_SET),
             started,
             *(run.ledger.event(kind, what, writer_id) for kind, what in more),
+            *beside,
         ]
         try:
             # Never written, not merely absent: sequence numbers and versions go together.
@@ -193,7 +196,10 @@ class Runs:
         new_run_id: str | None = None,
         writer_id: str = "api",
     ) -> Run:
-        """A new run that begins where another stands, or stood at sequence `at`."""
+        """A new run that begins where another stands, or stood at sequence `at`.
+
+        What had left by then can be found and paged in there too.
+        """
         parent = self.open(run_id)
         with parent.recording("fork", writer_id):
             ws = parent.load() if at is None else parent.at(at)
@@ -202,6 +208,7 @@ class Runs:
             identity = Identity(
                 require_id("new_run_id", made), ws["task_id"], ws["thread_id"], parent.user_id
             )
+            shared = parent._archive.length_at(parent.ledger, seq)
             ws = ws | {"run_id": identity.run_id, "_update_seq": 0}
             origin = {"parent_run_id": run_id, "at_seq": seq}
             return self._start(
@@ -211,13 +218,14 @@ class Runs:
                 {"config": parent.config.to_json(), "parent": origin},
                 writer_id,
                 [("RUN_FORKED", origin)],
+                [Fork(EVICTED + identity.run_id, EVICTED + run_id, shared)] if shared else [],
             )
 
     def restore_from_pack(
         self,
         path: str | os.PathLike[str],
-        *,
         new_run_id: str | None = None,
+        *,
         limits: PackLimits | None = None,
         progress: Progress | None = None,
         with_items: bool = True,
@@ -249,11 +257,20 @@ class Runs:
 
         return verify_pack(path, limits, progress=progress)
 
-    def import_jsonl(self, path: str | os.PathLike[str], *, new_run_id: str | None = None) -> Run:
-        """Make a run of an exported ledger; everything is checked before anything is stored."""
+    def import_jsonl(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        new_run_id: str | None = None,
+        user_id: str | None = None,
+    ) -> Run:
+        """Make a run of an exported ledger; everything is checked before anything is stored.
+
+        The run is `user_id`'s, or nobody's: the ledger does not say whose it was.
+        """
         from pagefile.runs.ledger_import import import_jsonl
 
-        return import_jsonl(self, path, new_run_id=new_run_id)
+        return import_jsonl(self, path, new_run_id=new_run_id, user_id=user_id)
 
     def delete(self, run_id: str) -> bool:
         """End a run: working set, ledger, episodes and what was evicted; True if there was one.

@@ -15,6 +15,7 @@ from pagefile.runs.archive import Archive, is_sliding
 from pagefile.runs.config import RunConfig, require_transition
 from pagefile.runs.eviction import fit
 from pagefile.runs.ledger import Identity, Ledger, body_of
+from pagefile.runs.lines import sliding_line
 from pagefile.runs.names import GONE, RUNS, WORKING_SET
 from pagefile.runs.patch import apply_patch, diff
 from pagefile.runs.recorder import Recorder
@@ -23,7 +24,7 @@ from pagefile.runs.result import PatchResult, WorkingSet, copy_of, working_set_i
 from pagefile.store import Store
 
 _UPDATE_ATTEMPTS = 1_000
-#: What the working set and the milestones are folded from: nobody else may say it.
+#: What states, milestones, packs and receipts are read from: nobody else may say it.
 _OWN_EVENTS = frozenset(
     [
         "RUN_START",
@@ -34,6 +35,13 @@ _OWN_EVENTS = frozenset(
         "WS_UPDATE_REJECTED",
         "WS_ROLLBACK",
         "WS_REPAIRED",
+        "MEMORY_PROPOSE",
+        "MEMORY_COMMIT",
+        "MEMORY_TOKEN",
+        "MEMORY_ABORT",
+        "MEMORY_UNDO",
+        "RESUME_SNAPSHOT",
+        "RUN_ERASED",
     ]
 )
 
@@ -67,6 +75,12 @@ class WorkingRun(Recorder):
         ledger keeps it. Items that no longer fit leave in a stated order and are
         returned.
         """
+        return self._apply(patch, writer_id)
+
+    def _apply(
+        self, patch: Mapping[str, Any], writer_id: str, staying: Mapping[str, Any] | None = None
+    ) -> PatchResult:
+        """See `apply_patch`; a patch that makes the item `staying` leave is refused."""
         given: Any = redact(patch)
         try:
             artifacts.check("ws_patch", given)
@@ -76,6 +90,8 @@ class WorkingRun(Recorder):
         try:
             before = self._at_expected(expected)
             after, evicted, tokens = self._next(before, given)
+            if staying is not None and staying in evicted:
+                raise self._no_room(staying, evicted, tokens)
             told = self._applied(after, given, evicted, tokens, writer_id)
             self._commit(_seq(before), after, told)
         except Conflict as error:
@@ -100,6 +116,15 @@ class WorkingRun(Recorder):
         `change` gets the working set and returns `set` fields, or a mapping with
         `set` and `ops`. It may run several times, so it must not do anything else.
         """
+        return self._update(change, attempts, writer_id)
+
+    def _update(
+        self,
+        change: Callable[[WorkingSet], Mapping[str, Any]],
+        attempts: int,
+        writer_id: str,
+        staying: Mapping[str, Any] | None = None,
+    ) -> PatchResult:
         with self.recording("update", writer_id):
             require_callable("change", change)
             require_count(attempts, "attempts", least=1)
@@ -112,7 +137,7 @@ class WorkingRun(Recorder):
                 made = {"set": made}
             made |= {"_schema_version": artifacts.SCHEMA_VERSION, "expected_seq": _seq(now)}
             made.setdefault("set", {})
-            result = self.apply_patch(made, writer_id=writer_id)
+            result = self._apply(made, writer_id, staying)
             if result.code != Conflict.code:
                 return result
         return result
@@ -151,6 +176,8 @@ class WorkingRun(Recorder):
     def page_in(self, item_id: str, *, writer_id: str = "api") -> PatchResult:
         """Bring an evicted item back to where it was: the sliding context, or the pinned one.
 
+        Refused with `limit_exceeded` where it would be the first to leave again.
+
         Raises:
             NotFound: no such item has left.
         """
@@ -158,7 +185,7 @@ class WorkingRun(Recorder):
             item = self._archive.get(item_id)
         field = "sliding_context" if is_sliding(item) else "pinned_context"
         back = [{"op": "upsert", "field": field, "items": [item]}]
-        return self.update(lambda _: {"ops": back}, writer_id=writer_id)
+        return self._update(lambda _: {"ops": back}, _UPDATE_ATTEMPTS, writer_id, item)
 
     # History
 
@@ -242,11 +269,13 @@ class WorkingRun(Recorder):
         self, before: WorkingSet, patch: Mapping[str, Any]
     ) -> tuple[WorkingSet, Sequence[dict[str, Any]], int]:
         after = apply_patch(before, patch)
-        if patch.get("ops"):
-            artifacts.check_fields({op["field"]: after[op["field"]] for op in patch["ops"]})
         if self.config.check_transitions:
             require_transition(before["status"], after["status"])
         fitted = fit(after, self.config.budget, self._counter)
+        if patch.get("ops"):
+            # Item by item the patch was checked before; what is left is how many there are,
+            # and that is known only when the ones too many have left.
+            artifacts.check_fields({op["field"]: fitted.ws[op["field"]] for op in patch["ops"]})
         left = [*fitted.unpinned, *fitted.evicted]
         return fitted.ws | {"_update_seq": _seq(before) + 1}, left, fitted.tokens
 
@@ -259,13 +288,30 @@ class WorkingRun(Recorder):
         writer_id: str,
     ) -> list[Operation]:
         payload: dict[str, Any] = {"new_seq": _seq(after), "tokens": tokens}
-        # Pinned items leave by the run's limit alone; a sliding item may have the same id.
+        # Apart: a sliding item may have the id of a pinned one.
         if slid := [item["id"] for item in evicted if is_sliding(item)]:
             payload["evicted"] = slid
+        if unpinned := [item["id"] for item in evicted if not is_sliding(item)]:
+            payload["unpinned"] = unpinned
         told = self.ledger.event("WS_UPDATE_APPLIED", payload, writer_id, checked={"patch": patch})
         operations: list[Operation] = [told]
         operations += [self._archive.keep(item, writer_id) for item in evicted]
         return operations
+
+    def _no_room(
+        self, item: Mapping[str, Any], evicted: Sequence[Mapping[str, Any]], tokens: int
+    ) -> LimitExceeded:
+        """Why an item cannot come back: it ranks below all that is there, and they fill it."""
+        if not is_sliding(item):
+            limit, wanted = self.config.most_pinned, self.config.most_pinned + 1
+            step = "raise pinned_context_max_items, or add it to the sliding context"
+        else:
+            limit = self.config.ws_max_tokens
+            count = self._counter.count
+            wanted = tokens + sum(count(sliding_line(one)) for one in evicted if is_sliding(one))
+            step = "remove items that rank above it, or append it with a higher priority"
+        what = f"the working set with {shown(item['id'])} in it"
+        return LimitExceeded(what, limit=limit, wanted=wanted, next_step=step)
 
     def _commit(self, before: int, after: WorkingSet, operations: Sequence[Operation]) -> None:
         put = Put(self._name, after, self.user_id, WORKING_SET)

@@ -52,3 +52,4 @@ class PackReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     evicted: int
     size_bytes: int
     proved: bool
+    normalised: tuple[str, ...] = ()
