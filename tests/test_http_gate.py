@@ -17,7 +17,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from starlette.responses import JSONResponse
 from starlette.testclient import TestClient
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pagefile.access.identity import Identity
 from pagefile.access.keys import KeyStore
@@ -272,6 +272,47 @@ def test_a_request_that_failed_in_the_middle_is_not_done_again(
         codes.append(client.post("/failing", headers=once("k")).status_code)
 
     assert (codes, failing.calls) == ([500, 409, 409], 1)
+
+
+class Impatient:
+    """Sends the same request again the moment it has seen the last of an answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.repeats: list[tuple[int, bool]] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        body = (await receive())["body"]
+
+        async def given() -> Message:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def noted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                is_replayed = (b"idempotent-replayed", b"true") in message["headers"]
+                self.repeats.append((message["status"], is_replayed))
+
+        async def passed(message: Message) -> None:
+            await send(message)
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                await self._app(dict(scope), given, noted)
+
+        await self._app(dict(scope), given, passed)
+
+
+def test_a_repeat_right_behind_the_answer_gets_that_answer(tmp_path: Path) -> None:
+    config = ServerConfig(
+        url=str(tmp_path / "s.db"), durability="process", log_level="error", local=True
+    )
+    impatient = Impatient(make_app(config))
+    with TestClient(impatient, base_url="http://127.0.0.1:8000") as client:
+        made = client.post("/v1/runs", json={"objective": "x"}, headers=once("k"))
+
+    assert made.status_code == 201
+    assert impatient.repeats == [(201, True)]
 
 
 # A key for repeats: nothing of the forgotten
