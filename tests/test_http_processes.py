@@ -179,6 +179,34 @@ def test_a_stream_shows_what_another_connection_appends(server: HttpServer) -> N
     assert seen == ["hello"]
 
 
+def test_a_server_that_is_told_to_stop_ends_its_streams_and_is_not_held_up(tmp_path: Path) -> None:
+    options = {"local": True, "mounts": ["pagefile.surfaces.together:mcp_mount"]}
+    with HttpServer(f"{tmp_path}/stop.db", options) as server:
+        follow = f"{server.base}/v1/threads/live/follow"
+        accepted = {"accept": "application/json, text/event-stream"}
+        hello = {"protocolVersion": "2025-06-18", "capabilities": {}}
+        hello["clientInfo"] = {"name": "x", "version": "1"}
+        asked = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+        session = httpx.post(f"{server.base}/mcp", headers=accepted, json=asked).headers
+        accepted["mcp-session-id"] = session["mcp-session-id"]
+        seen: list[str] = []
+        with (
+            httpx.stream("GET", f"{server.base}/mcp", headers=accepted, timeout=30) as notices,
+            httpx.stream("GET", follow, timeout=30) as said,
+        ):
+            for line in said.iter_lines():
+                if line == ": following":
+                    os.kill(server.pid, signal.SIGTERM)
+                seen.append(line)
+        status = server.stop()
+        told = server.errors
+
+    assert (notices.status_code, status) == (200, 0)
+    assert seen[-3:] == ["event: end", 'data: {"stopping":true}', ""]
+    # A worker that does not end in time is killed, and the log says so.
+    assert "killing" not in told.lower()
+
+
 def test_eight_processes_on_one_file_lose_no_update_and_nobody_is_locked_out(
     tmp_path: Path,
 ) -> None:

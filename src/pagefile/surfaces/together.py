@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -32,7 +33,7 @@ def mcp_mount(config: ServerConfig) -> Mounted:
     and the hosts of `allow_origins`.
     """
     mount = _McpMount(config)
-    return Mounted(PATH, mount, mount.lifespan)
+    return Mounted(PATH, mount, mount.lifespan, mount.stop)
 
 
 class _McpMount:
@@ -41,6 +42,11 @@ class _McpMount:
     def __init__(self, config: ServerConfig) -> None:
         self._config = config
         self._app: McpApp | None = None
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """End the streams that clients keep open: they would hold up the server's end."""
+        self._stopping.set()
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
@@ -60,9 +66,26 @@ class _McpMount:
         rights = frozenset(map(str, found.rights))
         token = _caller.set(Identity(found.tenant, found.user_id, rights, found.principal))
         try:
+            if scope["method"] == "GET":
+                receive = self._or_stopping(receive)
             await self._app(scope, receive, send)
         finally:
             _caller.reset(token)
+
+    def _or_stopping(self, receive: Any) -> Any:
+        """The same, and at the server's end as if the client had gone."""
+
+        async def received() -> Any:
+            coming = asyncio.ensure_future(receive())
+            stopping = asyncio.ensure_future(self._stopping.wait())
+            try:
+                await asyncio.wait({coming, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                return coming.result() if coming.done() else {"type": "http.disconnect"}
+            finally:
+                coming.cancel()
+                stopping.cancel()
+
+        return received
 
 
 def _who(_: Mapping[str, str]) -> Identity | None:

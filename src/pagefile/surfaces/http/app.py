@@ -31,6 +31,7 @@ from pagefile.surfaces.http.logs import Log
 from pagefile.surfaces.http.metrics import Metrics
 from pagefile.surfaces.http.packs import PackShelf
 from pagefile.surfaces.http.routes import ROUTERS
+from pagefile.surfaces.http.stopping import told_to_stop
 from pagefile.surfaces.http.tenants import Tenants
 from pagefile.surfaces.http.tracing import traced
 
@@ -50,6 +51,8 @@ class Mounted(NamedTuple):
     path: str
     app: ASGIApp
     lifespan: Callable[[], AbstractAsyncContextManager[object]] | None = None
+    #: Ends answers without an end, when the process is to end.
+    stop: Callable[[], None] | None = None
 
 
 class Server:
@@ -105,6 +108,8 @@ def make_app(config: ServerConfig, mounted: Sequence[Mounted] = ()) -> ASGIApp:
         await asyncio.to_thread(server.open)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(server.close)
+            stops = (server.streams.stopping.set, *(each.stop for each in mounted if each.stop))
+            stack.enter_context(told_to_stop(*stops))
             for each in mounted:
                 if each.lifespan is not None:
                     await stack.enter_async_context(each.lifespan())

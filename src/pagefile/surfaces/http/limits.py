@@ -63,6 +63,8 @@ class Streams:
     def __init__(self, most: int) -> None:
         self._most = most
         self._open = 0
+        #: Set when the process is to end: streams end too, or they would hold it up.
+        self.stopping = asyncio.Event()
 
     def require_room(self) -> None:
         """Refuse when there are as many as there may be.
