@@ -28,6 +28,7 @@ from pagefile.handle import Admin
 from pagefile.surfaces.http import idempotency
 from pagefile.surfaces.http.app import Mounted, make_app
 from pagefile.surfaces.http.config import ServerConfig
+from pagefile.surfaces.together import mcp_mount
 
 Sign = Callable[..., dict[str, str]]
 
@@ -420,3 +421,51 @@ def test_what_is_kept_of_a_pack_that_was_loaded_goes_with_the_user_of_the_run(
 
     assert "treat Ann" in loaded.text
     assert left == {}
+
+
+# Who was refused, where, and why
+
+ASKED_MCP = {"accept": "application/json, text/event-stream"}
+HELLO = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "x", "version": "1"},
+}
+
+
+def test_every_refusal_leaves_an_entry_that_says_where_and_why(tmp_path: Path) -> None:
+    with Admin(str(tmp_path / "s.db")) as admin:
+        boss, reader = key(admin, "read", "write", "admin"), key(admin, "read")
+    config = ServerConfig(url=str(tmp_path / "s.db"), durability="process", log_level="error")
+
+    def rpc(method: str, params: dict[str, Any], **headers: str) -> Any:
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        return client.post("/mcp", json=body, headers=reader | ASKED_MCP | headers)
+
+    app = make_app(config, [mcp_mount(config)])
+    with TestClient(app, base_url="http://127.0.0.1:8000") as client:
+        nobody = client.get("/v1/runs/private-name")
+        may_not = client.post("/v1/threads/private-name/slots", json={}, headers=reader)
+        nowhere = client.get("/private-name")
+        host = rpc("initialize", HELLO, host="evil.example")
+        origin = rpc("initialize", HELLO, origin="https://evil.example")
+        session = rpc("initialize", HELLO).headers["mcp-session-id"]
+        tool = {"name": "add_memory", "arguments": {"text": "private-name"}}
+        called = rpc("tools/call", tool, **{"mcp-session-id": session})
+        listed = client.get("/v1/refusals", headers=boss)
+        counted = client.get("/metrics", headers=boss).text
+
+    told = [each["refusal"] for each in listed.json()["items"]]
+    assert "forbidden" in called.text
+    statuses = [each.status_code for each in (nobody, may_not, nowhere, host, origin, called)]
+    assert statuses == [401, 403, 401, 421, 403, 200]
+    assert [(each["status"], each["reason"], each["route"]) for each in told] == [
+        (401, "unauthenticated", "/v1/runs/{run_id}"),
+        (403, "forbidden", "/v1/threads/{thread_id}/slots"),
+        (401, "unauthenticated", "unmatched"),
+        (421, "misdirected_request", "/mcp"),
+        (403, "forbidden", "/mcp"),
+        (403, "forbidden", "/mcp tools/call add_memory"),
+    ]
+    assert "private-name" not in listed.text
+    assert 'code="misdirected_request"' in counted

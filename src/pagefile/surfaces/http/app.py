@@ -11,7 +11,7 @@ from typing import NamedTuple
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 import pagefile
@@ -72,6 +72,7 @@ class Server:
         self.streams = Streams(config.max_streams)
         self.packs = PackShelf(config.packs, config.max_packs)
         self.mounted = tuple(each.path for each in mounted)
+        self.routes: Sequence[BaseRoute] = ()
         self.is_ready = False
 
     def open(self) -> None:
@@ -139,6 +140,7 @@ def make_app(config: ServerConfig, mounted: Sequence[Mounted] = ()) -> ASGIApp:
         # A mount is what lies below a path; the path itself is a route of its own.
         app.router.routes.append(Route(each.path, each.app, include_in_schema=False))
         app.mount(each.path, each.app)
+    server.routes = app.router.routes
     app.openapi = document_maker(app, pagefile.__version__, hot.OPERATIONS)  # type: ignore[method-assign]
     whole: ASGIApp = Front(Idempotent(app), server)
     if config.allow_origins:

@@ -10,8 +10,10 @@ import asyncio
 import re
 import secrets
 import time
+from collections.abc import Sequence
 from typing import Protocol
 
+from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pagefile.access.audit import Refusal, RefusalLog
@@ -28,7 +30,7 @@ from pagefile.surfaces.http.tenants import Lease, Tenants
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _UNMATCHED = "unmatched"
-_AUDITED = frozenset({401, 403, 429})
+_AUDITED = frozenset({401, 403, 421, 429})
 _SAFE_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
@@ -47,6 +49,8 @@ class Parts(Protocol):
     rates: Rates
     #: Where other applications are mounted, which check rights by themselves.
     mounted: tuple[str, ...]
+    #: All routes, in the order in which they are looked at.
+    routes: Sequence[BaseRoute]
 
 
 class Front:
@@ -188,6 +192,8 @@ class Front:
             # The client sees a body that ends too early; there is no second answer.
             call.error_kind = call.error_kind or problems.place_of(error)
             return
+        # What is refused at the door has met no route yet; the record says where it went.
+        call.route = call.route or _route_of(scope, self._parts.routes)
         response = problems.response_to(call, error)
         await response(scope, receive, out)
 
@@ -273,6 +279,11 @@ def _require_length(call: Call, most: int) -> None:
         raise problems.Refused(413, f"the body has more than {most} bytes")
 
 
-def _route_of(scope: Scope) -> str:
+def _route_of(scope: Scope, routes: Sequence[BaseRoute] = ()) -> str:
+    """The template that a request met, or would have met among these."""
     path = getattr(scope.get("route"), "path", None)
+    for route in routes if path is None else ():
+        if route.matches(scope)[0] is not Match.NONE:
+            path = getattr(route, "path", None)
+            break
     return path if isinstance(path, str) else _UNMATCHED

@@ -42,7 +42,7 @@ _STATUS: Mapping[type[PagefileError], int] = {
     Forbidden: 403,
 }
 #: Codes of refusals that only a server makes.
-_CODES = {
+CODES = {
     400: "bad_request",
     401: "unauthenticated",
     403: "forbidden",
@@ -54,6 +54,7 @@ _CODES = {
     412: "precondition_failed",
     413: "limit_exceeded",
     415: "unsupported_media_type",
+    421: "misdirected_request",
     422: "invalid",
     429: "too_many_requests",
     503: "unavailable",
@@ -92,7 +93,7 @@ class Refused(HTTPException):
         self, status: int, detail: str, *, code: str = "", headers: dict[str, str] | None = None
     ) -> None:
         super().__init__(status, detail, headers)
-        self.code = code or _CODES.get(status, "error")
+        self.code = code or CODES.get(status, "error")
 
 
 class AsRefused(Exception):
@@ -121,7 +122,7 @@ def response_to(call: Call, error: Exception) -> Response:
     if isinstance(error, RequestValidationError):
         return _of_parameters(call, error)
     if isinstance(error, HTTPException):
-        code = getattr(error, "code", "") or _CODES.get(error.status_code, "error")
+        code = getattr(error, "code", "") or CODES.get(error.status_code, "error")
         return made(call, error.status_code, code, str(error.detail), headers=error.headers)
     # Nothing of an error that nobody expected is told outside: it may hold anything.
     call.error_kind = place_of(error)
