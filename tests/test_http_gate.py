@@ -423,6 +423,42 @@ def test_what_is_kept_of_a_pack_that_was_loaded_goes_with_the_user_of_the_run(
     assert left == {}
 
 
+# Forgetting what nobody named
+
+
+def test_nothing_of_nobody_is_forgotten_unless_nobody_is_meant(tmp_path: Path) -> None:
+    with Admin(str(tmp_path / "s.db")) as admin:
+        boss, ann = (
+            key(admin, "read", "write", "admin"),
+            key(admin, "admin", "write", user_id="ann"),
+        )
+    episode = {"session_id": "s", "input": "it rains", "id": "ep"}
+
+    def forget(body: dict[str, Any] | None, who: dict[str, str] = boss) -> Any:
+        return client.post("/v1/forget", json=body, headers=who)
+
+    with serving(tmp_path) as client:
+        client.post("/v1/episodes", json=episode, headers=boss)
+        unsaid = [forget(None), forget({}), forget({"dry_run": True})]
+        both = forget({"nobody": True, "user_id": "ann"})
+        bound = forget({"nobody": True}, ann)
+        there = client.get("/v1/episodes/ep", headers=boss)
+        own = [forget({}, ann), forget({"user_id": None}, ann)]
+        part = forget({"session_id": "other"})
+        meant = [forget({"user_id": None, "dry_run": True}), forget({"nobody": True})]
+        gone = client.get("/v1/episodes/ep", headers=boss)
+
+    assert [each.status_code for each in (*unsaid, both, bound)] == [422, 422, 422, 422, 403]
+    assert unsaid[0].json()["field"] == "user_id"
+    assert there.status_code == 200
+    assert [each.status_code for each in (*own, part, *meant)] == [200] * 5
+    assert (meant[0].json()["count"], meant[1].json()["count"] > 0) == (
+        meant[1].json()["count"],
+        True,
+    )
+    assert gone.status_code == 404
+
+
 # Who was refused, where, and why
 
 ASKED_MCP = {"accept": "application/json, text/event-stream"}

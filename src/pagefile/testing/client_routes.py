@@ -230,7 +230,8 @@ def _in_body(body: Any, noun: str, shapes: Shapes) -> Iterator[Parameter]:
         return
     for field in msgspec.structs.fields(body):
         name = field.name + ("_" if keyword.iskeyword(field.name) else "")
-        hint = shapes.spelled_for(field.type, noun)
+        # What is left out is not sent: it needs no value of its own here.
+        hint = shapes.spelled_for(field.type, noun).replace(" | msgspec.UnsetType", "")
         default: str | None = None
         if not field.required:
             plain = field.default
