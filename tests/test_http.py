@@ -510,6 +510,95 @@ def test_facts_are_asked_for_at_a_time(client: TestClient) -> None:
     assert [fact["object"] for fact in (*then, *now, *after)] == ["Rome", "Bern", "Rome"]
 
 
+def paged(client: TestClient, path: str, **params: Any) -> list[list[Any]]:
+    """All pages of a listing, two items on each."""
+    pages, cursor = [], None
+    while True:
+        asked = {**params, "limit": 2, **({"cursor": cursor} if cursor else {})}
+        page = client.get(path, params=asked).json()
+        pages.append(page["items"])
+        cursor = page["cursor"]
+        if cursor is None:
+            return pages
+
+
+def test_facts_are_paged_through_though_others_are_asserted_meanwhile(client: TestClient) -> None:
+    def assert_(number: int) -> None:
+        fact = {"subject": "Ivy", "predicate": "has", "object": f"cat {number}", "user_id": "ivy"}
+        client.post("/v1/facts", json={"facts": [fact]})
+
+    client.put("/v1/predicates/has", json={"kind": "multi"})
+    for number in range(5):
+        assert_(number)
+    asked = {"user_id": "ivy", "limit": 2}
+    first = client.get("/v1/facts", params=asked).json()
+    assert_(5)
+    second = client.get("/v1/facts", params=asked | {"cursor": first["cursor"]}).json()
+    third = client.get("/v1/facts", params=asked | {"cursor": second["cursor"]}).json()
+    shown = [each["object"] for page in (first, second, third) for each in page["items"]]
+
+    assert shown == [f"cat {number}" for number in (4, 3, 2, 1, 0)]
+    assert third["cursor"] is None
+    assert client.get("/v1/facts", params=asked | {"cursor": "bm8"}).status_code == 422
+
+
+def test_episodes_and_duplicates_are_paged_through(client: TestClient) -> None:
+    said = "copper kettles whistle loudly tonight"
+    for number in range(5):
+        episode = {"session_id": f"s{number % 2}", "input": said, "user_id": "gil"}
+        episode |= {"id": f"gil-{number}", "occurred_at": f"2026-01-0{number + 1}T00:00:00Z"}
+        client.post("/v1/episodes", json=episode)
+    pages = paged(client, "/v1/episodes", user_id="gil")
+    session = paged(client, "/v1/episodes", user_id="gil", session_id="s0")
+    since = {"since": "2026-01-02T00:00:00Z", "until": "2026-01-04T00:00:00Z"}
+    between = paged(client, "/v1/episodes", user_id="gil", **since)
+    same = paged(client, "/v1/duplicates", user_id="gil")
+
+    def ids(found: list[list[Any]], field: str = "id") -> list[list[str]]:
+        return [[each[field].removeprefix("gil-") for each in page] for page in found]
+
+    assert ids(pages) == [["4", "3"], ["2", "1"], ["0"]]
+    assert ids(session) == [["4", "2"], ["0"]]
+    assert ids(between) == [["3", "2"], ["1"]]
+    assert sorted(each for page in ids(same, "key") for each in page) == ["1", "2", "3", "4"]
+    assert client.get("/v1/episodes", params={"user_id": "hal"}).json()["items"] == []
+
+
+def test_items_are_paged_through_by_words_and_by_age(client: TestClient) -> None:
+    for number in range(5):
+        change = MCR | {"scope": "user", "user_id": "jo", "content": f"likes tea number {number}"}
+        body = {"mcrs": [change], "user_id": "jo"}
+        batch = client.post("/v1/batches", json=body).json()["batch_id"]
+        client.post(f"/v1/batches/{batch}/commit", json={"reviewer": "carl"})
+    by_words = paged(client, "/v1/items", user_id="jo", scope="user", q="tea")
+    by_age = paged(client, "/v1/items", user_id="jo", scope="user")
+
+    assert [len(page) for page in by_words] == [2, 2, 1]
+    assert len({each["item"]["memory_id"] for page in by_words for each in page}) == 5
+    newest = [[each["item"]["content"][-1] for each in page] for page in by_age]
+    assert newest == [["4", "3"], ["2", "1"], ["0"]]
+    wrong = {"cursor": "bm8", "user_id": "jo"}
+    assert client.get("/v1/items", params=wrong).status_code == 422
+
+
+def test_packs_and_proposals_are_paged_through(client: TestClient) -> None:
+    client.post("/v1/runs", json={"objective": "x", "run_id": "paged"})
+    made = {client.post("/v1/runs/paged/packs").json()["pack_id"] for _ in range(3)}
+    pages = paged(client, "/v1/packs")
+    for each in ("Ann likes jam.", "Bob likes tea.", "Cleo likes figs."):
+        episode = {"session_id": "s", "input": each, "user_id": "kit"}
+        client.post("/v1/episodes", json=episode)
+    client.post("/v1/consolidate")
+    proposed = paged(client, "/v1/proposals", user_id="kit")
+    everybody = paged(client, "/v1/proposals", everyone=True)
+
+    assert all(len(page) <= 2 for page in [*pages, *proposed, *everybody])
+    assert made <= {each["pack_id"] for page in pages for each in page}
+    names = [each["fact"]["id"] for page in proposed for each in page]
+    assert len(names) == len(set(names)) >= 3
+    assert set(names) <= {each["fact"]["id"] for page in everybody for each in page}
+
+
 def test_an_export_is_brought_in_again_after_it_was_forgotten_as_nothing(
     client: TestClient,
 ) -> None:
