@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import hashlib
 import io
 import json
@@ -328,6 +329,9 @@ def test_a_refusal_is_a_problem_that_also_says_ok_error_and_detail(client: TestC
     assert body["request_id"] == refused.headers["x-request-id"]
 
 
+PACKED = gzip.compress(b'{"objective": "x"}')
+
+
 @pytest.mark.parametrize(
     ("method", "path", "sent", "status", "code"),
     [
@@ -335,6 +339,10 @@ def test_a_refusal_is_a_problem_that_also_says_ok_error_and_detail(client: TestC
         ("DELETE", "/health", {}, 405, "method_not_allowed"),
         ("POST", "/v1/runs", {"content": b"{", "media": "application/json"}, 400, "bad_request"),
         ("POST", "/v1/runs", {"content": b"a=1", "media": "text/plain"}, 415, ""),
+        ("POST", "/v1/runs", {"content": PACKED, "packed": "gzip"}, 415, "unsupported_media_type"),
+        ("POST", "/v1/packs", {"content": PACKED, "packed": "br"}, 415, "unsupported_media_type"),
+        ("POST", "/v1/threads/t/slots", {"content": PACKED, "packed": "gzip"}, 415, ""),
+        ("POST", "/v1/runs", {"content": b"{", "packed": "identity"}, 400, "bad_request"),
         ("POST", "/v1/threads/t/slots", {"content": DEEP, "media": "application/json"}, 400, ""),
         ("POST", "/v1/runs", {"content": b"{}", "media": "application/json"}, 422, "invalid"),
         ("GET", "/v1/runs?limit=0", {}, 422, "invalid"),
@@ -345,11 +353,46 @@ def test_a_refusal_is_a_problem_that_also_says_ok_error_and_detail(client: TestC
 def test_what_is_malformed_gets_its_status(
     client: TestClient, method: str, path: str, sent: dict[str, Any], status: int, code: str
 ) -> None:
-    headers = {"content-type": sent["media"]} if sent else {}
+    headers = {"content-type": sent.get("media", "application/json")} if sent else {}
+    headers |= {"content-encoding": sent["packed"]} if "packed" in sent else {}
     refused = client.request(method, path, content=sent.get("content"), headers=headers)
 
     assert (refused.status_code, refused.headers["content-type"]) == (status, PROBLEM)
     assert not code or refused.json()["code"] == code
+
+
+def test_whatever_can_be_read_can_be_asked_for_its_head(client: TestClient) -> None:
+    run_id = boot(client)
+    for path in ("/health", "/ready", f"/v1/runs/{run_id}", f"/v1/runs/{run_id}?seq=0", "/v1/runs"):
+        whole, head = client.get(path), client.head(path)
+
+        assert (head.status_code, head.content) == (200, b"")
+        passing = ("x-request-id", "date")
+        assert {name: head.headers[name] for name in head.headers if name not in passing} == {
+            name: whole.headers[name] for name in whole.headers if name not in passing
+        }
+    known = client.head(f"/v1/runs/{run_id}", headers={"if-none-match": '"0"'})
+    assert known.status_code == 304
+    assert client.head("/v1/runs/nobody").status_code == 404
+    assert client.head("/v1/threads/t/follow").status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/v1/runs", "GET, HEAD, POST"),
+        ("/v1/threads/t/slots", "GET, HEAD, POST"),
+        ("/v1/threads/t/follow", "GET"),
+        ("/v1/recall", "POST"),
+        ("/health", "GET, HEAD"),
+    ],
+)
+def test_a_method_that_is_not_there_is_told_which_are(
+    client: TestClient, path: str, allowed: str
+) -> None:
+    refused = client.put(path)
+
+    assert (refused.status_code, refused.headers["allow"]) == (405, allowed)
 
 
 def test_a_body_that_is_too_large_is_refused_by_its_header_and_by_its_bytes(
@@ -530,7 +573,7 @@ def test_facts_are_paged_through_though_others_are_asserted_meanwhile(client: Te
     client.put("/v1/predicates/has", json={"kind": "multi"})
     for number in range(5):
         assert_(number)
-    asked = {"user_id": "ivy", "limit": 2}
+    asked: dict[str, Any] = {"user_id": "ivy", "limit": 2}
     first = client.get("/v1/facts", params=asked).json()
     assert_(5)
     second = client.get("/v1/facts", params=asked | {"cursor": first["cursor"]}).json()

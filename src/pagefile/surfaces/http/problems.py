@@ -5,7 +5,8 @@ The status says whose turn it is, `code` is the same word as in Python.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -14,6 +15,8 @@ from fastapi.exceptions import RequestValidationError as RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute, Match
+from starlette.types import Scope
 
 from pagefile.errors import (
     Conflict,
@@ -29,6 +32,7 @@ from pagefile.errors import (
 from pagefile.surfaces.http.call import Call, call_of
 
 MEDIA_TYPE = "application/problem+json"
+_SLOTS = re.compile(r"/v1/threads/[^/]+/slots")
 _MOST_DETAIL = 2_000
 
 _STATUS: Mapping[type[PagefileError], int] = {
@@ -175,7 +179,25 @@ def place_of(error: BaseException) -> str:
 
 async def handle(request: Request, error: Exception) -> Response:
     """The handler that the application has for every error."""
+    if isinstance(error, HTTPException) and error.status_code == 405:
+        # The first route of that path knows its own methods alone.
+        server = request.app.state.server
+        error.headers = {"allow": ", ".join(sorted(_methods(request.scope, server.routes)))}
     return response_to(call_of(request), error)
+
+
+def _methods(scope: Scope, routes: Sequence[BaseRoute]) -> set[str]:
+    """What can be asked of a path."""
+    path: str = scope["path"]
+    found: set[str] = set()
+    for route in routes:
+        if route.matches(scope)[0] is not Match.NONE:
+            found |= getattr(route, "methods", None) or set()
+    if _SLOTS.fullmatch(path):
+        found.add("POST")  # The front answers it by itself.
+    if "GET" in found and not path.endswith("/follow"):
+        found.add("HEAD")
+    return found
 
 
 def _of_library(call: Call, error: PagefileError, status: int, detail: str = "") -> Response:
