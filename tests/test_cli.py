@@ -25,6 +25,7 @@ from pagefile.settings import IN_FILE, SHARED_URLS, VARIABLES, Settings
 from pagefile.surfaces.cli import EXIT_STATUS, main
 from pagefile.surfaces.cli.commands.helping import described, everywhere, statuses
 from pagefile.surfaces.cli.registry import HOOKS, loaded
+from pagefile.testing.ports import free_port
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
@@ -114,6 +115,9 @@ def test_every_command_of_the_plan_is_there() -> None:
         "mcp",
         "verify",
         "check",
+        "copy",
+        "keys",
+        "serve",
         "reindex",
         "export",
         "import",
@@ -730,6 +734,21 @@ def test_the_file_of_settings_can_be_elsewhere(
 
 def found_wrong(ran: Ran) -> dict[str, str]:
     return {each["name"]: each["mend"] for each in ran.data if each["state"] == "wrong"}
+
+
+def test_the_doctor_asks_the_vector_server_that_is_set(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("qdrant_client")
+    cli("init")
+    monkeypatch.setenv("QDRANT_URL", f"http://127.0.0.1:{free_port()}")
+    glance, deep = cli("doctor", "--json"), cli("doctor", "--deep", "--json")
+    monkeypatch.setenv("PAGEFILE_VECTORS", "memory")
+    unused = cli("doctor", "--deep", "--json")
+
+    assert [ran.status for ran in (glance, deep, unused)] == [0, 1, 0]
+    [wrong] = [each for each in deep.data if each["state"] == "wrong"]
+    assert (wrong["name"], bool(wrong["mend"])) == ("qdrant", True)
 
 
 def test_the_doctor_finds_nothing_wrong_with_a_sound_store(cli: Cli) -> None:
