@@ -181,7 +181,18 @@ def test_keys_of_an_issuer_are_fetched_and_made_up_names_do_not_fetch_them_again
         TokenVerifier(TokenSettings(jwks=where, issuer="i", audience="a")).authenticate(token("k1"))
 
 
-@pytest.mark.parametrize("jwks", ["http://issuer.example/jwks", "ftp://x", "/nowhere/jwks.json"])
+@pytest.mark.parametrize(
+    "jwks",
+    [
+        "http://issuer.example/jwks",
+        "http://127.0.0.1.evil.example/jwks",
+        "http://127.0.0.1@evil.example/jwks",
+        "http://[::1/jwks",
+        "https:///jwks",
+        "ftp://x",
+        "/nowhere/jwks.json",
+    ],
+)
 def test_tokens_need_keys_from_a_file_or_a_safe_address(jwks: str) -> None:
     with pytest.raises(Invalid):
         TokenVerifier(TokenSettings(jwks=jwks, issuer="i", audience="a"))

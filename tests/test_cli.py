@@ -25,6 +25,7 @@ from pagefile.settings import IN_FILE, SHARED_URLS, VARIABLES, Settings
 from pagefile.surfaces.cli import EXIT_STATUS, main
 from pagefile.surfaces.cli.commands.helping import described, everywhere, statuses
 from pagefile.surfaces.cli.registry import HOOKS, loaded
+from pagefile.testing.ports import free_port
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
@@ -114,6 +115,9 @@ def test_every_command_of_the_plan_is_there() -> None:
         "mcp",
         "verify",
         "check",
+        "copy",
+        "keys",
+        "serve",
         "reindex",
         "export",
         "import",
@@ -175,7 +179,8 @@ def test_every_variable_and_every_setting_of_the_file_is_in_the_reference() -> N
 
     assert sorted(name for name in variables if f"`{name}`" not in reference) == []
     assert [name for name in IN_FILE if f"`{name}`" not in PAGE] == []
-    assert set(VARIABLES) == set(Settings.__struct_fields__) - {"origins", "rivals"}
+    fields = {name.partition(".")[0] for name in VARIABLES}
+    assert fields == set(Settings.__struct_fields__) - {"origins", "rivals"}
 
 
 @pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: str(hook.name))
@@ -316,6 +321,54 @@ def test_a_key_is_shown_once_and_let_in_until_it_is_revoked(cli: Cli) -> None:
     assert unasked.status == 5
     assert (gone.status, gone.told["data"]["revoked_at"] is None) == (0, False)
     assert cli("keys", "revoke", "0" * 12, "--yes").status == 3
+
+
+def test_a_key_that_is_bound_to_a_user_says_to_whom_and_why(
+    cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli("init")
+    of_all = cli("keys", "create")
+    asked_for = cli("keys", "create", "--user", "bob")
+    with (folder / "pagefile.toml").open("a") as file:
+        file.write('user = "ann"\n')
+    by_file = cli("keys", "create")
+    monkeypatch.setenv("PAGEFILE_USER", "")
+    unset = cli("keys", "create")
+
+    assert "nothing else" not in of_all.err + unset.err
+    assert "bob's, and nothing else (by --user)" in asked_for.err
+    assert "ann's, and nothing else (by pagefile.toml" in by_file.err
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("PAGEFILE_SERVER_MAX_PACKS", "many", "no number"),
+        ("PAGEFILE_SERVER_WORKERS", "0", "workers"),
+        ("PAGEFILE_SERVER_DURABILITY", "hope", "durability"),
+        ("PAGEFILE_JWT_ISSUER", "https://issuer", "PAGEFILE_JWT_JWKS"),
+        ("PAGEFILE_JWT_BIND_USER", "perhaps", "on or off"),
+    ],
+)
+def test_a_variable_that_no_server_can_be_started_with_is_named(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    refused = cli("serve")
+    shown = cli("config", "--json")
+
+    assert (refused.status, says in refused.err) == (5, True)
+    assert [each["value"] for each in shown.data if each["from"] == name] == [value]
+
+
+def test_tokens_without_keys_are_refused_before_a_server_starts(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("JWKS", "nowhere.json"), ("ISSUER", "i"), ("AUDIENCE", "a")):
+        monkeypatch.setenv(f"PAGEFILE_JWT_{name}", value)
+    refused = cli("serve")
+
+    assert (refused.status, "holds no keys" in refused.err) == (5, True)
 
 
 def patch(seq: int) -> dict[str, Any]:
@@ -681,6 +734,21 @@ def test_the_file_of_settings_can_be_elsewhere(
 
 def found_wrong(ran: Ran) -> dict[str, str]:
     return {each["name"]: each["mend"] for each in ran.data if each["state"] == "wrong"}
+
+
+def test_the_doctor_asks_the_vector_server_that_is_set(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("qdrant_client")
+    cli("init")
+    monkeypatch.setenv("QDRANT_URL", f"http://127.0.0.1:{free_port()}")
+    glance, deep = cli("doctor", "--json"), cli("doctor", "--deep", "--json")
+    monkeypatch.setenv("PAGEFILE_VECTORS", "memory")
+    unused = cli("doctor", "--deep", "--json")
+
+    assert [ran.status for ran in (glance, deep, unused)] == [0, 1, 0]
+    [wrong] = [each for each in deep.data if each["state"] == "wrong"]
+    assert (wrong["name"], bool(wrong["mend"])) == ("qdrant", True)
 
 
 def test_the_doctor_finds_nothing_wrong_with_a_sound_store(cli: Cli) -> None:

@@ -21,6 +21,8 @@ from pagefile.access.keys import KeyStore
 from pagefile.client import AsyncClient, Client
 from pagefile.client.asking import asked
 from pagefile.client.course import Lost, Reply, Step, Wait, course
+from pagefile.client.events import EventReader
+from pagefile.client.following import Following
 from pagefile.errors import (
     Conflict,
     Corrupt,
@@ -387,6 +389,23 @@ def test_a_stream_that_is_cut_goes_on_where_it_stood(
             break
 
     assert (seen, proxy.cuts) == ([0, 1, 2, 3, 4], 1)
+
+
+def test_the_end_of_a_stream_is_no_end_where_the_server_only_stops() -> None:
+    reader = EventReader()
+    slot, stopping, end = (
+        *reader.feed(b"event: slot\nid: 4\ndata: 1\n\n"),
+        *reader.feed(b'event: end\ndata: {"stopping":true}\n\n'),
+        *reader.feed(b"event: end\ndata: {}\n\n"),
+    )
+    following = Following(asked("GET", "/v1/threads/t/follow", is_safe=True), None, retries=2)
+    shown = [following.seen(slot), following.seen(stopping)]
+    following.ended()
+
+    assert shown == [True, False]
+    assert (following.is_over, following.pause > 0) == (False, True)
+    assert following.begin().query["after"] == "4"
+    assert (following.seen(end), following.is_over) == (False, True)
 
 
 def test_an_awaited_stream_shows_what_is_appended_meanwhile(running: Running) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import hashlib
 import io
 import json
@@ -328,6 +329,9 @@ def test_a_refusal_is_a_problem_that_also_says_ok_error_and_detail(client: TestC
     assert body["request_id"] == refused.headers["x-request-id"]
 
 
+PACKED = gzip.compress(b'{"objective": "x"}')
+
+
 @pytest.mark.parametrize(
     ("method", "path", "sent", "status", "code"),
     [
@@ -335,6 +339,10 @@ def test_a_refusal_is_a_problem_that_also_says_ok_error_and_detail(client: TestC
         ("DELETE", "/health", {}, 405, "method_not_allowed"),
         ("POST", "/v1/runs", {"content": b"{", "media": "application/json"}, 400, "bad_request"),
         ("POST", "/v1/runs", {"content": b"a=1", "media": "text/plain"}, 415, ""),
+        ("POST", "/v1/runs", {"content": PACKED, "packed": "gzip"}, 415, "unsupported_media_type"),
+        ("POST", "/v1/packs", {"content": PACKED, "packed": "br"}, 415, "unsupported_media_type"),
+        ("POST", "/v1/threads/t/slots", {"content": PACKED, "packed": "gzip"}, 415, ""),
+        ("POST", "/v1/runs", {"content": b"{", "packed": "identity"}, 400, "bad_request"),
         ("POST", "/v1/threads/t/slots", {"content": DEEP, "media": "application/json"}, 400, ""),
         ("POST", "/v1/runs", {"content": b"{}", "media": "application/json"}, 422, "invalid"),
         ("GET", "/v1/runs?limit=0", {}, 422, "invalid"),
@@ -345,11 +353,46 @@ def test_a_refusal_is_a_problem_that_also_says_ok_error_and_detail(client: TestC
 def test_what_is_malformed_gets_its_status(
     client: TestClient, method: str, path: str, sent: dict[str, Any], status: int, code: str
 ) -> None:
-    headers = {"content-type": sent["media"]} if sent else {}
+    headers = {"content-type": sent.get("media", "application/json")} if sent else {}
+    headers |= {"content-encoding": sent["packed"]} if "packed" in sent else {}
     refused = client.request(method, path, content=sent.get("content"), headers=headers)
 
     assert (refused.status_code, refused.headers["content-type"]) == (status, PROBLEM)
     assert not code or refused.json()["code"] == code
+
+
+def test_whatever_can_be_read_can_be_asked_for_its_head(client: TestClient) -> None:
+    run_id = boot(client)
+    for path in ("/health", "/ready", f"/v1/runs/{run_id}", f"/v1/runs/{run_id}?seq=0", "/v1/runs"):
+        whole, head = client.get(path), client.head(path)
+
+        assert (head.status_code, head.content) == (200, b"")
+        passing = ("x-request-id", "date")
+        assert {name: head.headers[name] for name in head.headers if name not in passing} == {
+            name: whole.headers[name] for name in whole.headers if name not in passing
+        }
+    known = client.head(f"/v1/runs/{run_id}", headers={"if-none-match": '"0"'})
+    assert known.status_code == 304
+    assert client.head("/v1/runs/nobody").status_code == 404
+    assert client.head("/v1/threads/t/follow").status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/v1/runs", "GET, HEAD, POST"),
+        ("/v1/threads/t/slots", "GET, HEAD, POST"),
+        ("/v1/threads/t/follow", "GET"),
+        ("/v1/recall", "POST"),
+        ("/health", "GET, HEAD"),
+    ],
+)
+def test_a_method_that_is_not_there_is_told_which_are(
+    client: TestClient, path: str, allowed: str
+) -> None:
+    refused = client.put(path)
+
+    assert (refused.status_code, refused.headers["allow"]) == (405, allowed)
 
 
 def test_a_body_that_is_too_large_is_refused_by_its_header_and_by_its_bytes(
@@ -508,6 +551,95 @@ def test_facts_are_asked_for_at_a_time(client: TestClient) -> None:
     after = client.get("/v1/facts?user_id=eve").json()["items"]
 
     assert [fact["object"] for fact in (*then, *now, *after)] == ["Rome", "Bern", "Rome"]
+
+
+def paged(client: TestClient, path: str, **params: Any) -> list[list[Any]]:
+    """All pages of a listing, two items on each."""
+    pages, cursor = [], None
+    while True:
+        asked = {**params, "limit": 2, **({"cursor": cursor} if cursor else {})}
+        page = client.get(path, params=asked).json()
+        pages.append(page["items"])
+        cursor = page["cursor"]
+        if cursor is None:
+            return pages
+
+
+def test_facts_are_paged_through_though_others_are_asserted_meanwhile(client: TestClient) -> None:
+    def assert_(number: int) -> None:
+        fact = {"subject": "Ivy", "predicate": "has", "object": f"cat {number}", "user_id": "ivy"}
+        client.post("/v1/facts", json={"facts": [fact]})
+
+    client.put("/v1/predicates/has", json={"kind": "multi"})
+    for number in range(5):
+        assert_(number)
+    asked: dict[str, Any] = {"user_id": "ivy", "limit": 2}
+    first = client.get("/v1/facts", params=asked).json()
+    assert_(5)
+    second = client.get("/v1/facts", params=asked | {"cursor": first["cursor"]}).json()
+    third = client.get("/v1/facts", params=asked | {"cursor": second["cursor"]}).json()
+    shown = [each["object"] for page in (first, second, third) for each in page["items"]]
+
+    assert shown == [f"cat {number}" for number in (4, 3, 2, 1, 0)]
+    assert third["cursor"] is None
+    assert client.get("/v1/facts", params=asked | {"cursor": "bm8"}).status_code == 422
+
+
+def test_episodes_and_duplicates_are_paged_through(client: TestClient) -> None:
+    said = "copper kettles whistle loudly tonight"
+    for number in range(5):
+        episode = {"session_id": f"s{number % 2}", "input": said, "user_id": "gil"}
+        episode |= {"id": f"gil-{number}", "occurred_at": f"2026-01-0{number + 1}T00:00:00Z"}
+        client.post("/v1/episodes", json=episode)
+    pages = paged(client, "/v1/episodes", user_id="gil")
+    session = paged(client, "/v1/episodes", user_id="gil", session_id="s0")
+    since = {"since": "2026-01-02T00:00:00Z", "until": "2026-01-04T00:00:00Z"}
+    between = paged(client, "/v1/episodes", user_id="gil", **since)
+    same = paged(client, "/v1/duplicates", user_id="gil")
+
+    def ids(found: list[list[Any]], field: str = "id") -> list[list[str]]:
+        return [[each[field].removeprefix("gil-") for each in page] for page in found]
+
+    assert ids(pages) == [["4", "3"], ["2", "1"], ["0"]]
+    assert ids(session) == [["4", "2"], ["0"]]
+    assert ids(between) == [["3", "2"], ["1"]]
+    assert sorted(each for page in ids(same, "key") for each in page) == ["1", "2", "3", "4"]
+    assert client.get("/v1/episodes", params={"user_id": "hal"}).json()["items"] == []
+
+
+def test_items_are_paged_through_by_words_and_by_age(client: TestClient) -> None:
+    for number in range(5):
+        change = MCR | {"scope": "user", "user_id": "jo", "content": f"likes tea number {number}"}
+        body = {"mcrs": [change], "user_id": "jo"}
+        batch = client.post("/v1/batches", json=body).json()["batch_id"]
+        client.post(f"/v1/batches/{batch}/commit", json={"reviewer": "carl"})
+    by_words = paged(client, "/v1/items", user_id="jo", scope="user", q="tea")
+    by_age = paged(client, "/v1/items", user_id="jo", scope="user")
+
+    assert [len(page) for page in by_words] == [2, 2, 1]
+    assert len({each["item"]["memory_id"] for page in by_words for each in page}) == 5
+    newest = [[each["item"]["content"][-1] for each in page] for page in by_age]
+    assert newest == [["4", "3"], ["2", "1"], ["0"]]
+    wrong = {"cursor": "bm8", "user_id": "jo"}
+    assert client.get("/v1/items", params=wrong).status_code == 422
+
+
+def test_packs_and_proposals_are_paged_through(client: TestClient) -> None:
+    client.post("/v1/runs", json={"objective": "x", "run_id": "paged"})
+    made = {client.post("/v1/runs/paged/packs").json()["pack_id"] for _ in range(3)}
+    pages = paged(client, "/v1/packs")
+    for each in ("Ann likes jam.", "Bob likes tea.", "Cleo likes figs."):
+        episode = {"session_id": "s", "input": each, "user_id": "kit"}
+        client.post("/v1/episodes", json=episode)
+    client.post("/v1/consolidate")
+    proposed = paged(client, "/v1/proposals", user_id="kit")
+    everybody = paged(client, "/v1/proposals", everyone=True)
+
+    assert all(len(page) <= 2 for page in [*pages, *proposed, *everybody])
+    assert made <= {each["pack_id"] for page in pages for each in page}
+    names = [each["fact"]["id"] for page in proposed for each in page]
+    assert len(names) == len(set(names)) >= 3
+    assert set(names) <= {each["fact"]["id"] for page in everybody for each in page}
 
 
 def test_an_export_is_brought_in_again_after_it_was_forgotten_as_nothing(

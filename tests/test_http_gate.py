@@ -17,7 +17,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from starlette.responses import JSONResponse
 from starlette.testclient import TestClient
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pagefile.access.identity import Identity
 from pagefile.access.keys import KeyStore
@@ -28,6 +28,7 @@ from pagefile.handle import Admin
 from pagefile.surfaces.http import idempotency
 from pagefile.surfaces.http.app import Mounted, make_app
 from pagefile.surfaces.http.config import ServerConfig
+from pagefile.surfaces.together import mcp_mount
 
 Sign = Callable[..., dict[str, str]]
 
@@ -274,6 +275,47 @@ def test_a_request_that_failed_in_the_middle_is_not_done_again(
     assert (codes, failing.calls) == ([500, 409, 409], 1)
 
 
+class Impatient:
+    """Sends the same request again the moment it has seen the last of an answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.repeats: list[tuple[int, bool]] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        body = (await receive())["body"]
+
+        async def given() -> Message:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def noted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                is_replayed = (b"idempotent-replayed", b"true") in message["headers"]
+                self.repeats.append((message["status"], is_replayed))
+
+        async def passed(message: Message) -> None:
+            await send(message)
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                await self._app(dict(scope), given, noted)
+
+        await self._app(dict(scope), given, passed)
+
+
+def test_a_repeat_right_behind_the_answer_gets_that_answer(tmp_path: Path) -> None:
+    config = ServerConfig(
+        url=str(tmp_path / "s.db"), durability="process", log_level="error", local=True
+    )
+    impatient = Impatient(make_app(config))
+    with TestClient(impatient, base_url="http://127.0.0.1:8000") as client:
+        made = client.post("/v1/runs", json={"objective": "x"}, headers=once("k"))
+
+    assert made.status_code == 201
+    assert impatient.repeats == [(201, True)]
+
+
 # A key for repeats: nothing of the forgotten
 
 
@@ -379,3 +421,87 @@ def test_what_is_kept_of_a_pack_that_was_loaded_goes_with_the_user_of_the_run(
 
     assert "treat Ann" in loaded.text
     assert left == {}
+
+
+# Forgetting what nobody named
+
+
+def test_nothing_of_nobody_is_forgotten_unless_nobody_is_meant(tmp_path: Path) -> None:
+    with Admin(str(tmp_path / "s.db")) as admin:
+        boss, ann = (
+            key(admin, "read", "write", "admin"),
+            key(admin, "admin", "write", user_id="ann"),
+        )
+    episode = {"session_id": "s", "input": "it rains", "id": "ep"}
+
+    def forget(body: dict[str, Any] | None, who: dict[str, str] = boss) -> Any:
+        return client.post("/v1/forget", json=body, headers=who)
+
+    with serving(tmp_path) as client:
+        client.post("/v1/episodes", json=episode, headers=boss)
+        unsaid = [forget(None), forget({}), forget({"dry_run": True})]
+        both = forget({"nobody": True, "user_id": "ann"})
+        bound = forget({"nobody": True}, ann)
+        there = client.get("/v1/episodes/ep", headers=boss)
+        own = [forget({}, ann), forget({"user_id": None}, ann)]
+        part = forget({"session_id": "other"})
+        meant = [forget({"user_id": None, "dry_run": True}), forget({"nobody": True})]
+        gone = client.get("/v1/episodes/ep", headers=boss)
+
+    assert [each.status_code for each in (*unsaid, both, bound)] == [422, 422, 422, 422, 403]
+    assert unsaid[0].json()["field"] == "user_id"
+    assert there.status_code == 200
+    assert [each.status_code for each in (*own, part, *meant)] == [200] * 5
+    assert (meant[0].json()["count"], meant[1].json()["count"] > 0) == (
+        meant[1].json()["count"],
+        True,
+    )
+    assert gone.status_code == 404
+
+
+# Who was refused, where, and why
+
+ASKED_MCP = {"accept": "application/json, text/event-stream"}
+HELLO = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "x", "version": "1"},
+}
+
+
+def test_every_refusal_leaves_an_entry_that_says_where_and_why(tmp_path: Path) -> None:
+    with Admin(str(tmp_path / "s.db")) as admin:
+        boss, reader = key(admin, "read", "write", "admin"), key(admin, "read")
+    config = ServerConfig(url=str(tmp_path / "s.db"), durability="process", log_level="error")
+
+    def rpc(method: str, params: dict[str, Any], **headers: str) -> Any:
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        return client.post("/mcp", json=body, headers=reader | ASKED_MCP | headers)
+
+    app = make_app(config, [mcp_mount(config)])
+    with TestClient(app, base_url="http://127.0.0.1:8000") as client:
+        nobody = client.get("/v1/runs/private-name")
+        may_not = client.post("/v1/threads/private-name/slots", json={}, headers=reader)
+        nowhere = client.get("/private-name")
+        host = rpc("initialize", HELLO, host="evil.example")
+        origin = rpc("initialize", HELLO, origin="https://evil.example")
+        session = rpc("initialize", HELLO).headers["mcp-session-id"]
+        tool = {"name": "add_memory", "arguments": {"text": "private-name"}}
+        called = rpc("tools/call", tool, **{"mcp-session-id": session})
+        listed = client.get("/v1/refusals", headers=boss)
+        counted = client.get("/metrics", headers=boss).text
+
+    told = [each["refusal"] for each in listed.json()["items"]]
+    assert "forbidden" in called.text
+    statuses = [each.status_code for each in (nobody, may_not, nowhere, host, origin, called)]
+    assert statuses == [401, 403, 401, 421, 403, 200]
+    assert [(each["status"], each["reason"], each["route"]) for each in told] == [
+        (401, "unauthenticated", "/v1/runs/{run_id}"),
+        (403, "forbidden", "/v1/threads/{thread_id}/slots"),
+        (401, "unauthenticated", "unmatched"),
+        (421, "misdirected_request", "/mcp"),
+        (403, "forbidden", "/mcp"),
+        (403, "forbidden", "/mcp tools/call add_memory"),
+    ]
+    assert "private-name" not in listed.text
+    assert 'code="misdirected_request"' in counted

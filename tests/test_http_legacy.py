@@ -191,6 +191,22 @@ def test_the_control_panels_calls_work(http: httpx.Client) -> None:
     assert zipped.content[:2] == b"PK"
 
 
+def test_a_search_without_a_question_gives_the_newest_items(http: httpx.Client) -> None:
+    path = f"/runs/{http.post('/runs', json={'objective': 'x'}).json()['run_id']}"
+    for content in ("Tea, not coffee", "Trains, not planes"):
+        proposed = http.post(f"{path}/memory/propose", json={"mcrs": [MCR | {"content": content}]})
+        http.post(f"{path}/memory/commit", json={"batch_id": proposed.json()["batch_id"]})
+    newest = http.get(f"{path}/memory/search", params={"q": "", "top_k": 2}).json()
+    nobodys = http.get(f"{path}/memory/search", params={"q": "", "scope": "user"}).json()
+
+    assert [each["content"] for each in newest["items"]] == [
+        "Trains, not planes",
+        "Tea, not coffee",
+    ]
+    assert newest["count"] == 2
+    assert nobodys["items"] == []
+
+
 # The flaws
 
 

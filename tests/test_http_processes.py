@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -18,10 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 import pagefile
 from pagefile.testing.http_server import HttpServer
+from pagefile.testing.ports import free_port
 
 pytestmark = pytest.mark.xdist_group("http-processes")
 
@@ -81,6 +85,52 @@ def test_the_commands_of_the_guide_lead_to_a_first_recall(server: HttpServer) ->
     remembered, recalled, run, patched = said
     assert recalled["items"][0]["episode"]["id"] == remembered["id"]
     assert (run["run_id"], patched["ws"]["next_action"]) == ("trip", "ask for dates")
+
+
+def test_the_command_takes_tokens_and_limits_from_the_environment(tmp_path: Path) -> None:
+    signer = ec.generate_private_key(ec.SECP256R1())
+    jwk = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(signer.public_key()))
+    (tmp_path / "jwks.json").write_text(json.dumps({"keys": [jwk | {"kid": "k", "alg": "ES256"}]}))
+    claims = {"iss": "https://issuer", "aud": "pf", "exp": time.time() + 600, "org": "acme"}
+    token = jwt.encode(claims | {"sub": "ann"}, signer, "ES256", {"kid": "k"})
+    port = free_port()
+    env = {each: os.environ[each] for each in os.environ if not each.startswith("PAGEFILE_")}
+    env |= {
+        "PAGEFILE_JWT_JWKS": "jwks.json",
+        "PAGEFILE_JWT_ISSUER": "https://issuer",
+        "PAGEFILE_JWT_AUDIENCE": "pf",
+        "PAGEFILE_JWT_TENANT_CLAIM": "org",
+        "PAGEFILE_JWT_DEFAULT_RIGHTS": "read, write",
+        "PAGEFILE_SERVER_PORT": "1",
+        "PAGEFILE_SERVER_DURABILITY": "process",
+        "PAGEFILE_SERVER_MAX_BODY_BYTES": "2048",
+        "PAGEFILE_SERVER_ALLOW_ORIGINS": "https://app.example",
+        "PAGEFILE_SERVER_LOG_LEVEL": "error",
+    }
+    command = [sys.executable, "-m", "pagefile", "serve", "--port", str(port)]
+    held = {"authorization": f"Bearer {token}", "origin": "https://app.example"}
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL) as process:
+        try:
+            base = f"http://127.0.0.1:{port}"
+            _wait_until_ready(base, process)
+            who = httpx.get(f"{base}/v1/whoami", headers=held)
+            large = httpx.post(f"{base}/v1/runs", json={"objective": "x" * 3_000}, headers=held)
+        finally:
+            process.terminate()
+
+    told = who.json()
+    assert (told["tenant"], told["user_id"], told["rights"]) == ("acme", "ann", ["read", "write"])
+    assert who.headers["access-control-allow-origin"] == "https://app.example"
+    assert large.status_code == 413
+
+
+def _wait_until_ready(base: str, process: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + 120
+    while time.monotonic() < until and process.poll() is None:
+        with contextlib.suppress(httpx.TransportError):
+            if httpx.get(f"{base}/ready").status_code == 200:
+                return
+    raise AssertionError("the server did not start")
 
 
 def test_a_worker_that_dies_is_replaced_and_the_log_says_both(tmp_path: Path) -> None:
@@ -177,6 +227,34 @@ def test_a_stream_shows_what_another_connection_appends(server: HttpServer) -> N
                 break
 
     assert seen == ["hello"]
+
+
+def test_a_server_that_is_told_to_stop_ends_its_streams_and_is_not_held_up(tmp_path: Path) -> None:
+    options = {"local": True, "mounts": ["pagefile.surfaces.together:mcp_mount"]}
+    with HttpServer(f"{tmp_path}/stop.db", options) as server:
+        follow = f"{server.base}/v1/threads/live/follow"
+        accepted = {"accept": "application/json, text/event-stream"}
+        hello = {"protocolVersion": "2025-06-18", "capabilities": {}}
+        hello["clientInfo"] = {"name": "x", "version": "1"}
+        asked = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+        session = httpx.post(f"{server.base}/mcp", headers=accepted, json=asked).headers
+        accepted["mcp-session-id"] = session["mcp-session-id"]
+        seen: list[str] = []
+        with (
+            httpx.stream("GET", f"{server.base}/mcp", headers=accepted, timeout=30) as notices,
+            httpx.stream("GET", follow, timeout=30) as said,
+        ):
+            for line in said.iter_lines():
+                if line == ": following":
+                    os.kill(server.pid, signal.SIGTERM)
+                seen.append(line)
+        status = server.stop()
+        told = server.errors
+
+    assert (notices.status_code, status) == (200, 0)
+    assert seen[-3:] == ["event: end", 'data: {"stopping":true}', ""]
+    # A worker that does not end in time is killed, and the log says so.
+    assert "killing" not in told.lower()
 
 
 def test_eight_processes_on_one_file_lose_no_update_and_nobody_is_locked_out(

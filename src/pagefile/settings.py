@@ -24,7 +24,20 @@ _USUAL_DIMENSIONS = 1_536
 _MOST_FILE_BYTES = 65_536
 _NOT_FILES = ("memory:", ":memory:", "manager:")
 
-#: Which variable sets which field, nearest first; the first that is set counts.
+#: What a server takes from the environment besides its options: fields of `ServerConfig`.
+SERVER = (
+    *("host", "port", "workers", "log_level", "durability", "packs_dir", "allow_origins"),
+    *("max_body_bytes", "max_upload_bytes", "max_packs", "max_streams", "max_tenants"),
+    *("body_seconds", "upload_seconds", "request_seconds"),
+    *("rate_per_second", "failures_per_second", "threads"),
+)
+#: Which tokens count there: fields of `TokenSettings`.
+JWT = (
+    *("jwks", "issuer", "audience", "tenant_claim", "user_claim", "bind_user"),
+    *("rights_claim", "default_rights"),
+)
+#: Which variable sets which field, nearest first; the first that is set counts. What stands
+#: behind a dot is a name inside a field.
 VARIABLES: Mapping[str, tuple[str, ...]] = {
     "url": ("PAGEFILE_URL",),
     "tenant": ("PAGEFILE_TENANT",),
@@ -49,6 +62,8 @@ VARIABLES: Mapping[str, tuple[str, ...]] = {
     "base_url": ("PAGEFILE_BASE_URL",),
     "api_key": ("PAGEFILE_API_KEY",),
     "tracing": ("PAGEFILE_TRACING",),
+    **{f"server.{name}": (f"PAGEFILE_SERVER_{name.upper()}",) for name in SERVER},
+    **{f"jwt.{name}": (f"PAGEFILE_JWT_{name.upper()}",) for name in JWT},
 }
 #: Variables that other programs share, and the URLs in them that name a store of ours.
 SHARED_URLS = {
@@ -97,6 +112,9 @@ class Settings(msgspec.Struct, frozen=True):
     api_key: str = ""
     #: "on" makes spans, "content" puts texts into them too; see `pagefile.tracing`.
     tracing: str = ""
+    #: What is set of a server and its tokens, as texts; `pagefile serve` reads it.
+    server: Mapping[str, str] = msgspec.field(default_factory=dict)
+    jwt: Mapping[str, str] = msgspec.field(default_factory=dict)
     #: Which field comes from where; a field that is not here has its default.
     origins: Mapping[str, str] = msgspec.field(default_factory=dict)
     #: Shared variables that name different stores, when nothing says which is meant.
@@ -120,6 +138,9 @@ class Settings(msgspec.Struct, frozen=True):
                 if name in os.environ and (os.environ[name] or field != "url"):
                     values[field], origins[field] = os.environ[name], name
                     break
+        for part in ("server", "jwt"):
+            inner = [field for field in values if field.startswith(f"{part}.")]
+            values[part] = {field.partition(".")[2]: values.pop(field) for field in inner}
         rivals: tuple[str, ...] = ()
         if "url" not in values:
             shared = _shared_urls()

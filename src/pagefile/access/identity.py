@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 from typing import Literal, get_args
 
 import msgspec
@@ -103,3 +104,13 @@ def require_rights(rights: object) -> frozenset[Right]:
         if right not in RIGHTS:
             raise Invalid("rights", f"{shown(right)} is none", f"give some of {', '.join(RIGHTS)}")
     return frozenset(rights)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -19,6 +20,7 @@ from pagefile.access.identity import (
     Identity,
     Right,
     digest_of,
+    is_loopback,
     require_rights,
     require_tenant,
     require_user,
@@ -75,7 +77,7 @@ class TokenVerifier:
             if not getattr(settings, field):
                 raise Invalid(field, "is empty", "say which tokens are meant for this server")
         require_rights(settings.default_rights)
-        if settings.jwks.startswith("https://") or settings.jwks.startswith("http://127.0.0.1"):
+        if _is_safe_address(settings.jwks):
             self._client: jwt.PyJWKClient | None = jwt.PyJWKClient(
                 settings.jwks, cache_keys=True, lifespan=300, timeout=_FETCH_SECONDS
             )
@@ -159,6 +161,18 @@ class TokenVerifier:
             raise Invalid(self._settings.rights_claim, shown(given), "give words")
         named = {str(word).removeprefix("pagefile:") for word in words}
         return frozenset(right for right in RIGHTS if right in named)
+
+
+def _is_safe_address(jwks: str) -> bool:
+    """Whether nobody on the way can put other keys in the place of the issuer's."""
+    try:
+        parts = urlsplit(jwks)
+        host = parts.hostname or ""
+    except ValueError:
+        return False
+    return bool(host) and (
+        parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
+    )
 
 
 def _who(claims: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from pagefile.errors import LimitExceeded
 
 MOST_EVENT_BYTES = 64 << 20
 _END = "end"
+_STOPPING = b'{"stopping":true}'
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -23,6 +24,11 @@ class Event(msgspec.Struct, frozen=True):
     def is_end(self) -> bool:
         """Whether the server says that no more will come."""
         return self.name == _END
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether more would have come, had the server not been told to stop."""
+        return self.name == _END and self.data == _STOPPING
 
 
 class EventReader:

@@ -35,7 +35,8 @@ class Following:
     def seen(self, event: Event) -> bool:
         """Take note of an event; whether it is one to show."""
         if event.is_end:
-            self.is_over = True
+            # One that stops is started again, or another one is in its place.
+            self.is_over = not event.is_cut
             return False
         if event.number is not None:
             if self._last is not None and event.number <= self._last:

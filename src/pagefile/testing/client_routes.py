@@ -60,6 +60,7 @@ NAMES: dict[str, str] = {
     "blocks.append_block": "append",
     "blocks.delete_block": "delete",
     "blocks.block_history": "history",
+    "episodes.list_episodes": "list",
     "episodes.get_episode": "get",
     "episodes.session_messages": "messages",
     "facts.assert_facts": "add",
@@ -91,7 +92,7 @@ STREAMS: dict[str, Any] = {
 #: Routes that take the expected version in a header alone.
 GUARDED = frozenset({"blocks.delete_block"})
 #: Moments stand in queries as texts.
-MOMENTS = frozenset({"valid_at", "known_at"})
+MOMENTS = frozenset({"valid_at", "known_at", "since", "until"})
 _EVENTS = "text/event-stream"
 
 
@@ -230,7 +231,8 @@ def _in_body(body: Any, noun: str, shapes: Shapes) -> Iterator[Parameter]:
         return
     for field in msgspec.structs.fields(body):
         name = field.name + ("_" if keyword.iskeyword(field.name) else "")
-        hint = shapes.spelled_for(field.type, noun)
+        # What is left out is not sent: it needs no value of its own here.
+        hint = shapes.spelled_for(field.type, noun).replace(" | msgspec.UnsetType", "")
         default: str | None = None
         if not field.required:
             plain = field.default

@@ -171,6 +171,7 @@ def _memory(client: Any, user: str, folder: Path) -> None:
         [{"session_id": "s1", "input": "I like trains.", "user_id": user}]
     )
     assert client.episodes.get(first, user_id=user).input == "I live in Lisbon."
+    assert len(client.episodes.list(user_id=user, session_id="s1", limit=1).items) == 1
     assert client.episodes.messages("s1", user_id=user).items
     assert client.episodes.duplicates(user_id=user).items == []
     assert client.episodes.consolidate() is not None

@@ -92,13 +92,20 @@ class AsyncEpisodes:
         return await self._link.send(ask, shapes.episodes.Messages)
 
     async def duplicates(
-        self, *, user_id: str | None = None, threshold: float = 0.9, limit: int = 100
+        self,
+        *,
+        user_id: str | None = None,
+        threshold: float = 0.9,
+        limit: int = 100,
+        cursor: str | None = None,
     ) -> shapes.episodes.Duplicates:
         """Episodes that say what another says; goes through all of the user's."""
         ask = asked(
             "GET",
             "/v1/duplicates",
-            query=given(user_id=self._link.user(user_id), threshold=threshold, limit=limit),
+            query=given(
+                user_id=self._link.user(user_id), threshold=threshold, limit=limit, cursor=cursor
+            ),
             is_safe=True,
         )
         return await self._link.send(ask, shapes.episodes.Duplicates)
@@ -109,3 +116,29 @@ class AsyncEpisodes:
         """Read episodes that nobody read yet, of all users, and keep what they say as facts."""
         ask = asked("POST", "/v1/consolidate", body=given(limit=limit), key=idempotency_key)
         return await self._link.send(ask, shapes.episodes.ConsolidationReport)
+
+    async def list(
+        self,
+        *,
+        user_id: str | None = None,
+        session_id: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> shapes.episodes.Episodes:
+        """Exchanges of a user, or of one session, newest first."""
+        ask = asked(
+            "GET",
+            "/v1/episodes",
+            query=given(
+                user_id=self._link.user(user_id),
+                session_id=session_id,
+                since=since,
+                until=until,
+                limit=limit,
+                cursor=cursor,
+            ),
+            is_safe=True,
+        )
+        return await self._link.send(ask, shapes.episodes.Episodes)

@@ -42,6 +42,7 @@ class AsyncFacts:
         status: Literal["active", "future", "ended", "superseded", "outweighed", "retracted"]
         | None = None,
         limit: int = 10,
+        cursor: str | None = None,
     ) -> shapes.facts.Facts:
         """Facts that match and hold at `valid_at`, as known at `known_at`; both are now."""
         ask = asked(
@@ -57,6 +58,7 @@ class AsyncFacts:
                 history=history,
                 status=status,
                 limit=limit,
+                cursor=cursor,
             ),
             is_safe=True,
         )
@@ -173,13 +175,18 @@ class AsyncFacts:
         status: Literal["proposed", "committed", "rejected"] = "proposed",
         everyone: bool = False,
         limit: int = 100,
+        cursor: str | None = None,
     ) -> shapes.facts.Proposed:
         """Candidates for facts that an extractor was not sure of."""
         ask = asked(
             "GET",
             "/v1/proposals",
             query=given(
-                user_id=self._link.user(user_id), status=status, everyone=everyone, limit=limit
+                user_id=self._link.user(user_id),
+                status=status,
+                everyone=everyone,
+                limit=limit,
+                cursor=cursor,
             ),
             is_safe=True,
         )

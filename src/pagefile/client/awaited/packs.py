@@ -76,7 +76,7 @@ class AsyncPacks:
         )
         return await self._link.upload(ask, content, shapes.packs.Restored)
 
-    async def list(self) -> shapes.packs.PackList:
+    async def list(self, *, limit: int = 1000, cursor: str | None = None) -> shapes.packs.PackList:
         """Packs that wait to be downloaded."""
-        ask = asked("GET", "/v1/packs", is_safe=True)
+        ask = asked("GET", "/v1/packs", query=given(limit=limit, cursor=cursor), is_safe=True)
         return await self._link.send(ask, shapes.packs.PackList)

@@ -47,6 +47,7 @@ class AsyncPrivacy:
         self,
         *,
         user_id: str | None = None,
+        nobody: bool = False,
         session_id: str | None = None,
         episode_id: str | None = None,
         before: datetime | None = None,
@@ -59,6 +60,7 @@ class AsyncPrivacy:
             "/v1/forget",
             body=given(
                 user_id=self._link.user(user_id),
+                nobody=nobody,
                 session_id=session_id,
                 episode_id=episode_id,
                 before=before,

@@ -27,8 +27,9 @@ class Items:
         ] = "active",
         type: Literal["fact", "preference", "policy", "decision", "invariant"] | None = None,
         limit: int = 8,
+        cursor: str | None = None,
     ) -> shapes.items.Hits:
-        """Items that share at least one word with the question, best first."""
+        """Items that share a word with the question, best first; without one, the newest first."""
         ask = asked(
             "GET",
             "/v1/items",
@@ -40,6 +41,7 @@ class Items:
                 status=status,
                 type=type,
                 limit=limit,
+                cursor=cursor,
             ),
             is_safe=True,
         )

@@ -74,7 +74,7 @@ class Packs:
         )
         return self._link.upload(ask, content, shapes.packs.Restored)
 
-    def list(self) -> shapes.packs.PackList:
+    def list(self, *, limit: int = 1000, cursor: str | None = None) -> shapes.packs.PackList:
         """Packs that wait to be downloaded."""
-        ask = asked("GET", "/v1/packs", is_safe=True)
+        ask = asked("GET", "/v1/packs", query=given(limit=limit, cursor=cursor), is_safe=True)
         return self._link.send(ask, shapes.packs.PackList)

@@ -38,6 +38,13 @@ class RememberedAll(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     ids: list[str]
 
 
+class Episodes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Exchanges, newest first."""
+
+    items: list[shared.Episode]
+    cursor: str | None
+
+
 class Messages(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The last messages of a session, oldest first."""
 
@@ -56,6 +63,7 @@ class Duplicates(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Episodes that say what another says."""
 
     items: list[Duplicate]
+    cursor: str | None
 
 
 class ConsolidationReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -35,6 +35,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Facts, recorded last first."""
 
     items: list[shared.Fact]
+    cursor: str | None
 
 
 class Rectangle(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -93,6 +94,7 @@ class ProposedFact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Proposed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Candidates that wait, or were decided about."""
+    """Candidates that wait, or were decided about, oldest first."""
 
     items: list[ProposedFact]
+    cursor: str | None

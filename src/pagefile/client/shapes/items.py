@@ -15,9 +15,10 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Hits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Items that share a word with the question, best first."""
+    """Items that share a word with the question, best first; without one, the newest first."""
 
     items: list[Hit]
+    cursor: str | None
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

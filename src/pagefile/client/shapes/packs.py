@@ -17,9 +17,10 @@ class PackInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PackList(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Packs that can be downloaded."""
+    """Packs that can be downloaded, by id."""
 
     items: list[PackInfo]
+    cursor: str | None
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

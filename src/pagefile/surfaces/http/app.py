@@ -11,7 +11,7 @@ from typing import NamedTuple
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 import pagefile
@@ -31,6 +31,7 @@ from pagefile.surfaces.http.logs import Log
 from pagefile.surfaces.http.metrics import Metrics
 from pagefile.surfaces.http.packs import PackShelf
 from pagefile.surfaces.http.routes import ROUTERS
+from pagefile.surfaces.http.stopping import told_to_stop
 from pagefile.surfaces.http.tenants import Tenants
 from pagefile.surfaces.http.tracing import traced
 
@@ -50,6 +51,8 @@ class Mounted(NamedTuple):
     path: str
     app: ASGIApp
     lifespan: Callable[[], AbstractAsyncContextManager[object]] | None = None
+    #: Ends answers without an end, when the process is to end.
+    stop: Callable[[], None] | None = None
 
 
 class Server:
@@ -69,6 +72,7 @@ class Server:
         self.streams = Streams(config.max_streams)
         self.packs = PackShelf(config.packs, config.max_packs)
         self.mounted = tuple(each.path for each in mounted)
+        self.routes: Sequence[BaseRoute] = ()
         self.is_ready = False
 
     def open(self) -> None:
@@ -105,6 +109,8 @@ def make_app(config: ServerConfig, mounted: Sequence[Mounted] = ()) -> ASGIApp:
         await asyncio.to_thread(server.open)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(server.close)
+            stops = (server.streams.stopping.set, *(each.stop for each in mounted if each.stop))
+            stack.enter_context(told_to_stop(*stops))
             for each in mounted:
                 if each.lifespan is not None:
                     await stack.enter_async_context(each.lifespan())
@@ -134,6 +140,7 @@ def make_app(config: ServerConfig, mounted: Sequence[Mounted] = ()) -> ASGIApp:
         # A mount is what lies below a path; the path itself is a route of its own.
         app.router.routes.append(Route(each.path, each.app, include_in_schema=False))
         app.mount(each.path, each.app)
+    server.routes = app.router.routes
     app.openapi = document_maker(app, pagefile.__version__, hot.OPERATIONS)  # type: ignore[method-assign]
     whole: ASGIApp = Front(Idempotent(app), server)
     if config.allow_origins:

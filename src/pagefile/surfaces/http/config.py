@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from pagefile.access.identity import require_tenant
+from pagefile.access.identity import is_loopback, require_tenant
 from pagefile.access.tokens import TokenSettings
 from pagefile.bounds import require_count, require_seconds
 from pagefile.errors import Invalid, shown
@@ -99,13 +98,3 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
             return Path("pagefile-packs").absolute()
         file = Path(rest.removeprefix("/") if mark else self.url).expanduser().absolute()
         return file.with_name(f"{file.name}-packs")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

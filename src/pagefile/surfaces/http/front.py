@@ -10,8 +10,10 @@ import asyncio
 import re
 import secrets
 import time
+from collections.abc import Sequence
 from typing import Protocol
 
+from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pagefile.access.audit import Refusal, RefusalLog
@@ -21,14 +23,22 @@ from pagefile.surfaces.http.call import Call
 from pagefile.surfaces.http.config import ServerConfig
 from pagefile.surfaces.http.deadlines import Deadline, Deadlines
 from pagefile.surfaces.http.gate import PUBLIC, Gate, right_for
-from pagefile.surfaces.http.limits import UPLOADS, BoundedBody, Rates, whole_body
+from pagefile.surfaces.http.limits import (
+    UPLOADS,
+    BoundedBody,
+    Rates,
+    is_packed,
+    packed_body,
+    whole_body,
+    without_body,
+)
 from pagefile.surfaces.http.logs import Log
 from pagefile.surfaces.http.metrics import Metrics
 from pagefile.surfaces.http.tenants import Lease, Tenants
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _UNMATCHED = "unmatched"
-_AUDITED = frozenset({401, 403, 429})
+_AUDITED = frozenset({401, 403, 421, 429})
 _SAFE_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
@@ -47,6 +57,8 @@ class Parts(Protocol):
     rates: Rates
     #: Where other applications are mounted, which check rights by themselves.
     mounted: tuple[str, ...]
+    #: All routes, in the order in which they are looked at.
+    routes: Sequence[BaseRoute]
 
 
 class Front:
@@ -136,8 +148,11 @@ class Front:
 
     async def _bounded(self, scope: Scope, receive: Receive, out: _Sending) -> None:
         config = self._parts.config
+        is_head = scope["method"] == "HEAD" and not self._may_have_no_end(scope["path"])
         if scope["method"] in ("GET", "HEAD"):
             most, body_seconds, seconds = 1_024, config.body_seconds, config.request_seconds
+        elif is_packed(scope["pagefile"]):
+            raise packed_body()
         elif scope["path"] in UPLOADS:
             most, body_seconds = config.max_upload_bytes, config.upload_seconds
             seconds = config.upload_seconds + config.request_seconds
@@ -153,13 +168,25 @@ class Front:
         try:
             with deadline:
                 out.deadline = deadline
-                await self._app(scope, bounded, out)
+                if is_head:
+                    # Whatever can be read has a head, though routes are told for GET alone.
+                    scope["method"] = "GET"
+                    await self._app(scope, bounded, without_body(out))
+                else:
+                    await self._app(scope, bounded, out)
         except TimeoutError:
             if not deadline.is_over:
                 raise
             raise _too_long(seconds) from None
         finally:
             out.deadline = None
+            if is_head:
+                scope["method"] = "HEAD"
+
+    def _may_have_no_end(self, path: str) -> bool:
+        """Whether an answer may be a stream; whoever asks for its head would wait for ever."""
+        is_mounted = path in self._parts.mounted or path.startswith(self._below)
+        return is_mounted or path.endswith("/follow")
 
     async def _append(self, scope: Scope, receive: Receive, out: _Sending) -> None:
         """The same bounds for the route that is asked most, with one timer."""
@@ -188,6 +215,11 @@ class Front:
             # The client sees a body that ends too early; there is no second answer.
             call.error_kind = call.error_kind or problems.place_of(error)
             return
+        # What is refused at the door has met no route yet; the record says where it went.
+        call.route = call.route or _route_of(scope, self._parts.routes)
+        if isinstance(error, problems.Refused) and error.status_code == 400 and is_packed(call):
+            # No JSON, because it is packed: where bodies are looked at first, as for slots.
+            error = packed_body()
         response = problems.response_to(call, error)
         await response(scope, receive, out)
 
@@ -273,6 +305,11 @@ def _require_length(call: Call, most: int) -> None:
         raise problems.Refused(413, f"the body has more than {most} bytes")
 
 
-def _route_of(scope: Scope) -> str:
+def _route_of(scope: Scope, routes: Sequence[BaseRoute] = ()) -> str:
+    """The template that a request met, or would have met among these."""
     path = getattr(scope.get("route"), "path", None)
+    for route in routes if path is None else ():
+        if route.matches(scope)[0] is not Match.NONE:
+            path = getattr(route, "path", None)
+            break
     return path if isinstance(path, str) else _UNMATCHED

@@ -6,11 +6,11 @@ import asyncio
 import re
 from collections.abc import Iterable
 
-from pagefile.access.identity import RIGHTS, Identity, Right
+from pagefile.access.identity import RIGHTS, Identity, Right, is_loopback
 from pagefile.access.keys import KeyStore
 from pagefile.access.tokens import TokenVerifier
 from pagefile.surfaces.http import pages
-from pagefile.surfaces.http.config import ServerConfig, is_loopback
+from pagefile.surfaces.http.config import ServerConfig
 from pagefile.surfaces.http.limits import Rates
 from pagefile.surfaces.http.problems import Refused
 

@@ -166,7 +166,11 @@ class Idempotent:
                 await self._app(scope, body.again(), kept)
             finally:
                 if kept.is_whole:
-                    await self._keep(scope, body, document, kept)
+                    try:
+                        await self._keep(scope, body, document, kept)
+                    finally:
+                        # Also when it could not be kept: what it says was done.
+                        await kept.finish()
 
     async def _keep(self, scope: Scope, body: _Body, document: str, kept: _Keeping) -> None:
         call: Call = scope["pagefile"]
@@ -254,7 +258,11 @@ def _repeated(found: Document, scope: Scope, body: _Body, call: Call) -> Respons
 
 
 class _Keeping:
-    """Passes an answer on and keeps it, as long as it is short."""
+    """Passes an answer on and keeps it, as long as it is short.
+
+    The end of it is held back until it is kept: who has seen all of an answer may
+    repeat the request at once, and must not be told that it is under way.
+    """
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -265,6 +273,7 @@ class _Keeping:
         self.is_whole = False
         #: Nobody waits for it any more, and nothing may be sent.
         self.is_let_go = False
+        self._last: Message | None = None
 
     def let_go(self) -> None:
         self.is_let_go = True
@@ -283,8 +292,16 @@ class _Keeping:
                 self._size += len(part)
                 self.parts.append(part)
             self.is_whole = not message.get("more_body", False)
+            if self.is_whole:
+                self._last = message
+                return
         if not self.is_let_go:
             await self._send(message)
+
+    async def finish(self) -> None:
+        """Send the end of the answer."""
+        if self._last is not None and not self.is_let_go:
+            await self._send(self._last)
 
 
 class _Body:

@@ -7,8 +7,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from starlette.types import Message, Receive
+from starlette.types import Message, Receive, Send
 
+from pagefile.surfaces.http.call import Call
 from pagefile.surfaces.http.problems import Refused
 
 _MOST_BUCKETS = 10_000
@@ -63,6 +64,8 @@ class Streams:
     def __init__(self, most: int) -> None:
         self._most = most
         self._open = 0
+        #: Set when the process is to end: streams end too, or they would hold it up.
+        self.stopping = asyncio.Event()
 
     def require_room(self) -> None:
         """Refuse when there are as many as there may be.
@@ -133,3 +136,26 @@ async def whole_body(receive: Receive, most: int) -> bytes:
         if not message.get("more_body", False):
             return part if not parts else b"".join((*parts, part))
         parts.append(part)
+
+
+def is_packed(call: Call) -> bool:
+    """Whether a body is said to be compressed."""
+    return call.heads.get(b"content-encoding", b"identity").strip().lower() != b"identity"
+
+
+def packed_body() -> Refused:
+    """What is answered to one: unpacked, it could be larger than anything that is allowed."""
+    told = {"accept-encoding": "identity"}
+    return Refused(415, "the body is compressed: send it as it is", headers=told)
+
+
+def without_body(send: Send) -> Send:
+    """Passes on what an answer begins with, and nothing of its body."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            await send(message)
+        elif not message.get("more_body", False):
+            await send({"type": "http.response.body", "body": b""})
+
+    return sending

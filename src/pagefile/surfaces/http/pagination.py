@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from fastapi import Query
 
 from pagefile.errors import Invalid
+
+Item = TypeVar("Item")
 
 Limit = Annotated[int, Query(ge=1, le=1_000, description="How many at most.")]
 Cursor = Annotated[
@@ -53,6 +56,17 @@ def number_in(cursor: str | None) -> int:
     if not place.isdecimal() or not place.isascii() or len(place) > 18:
         raise Invalid("cursor", "is none of this listing", "give `cursor` of the page before")
     return int(place)
+
+
+def cut(found: Sequence[Item], start: int, limit: int) -> tuple[list[Item], str | None]:
+    """The page that begins at a place of a list, and the cursor of the next one."""
+    more = cursor_of(start + limit) if len(found) > start + limit else None
+    return list(found[start : start + limit]), more
+
+
+def room_for(start: int, limit: int, most: int) -> int:
+    """How many to ask for, to have this page and to know whether there is another."""
+    return min(start + limit + 1, most)
 
 
 def page_by_name(names: list[str], limit: int) -> Page:

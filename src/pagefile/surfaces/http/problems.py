@@ -5,7 +5,8 @@ The status says whose turn it is, `code` is the same word as in Python.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -14,6 +15,8 @@ from fastapi.exceptions import RequestValidationError as RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute, Match
+from starlette.types import Scope
 
 from pagefile.errors import (
     Conflict,
@@ -29,6 +32,7 @@ from pagefile.errors import (
 from pagefile.surfaces.http.call import Call, call_of
 
 MEDIA_TYPE = "application/problem+json"
+_SLOTS = re.compile(r"/v1/threads/[^/]+/slots")
 _MOST_DETAIL = 2_000
 
 _STATUS: Mapping[type[PagefileError], int] = {
@@ -42,7 +46,7 @@ _STATUS: Mapping[type[PagefileError], int] = {
     Forbidden: 403,
 }
 #: Codes of refusals that only a server makes.
-_CODES = {
+CODES = {
     400: "bad_request",
     401: "unauthenticated",
     403: "forbidden",
@@ -54,6 +58,7 @@ _CODES = {
     412: "precondition_failed",
     413: "limit_exceeded",
     415: "unsupported_media_type",
+    421: "misdirected_request",
     422: "invalid",
     429: "too_many_requests",
     503: "unavailable",
@@ -92,7 +97,7 @@ class Refused(HTTPException):
         self, status: int, detail: str, *, code: str = "", headers: dict[str, str] | None = None
     ) -> None:
         super().__init__(status, detail, headers)
-        self.code = code or _CODES.get(status, "error")
+        self.code = code or CODES.get(status, "error")
 
 
 class AsRefused(Exception):
@@ -121,7 +126,7 @@ def response_to(call: Call, error: Exception) -> Response:
     if isinstance(error, RequestValidationError):
         return _of_parameters(call, error)
     if isinstance(error, HTTPException):
-        code = getattr(error, "code", "") or _CODES.get(error.status_code, "error")
+        code = getattr(error, "code", "") or CODES.get(error.status_code, "error")
         return made(call, error.status_code, code, str(error.detail), headers=error.headers)
     # Nothing of an error that nobody expected is told outside: it may hold anything.
     call.error_kind = place_of(error)
@@ -174,7 +179,25 @@ def place_of(error: BaseException) -> str:
 
 async def handle(request: Request, error: Exception) -> Response:
     """The handler that the application has for every error."""
+    if isinstance(error, HTTPException) and error.status_code == 405:
+        # The first route of that path knows its own methods alone.
+        server = request.app.state.server
+        error.headers = {"allow": ", ".join(sorted(_methods(request.scope, server.routes)))}
     return response_to(call_of(request), error)
+
+
+def _methods(scope: Scope, routes: Sequence[BaseRoute]) -> set[str]:
+    """What can be asked of a path."""
+    path: str = scope["path"]
+    found: set[str] = set()
+    for route in routes:
+        if route.matches(scope)[0] is not Match.NONE:
+            found |= getattr(route, "methods", None) or set()
+    if _SLOTS.fullmatch(path):
+        found.add("POST")  # The front answers it by itself.
+    if "GET" in found and not path.endswith("/follow"):
+        found.add("HEAD")
+    return found
 
 
 def _of_library(call: Call, error: PagefileError, status: int, detail: str = "") -> Response:

@@ -14,6 +14,9 @@ from pagefile.surfaces.http.limits import Streams
 MEDIA_TYPE = "text/event-stream"
 #: Proxies close what is silent; a comment now and then keeps it open.
 _BEAT_SECONDS = 15.0
+_END = b"event: end\ndata: {}\n\n"
+#: Whoever follows may ask again, behind the last event.
+_STOPPING = b'event: end\ndata: {"stopping":true}\n\n'
 
 Item = TypeVar("Item", covariant=True)
 
@@ -53,19 +56,25 @@ async def _events(
     streams: Streams,
 ) -> AsyncIterator[bytes]:
     coming: asyncio.Task[Item] | None = None
+    stopping = asyncio.ensure_future(streams.stopping.wait())
     streams.enter()
     try:
         yield b": following\n\n"
         while True:
             coming = coming or asyncio.ensure_future(_next(followed))
-            done, _ = await asyncio.wait({coming}, timeout=_BEAT_SECONDS)
-            if not done:
+            await asyncio.wait(
+                {coming, stopping}, timeout=_BEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not coming.done():
+                if stopping.done():
+                    yield _STOPPING
+                    return
                 yield b": beat\n\n"
                 continue
             try:
                 item = coming.result()
             except StopAsyncIteration:
-                yield b"event: end\ndata: {}\n\n"
+                yield _END
                 return
             finally:
                 coming = None
@@ -75,6 +84,7 @@ async def _events(
                 yield b"event: %b\nid: %d\ndata: %b\n\n" % (name.encode(), number, data)
     finally:
         streams.leave()
+        stopping.cancel()
         if coming is not None:
             coming.cancel()
         await followed.aclose()

@@ -14,7 +14,7 @@ from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 
 import pagefile
-from pagefile.errors import PagefileError
+from pagefile.errors import Forbidden, PagefileError
 from pagefile.surfaces.mcp import prompts, refusal, resources
 from pagefile.surfaces.mcp.budget import encoded
 from pagefile.surfaces.mcp.identity import Identity
@@ -27,6 +27,8 @@ _MOST_AT_ONCE = 32
 _RESOURCE_MISSING = -32002
 #: Where the layer that checks keys leaves who it found.
 IDENTITY = "pagefile.identity"
+#: Where the layer that keeps a record of refusals is told of them: a list of what was asked for.
+REFUSED = "pagefile.refused"
 
 _INSTRUCTIONS = (
     "Memory that lasts beyond this conversation. Call get_context or search_memory before you"
@@ -91,6 +93,7 @@ class _Handlers:
                 lambda: self._service.call(who, params.name, params.arguments)
             )
         except Exception as error:  # noqa: BLE001  Told to the client, and logged if it is a fault.
+            _note(ctx, f"tools/call {params.name}", error)
             told = encoded(refusal.told(error))
             return types.CallToolResult(
                 content=[types.TextContent(type="text", text=told)], is_error=True
@@ -108,7 +111,9 @@ class _Handlers:
 
             return types.ListResourcesResult(resources=[_resource(graph)])
         cursor = None if params is None else params.cursor
-        found, more = await self._asked(ctx, lambda caller: resources.listed(caller, cursor))
+        found, more = await self._asked(
+            ctx, "resources/list", lambda caller: resources.listed(caller, cursor)
+        )
         return types.ListResourcesResult(
             resources=[_resource(each) for each in found], next_cursor=more
         )
@@ -136,7 +141,7 @@ class _Handlers:
         read = resources.read
         if self._service.compat is not None:
             from pagefile.surfaces.mcp.reference.graph_tools import read_resource as read
-        content = await self._asked(ctx, lambda caller: read(caller, uri))
+        content = await self._asked(ctx, "resources/read", lambda caller: read(caller, uri))
         shown: types.TextResourceContents | types.BlobResourceContents
         if content.text is not None:
             shown = types.TextResourceContents(
@@ -156,18 +161,21 @@ class _Handlers:
         self, ctx: Any, params: types.GetPromptRequestParams
     ) -> types.GetPromptResult:
         name, given = params.name, params.arguments
-        text = await self._asked(ctx, lambda caller: prompts.written(caller, name, given))
+        text = await self._asked(
+            ctx, "prompts/get", lambda caller: prompts.written(caller, name, given)
+        )
         message = types.PromptMessage(
             role="user", content=types.TextContent(type="text", text=text)
         )
         return types.GetPromptResult(messages=[message])
 
-    async def _asked(self, ctx: Any, ask: Callable[[Any], _T]) -> _T:
+    async def _asked(self, ctx: Any, what: str, ask: Callable[[Any], _T]) -> _T:
         """An answer without a form for refusals: they become errors of the protocol."""
         who = self._who(ctx)
         try:
             return await self._run(lambda: ask(self._service.caller(who)))
         except PagefileError as error:
+            _note(ctx, what, error)
             missing = refusal.is_missing(error)
             code = _RESOURCE_MISSING if missing else types.INVALID_PARAMS
             raise MCPError(code, error.fact, refusal.told(error)) from error
@@ -189,6 +197,14 @@ class _Handlers:
         if not isinstance(found, Identity):
             raise MCPError(types.INVALID_REQUEST, "this request carries no identity")
         return found
+
+
+def _note(ctx: Any, what: str, error: Exception) -> None:
+    """Tell of a caller who may not do what they asked for, where somebody keeps a record."""
+    if isinstance(error, Forbidden) and ctx.request is not None:
+        record = ctx.request.scope.get(REFUSED)
+        if record is not None:
+            record.append(what)
 
 
 def _shown(tool: Tool) -> types.Tool:

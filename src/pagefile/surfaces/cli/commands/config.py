@@ -107,6 +107,8 @@ def config(context: typer.Context) -> Answer:
     call = Call.of(context)
     settings = Settings.from_environment()
     rows = [_row(settings, field) for field in _FIELDS]
+    for part, inner in (("server", settings.server), ("jwt", settings.jwt)):
+        rows += [(f"{part}.{name}", inner[name], _origin(settings, part, name)) for name in inner]
     told: list[dict[str, Any]] = []
     for name, value, origin in rows:
         given = call.given.get(name)
@@ -125,7 +127,12 @@ def config(context: typer.Context) -> Answer:
     return Answer(told, show)
 
 
-_FIELDS = tuple(f for f in Settings.__struct_fields__ if f not in ("origins", "rivals"))
+_OTHERS = ("origins", "rivals", "server", "jwt")
+_FIELDS = tuple(field for field in Settings.__struct_fields__ if field not in _OTHERS)
+
+
+def _origin(settings: Settings, part: str, name: str) -> str:
+    return settings.origins[f"{part}.{name}"]
 
 
 def _row(settings: Settings, field: str) -> tuple[str, Any, str]:

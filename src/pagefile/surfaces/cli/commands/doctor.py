@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -55,6 +56,7 @@ EXTRAS = (
 )
 _EXTRA = "extra "
 _MOST_WIDTH = 80
+_ASK_SECONDS = 5.0
 _LITTLE_ROOM_BYTES = 256 * 1024 * 1024
 
 
@@ -70,12 +72,13 @@ class Finding(msgspec.Struct, frozen=True):
 def doctor(
     context: typer.Context,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Verify and check all that is stored, too.")
+        bool,
+        typer.Option("--deep", help="Verify and check all that is stored, and ask Qdrant, too."),
     ] = False,
 ) -> Answer:
     """Say what is installed and set, how safe the store is, what is wrong and how to mend it."""
     call = Call.of(context)
-    found = [*_program(), *_settings(call), *_store(call, deep)]
+    found = [*_program(), *_settings(call, deep), *_store(call, deep)]
     wrong = sum(each.state == "wrong" for each in found)
 
     def show(screen: Screen) -> None:
@@ -141,7 +144,7 @@ def _sqlite() -> Finding:
     return Finding("sqlite", "ok", f"{apsw.sqlite_lib_version()}, a store can be made with it")
 
 
-def _settings(call: Call) -> Iterator[Finding]:
+def _settings(call: Call, deep: bool) -> Iterator[Finding]:
     try:
         settings = Settings.from_environment()
         url, origin = call.url, settings.origins.get("url", "the default")
@@ -158,10 +161,33 @@ def _settings(call: Call) -> Iterator[Finding]:
             *("qdrant", "note", f"QDRANT_URL is set, collection {settings.qdrant_collection}"),
             mend="vectors are asked for there; unset it to keep them in this process",
         )
+        if deep and settings.vectors in ("", "qdrant"):
+            yield _qdrant(settings, call.tenant)
     if settings.runs_root:
         root = Path(settings.runs_root)
         fact = f"AOS_RUNS_ROOT is {root}" + ("" if root.is_dir() else ", which is not there")
         yield Finding("runs root", "note", fact, mend="'pagefile restore --all' brings them in")
+
+
+def _qdrant(settings: Settings, tenant: str) -> Finding:
+    """Whether the server answers that recall would ask."""
+    from pagefile.recall.arms.qdrant import QdrantArm
+
+    port = settings.qdrant_grpc_port
+    try:
+        arm = QdrantArm(
+            settings.qdrant_url,
+            collection=settings.qdrant_collection,
+            api_key=settings.qdrant_api_key or None,
+            prefer_grpc=port > 0,
+            grpc_port=port or 6_334,
+            timeout_seconds=_ASK_SECONDS,
+        )
+        with closing(arm):
+            owners = arm.owners(tenant)
+    except PagefileError as error:
+        return _failed("qdrant", error)
+    return Finding("qdrant", "ok", f"it answers, with vectors of {count(len(owners), 'user')}")
 
 
 def _failed(name: str, error: PagefileError) -> Finding:

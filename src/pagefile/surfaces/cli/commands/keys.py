@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from pagefile.settings import Settings
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
 from pagefile.surfaces.cli.parameters import Yes, confirm
@@ -39,6 +40,9 @@ def create(
     from pagefile.access.keys import KeyStore
 
     call = Call.of(context)
+    # Whoever did not ask for it is told why, and how to have the other kind.
+    where = Settings.from_environment().origins.get("user", "")
+    by = "by --user" if "user" in call.given else f"by {where}; set PAGEFILE_USER= for one of all"
     with call.admin() as admin:
         made = KeyStore(admin).create(
             call.tenant,
@@ -51,6 +55,8 @@ def create(
     def show(screen: Screen) -> None:
         screen.line(made.secret)
         screen.note(f"key {made.key.key_id} of tenant {made.key.tenant}: shown this once, keep it")
+        if made.key.user_id is not None:
+            screen.note(f"it reaches what is {made.key.user_id}'s, and nothing else ({by})")
 
     return Answer({"key": made.key, "secret": made.secret}, show)
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from pagefile.settings import Settings
 from pagefile.surfaces.cli.call import Call
 
 
@@ -28,20 +29,25 @@ def serve(
 ) -> None:
     """Serve over HTTP until told to stop; the first start makes a key and shows it."""
     # Loaded here: nothing else on the command line needs a server.
+    from pagefile.surfaces.http.environment import set_by
     from pagefile.surfaces.http.serving import config_from, serve
 
     call = Call.of(context)
+    options = {"host": host, "port": port, "workers": workers, "log_level": log_level}
     given = {
+        **set_by(Settings.from_environment()),
+        **{name: value for name, value in options.items() if value is not None},
         "url": call.url,
         "tenant": call.tenant,
-        "host": host,
-        "port": port,
-        "workers": workers,
         "local": local,
-        "log_level": log_level,
         "mounts": _mounts(call.url),
     }
-    serve(config_from(given))
+    config = config_from(given)
+    if config.tokens is not None:
+        from pagefile.access.tokens import TokenVerifier
+
+        TokenVerifier(config.tokens)  # What is wrong with it is told here, not by a worker.
+    serve(config)
 
 
 def _mounts(url: str) -> tuple[str, ...]:

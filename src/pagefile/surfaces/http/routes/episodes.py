@@ -8,14 +8,20 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
 
+from pagefile.access.identity import require_user
+from pagefile.bounds import MOST_PER_READ
 from pagefile.memory.consolidation import ConsolidationReport
+from pagefile.memory.document import living
 from pagefile.memory.duplicates import Duplicate
-from pagefile.memory.episode import Episode
+from pagefile.memory.episode import BY_SESSION, BY_TIME, Episode, episode_of
+from pagefile.memory.episodes import bounds_of
 from pagefile.memory.message import Message, ToolCall
+from pagefile.query import Query as Find
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import Caller, caller_of
 from pagefile.surfaces.http.documents import told
-from pagefile.surfaces.http.pagination import Limit
+from pagefile.surfaces.http.moments import Moment, moment_of
+from pagefile.surfaces.http.pagination import Cursor, Limit, cut, number_in, room_for
 from pagefile.surfaces.http.routes.items import UserId
 
 router = APIRouter(prefix="/v1", tags=["episodes"])
@@ -70,6 +76,14 @@ class Duplicates(msgspec.Struct, kw_only=True):
     """Episodes that say what another says."""
 
     items: list[Duplicate]
+    cursor: str | None
+
+
+class Episodes(msgspec.Struct, kw_only=True):
+    """Exchanges, newest first."""
+
+    items: list[Episode]
+    cursor: str | None
 
 
 @router.post("/episodes", **told(takes=NewEpisode, gives=Remembered, status=201))
@@ -89,6 +103,34 @@ async def remember_many(request: Request) -> Response:
     given = await body_of(request, NewEpisodes)
     made = [_episode(caller, each) for each in given.episodes]
     return reply(RememberedAll(ids=await memory.remember_many(made)), 201)
+
+
+@router.get("/episodes", **told(gives=Episodes))
+async def list_episodes(
+    request: Request,
+    user_id: UserId = None,
+    session_id: Annotated[str | None, Query(max_length=512)] = None,
+    since: Moment = None,
+    until: Moment = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Response:
+    """Exchanges of a user, or of one session, newest first."""
+    caller = caller_of(request)
+    whose = require_user(caller.user(user_id))
+    low, high = bounds_of((moment_of("since", since), moment_of("until", until)))
+    prefix = () if session_id is None else (session_id,)
+    query = Find(
+        BY_TIME if session_id is None else BY_SESSION,
+        low=(*prefix, low),
+        high=(*prefix, high + 1),
+        user=whose,
+        reverse=True,
+        cursor=cursor or None,
+    )
+    page = await caller.pf.store.find(query, limit=limit)
+    found = [episode_of(each) for each in living(page.items)]
+    return reply(Episodes(items=found, cursor=page.cursor))
 
 
 @router.get("/episodes/{episode_id}", **told(gives=Episode))
@@ -121,12 +163,16 @@ async def duplicates(
     user_id: UserId = None,
     threshold: Annotated[float, Query(ge=0.5, le=1)] = 0.9,
     limit: Limit = 100,
+    cursor: Cursor = None,
 ) -> Response:
     """Episodes that say what another says; goes through all of the user's."""
     caller = caller_of(request)
     memory = await caller.memory()
-    found = await memory.duplicates(user_id=caller.user(user_id), threshold=threshold, limit=limit)
-    return reply(Duplicates(items=found))
+    start = number_in(cursor)
+    most = room_for(start, limit, MOST_PER_READ)
+    found = await memory.duplicates(user_id=caller.user(user_id), threshold=threshold, limit=most)
+    items, more = cut(found, start, limit)
+    return reply(Duplicates(items=items, cursor=more))
 
 
 @router.post("/consolidate", **told(takes=Consolidation, gives=ConsolidationReport, optional=True))

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, cast
 
 import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
 
+from pagefile.access.identity import require_user
+from pagefile.bounds import MOST_PER_READ
 from pagefile.errors import Invalid
+from pagefile.memory.document import living
 from pagefile.memory.fact import Fact
 from pagefile.memory.fact_history import History, Story
-from pagefile.memory.proposed_fact import ProposedFact
+from pagefile.memory.proposed_fact import BY_STATUS, OF_TENANT, ProposedFact, proposed_of
+from pagefile.query import Query as Find
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import Caller, caller_of
 from pagefile.surfaces.http.documents import told
 from pagefile.surfaces.http.moments import Moment, moment_of
-from pagefile.surfaces.http.pagination import Limit
+from pagefile.surfaces.http.pagination import Cursor, Limit, cursor_of, cut, place_in, room_for
 from pagefile.surfaces.http.routes.items import UserId
+from pagefile.typed import json_decoder
 
 router = APIRouter(prefix="/v1", tags=["facts"])
 
@@ -57,6 +62,7 @@ class Facts(msgspec.Struct, kw_only=True):
     """Facts, recorded last first."""
 
     items: list[Fact]
+    cursor: str | None
 
 
 class Retraction(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -88,9 +94,10 @@ class PredicateKind(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Proposed(msgspec.Struct, kw_only=True):
-    """Candidates that wait, or were decided about."""
+    """Candidates that wait, or were decided about, oldest first."""
 
     items: list[ProposedFact]
+    cursor: str | None
 
 
 class Review(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -104,6 +111,35 @@ class Done(msgspec.Struct, kw_only=True):
     """It is so."""
 
     ok: bool
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    """How many facts were shown, and as of when: what is recorded meanwhile moves none of them."""
+
+    count: int = 0
+    known: datetime | None = None
+
+    @staticmethod
+    def of(cursor: str | None) -> _Seen:
+        if not cursor:
+            return _Seen()
+        try:
+            return _seen_decoder.decode(place_in(cursor))
+        except msgspec.MsgspecError as error:
+            rule = "give `cursor` of the page before"
+            raise Invalid("cursor", "is none of this listing", rule) from error
+
+    def next(self, limit: int, found: list[Fact]) -> str:
+        known = self.known
+        if known is None:
+            # Another machine's clock may be ahead of ours.
+            newest = [fact.recorded_at for fact in found[:1] if fact.recorded_at is not None]
+            known = max([datetime.now(UTC), *newest])
+        made = _Seen(self.count + limit, known)
+        return cursor_of(msgspec.json.encode(made).decode())
+
+
+_seen_decoder = json_decoder(_Seen)
 
 
 @router.post("/facts", **told(takes=NewFacts, gives=Asserted, status=201))
@@ -128,22 +164,27 @@ async def query_facts(
     history: bool = False,
     status: FactStatus | None = None,
     limit: Limit = 10,
+    cursor: Cursor = None,
 ) -> Response:
     """Facts that match and hold at `valid_at`, as known at `known_at`; both are now."""
     caller = caller_of(request)
     memory = await caller.memory()
+    seen = _Seen.of(cursor)
+    valid, known = moment_of("valid_at", valid_at), moment_of("known_at", known_at)
+    known = seen.known if known is None else known
     found = await memory.facts.query(
         subject=subject,
         predicate=predicate,
         object_=object,
-        valid_at=moment_of("valid_at", valid_at),
-        known_at=moment_of("known_at", known_at),
+        valid_at=valid,
+        known_at=known,
         history=history,
         status=cast(Any, status),
-        limit=limit,
+        limit=room_for(seen.count, limit, MOST_PER_READ),
         user_id=caller.user(user_id),
     )
-    return reply(Facts(items=found))
+    items, more = cut(found, seen.count, limit)
+    return reply(Facts(items=items, cursor=None if more is None else seen.next(limit, found)))
 
 
 @router.get("/facts/history", **told(gives=History))
@@ -245,17 +286,19 @@ async def list_proposals(
     status: Literal["proposed", "committed", "rejected"] = "proposed",
     everyone: bool = False,
     limit: Limit = 100,
+    cursor: Cursor = None,
 ) -> Response:
     """Candidates for facts that an extractor was not sure of."""
     caller = caller_of(request)
-    memory = await caller.memory()
-    proposals = memory.proposals
     if everyone:
         caller.require_whole_tenant()
-        found = await proposals.waiting_everywhere(status, limit=limit)
+        query = Find(OF_TENANT, (status,), prefix=True, everyone=True, cursor=cursor or None)
     else:
-        found = await proposals.waiting(status, user_id=caller.user(user_id), limit=limit)
-    return reply(Proposed(items=found))
+        whose = require_user(caller.user(user_id))
+        query = Find(BY_STATUS, (status,), prefix=True, user=whose, cursor=cursor or None)
+    page = await caller.pf.store.find(query, limit=limit)
+    found = [proposed_of(each) for each in living(page.items)]
+    return reply(Proposed(items=found, cursor=page.cursor))
 
 
 @router.post("/proposals/{fact_id}/commit", **told(takes=Review, gives=ProposedFact, optional=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Literal
 
 import msgspec
@@ -12,18 +13,22 @@ from pagefile.memory.lexical import Hit
 from pagefile.surfaces.http.bodies import reply
 from pagefile.surfaces.http.call import caller_of
 from pagefile.surfaces.http.documents import told
-from pagefile.surfaces.http.pagination import Cursor, Limit, cursor_of, number_in
+from pagefile.surfaces.http.item_listing import newest_items
+from pagefile.surfaces.http.pagination import Cursor, Limit, cursor_of, cut, number_in, room_for
 
 router = APIRouter(prefix="/v1/items", tags=["items"])
 
 UserId = Annotated[str | None, Query(max_length=512, description="Whose; nobody's when left out.")]
 ProjectId = Annotated[str | None, Query(max_length=512)]
+#: How far a question reaches.
+_MOST_FOUND = 1_000
 
 
 class Hits(msgspec.Struct, kw_only=True):
-    """Items that share a word with the question, best first."""
+    """Items that share a word with the question, best first; without one, the newest first."""
 
     items: list[Hit]
+    cursor: str | None
 
 
 class Revisions(msgspec.Struct, kw_only=True):
@@ -43,19 +48,36 @@ async def search_items(
     status: Literal["proposed", "active", "superseded", "deprecated", "rejected", "any"] = "active",
     type: Literal["fact", "preference", "policy", "decision", "invariant"] | None = None,
     limit: Limit = 8,
+    cursor: Cursor = None,
 ) -> Response:
-    """Items that share at least one word with the question, best first."""
+    """Items that share a word with the question, best first; without one, the newest first."""
     caller = caller_of(request)
+    user, wanted = caller.user(user_id), None if status == "any" else status
+    if not q.strip():
+        newest, more = await asyncio.to_thread(
+            newest_items,
+            caller.pf.sync.store,
+            statuses=(wanted,),
+            scope=scope,
+            user_id=user,
+            project_id=project_id,
+            item_type=type,
+            limit=limit,
+            cursor=cursor,
+        )
+        return reply(Hits(items=[Hit(item, 0.0) for item in newest], cursor=more))
+    start = number_in(cursor)
     found = await caller.pf.items.search(
         q,
         scope=scope,
-        user_id=caller.user(user_id),
+        user_id=user,
         project_id=project_id,
-        status=None if status == "any" else status,
+        status=wanted,
         type=type,
-        top_k=limit,
+        top_k=room_for(start, limit, _MOST_FOUND),
     )
-    return reply(Hits(items=found))
+    items, more = cut(found, start, limit)
+    return reply(Hits(items=items, cursor=more))
 
 
 @router.get("/{memory_id}", **told(gives=MemoryItem))

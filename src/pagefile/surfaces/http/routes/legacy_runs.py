@@ -7,17 +7,20 @@ that still says `ok: false`, `error` and `detail`.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
 from pagefile.errors import Forbidden, Invalid, NotFound
+from pagefile.memory.item import MemoryItem
 from pagefile.runs.artifacts import SCHEMA_VERSION
 from pagefile.surfaces.http import etag
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import Caller, caller_of
 from pagefile.surfaces.http.documents import told
+from pagefile.surfaces.http.item_listing import newest_items
 from pagefile.surfaces.http.owning import (
     own_run,
     require_own_batch,
@@ -308,7 +311,7 @@ async def search(
     """Items that share a word with the question; the newest for an empty one."""
     caller = caller_of(request)
     run = await _open(caller, run_id)
-    found: list[Any] = []
+    found: list[MemoryItem] = []
     statuses: tuple[Any, ...] = {
         "active": ("active",),
         "deprecated": ("deprecated", "superseded"),
@@ -316,12 +319,23 @@ async def search(
     }[status]
     # Nobody's items, or the run's user's; a scope that the run has no owner for is empty.
     if scope is None or scope == "global" or (scope == "user" and run.user_id is not None):
-        for each in statuses:
-            found += await caller.pf.items.search(
-                q, scope=scope, user_id=run.user_id, status=each, top_k=top_k
+        user_id = run.user_id
+        if not q.strip():
+            found, _ = await asyncio.to_thread(
+                newest_items,
+                caller.pf.sync.store,
+                statuses=statuses,
+                scope=scope,
+                user_id=user_id,
+                limit=top_k,
             )
+        for each in statuses if q.strip() else ():
+            hits = await caller.pf.items.search(
+                q, scope=scope, user_id=user_id, status=each, top_k=top_k
+            )
+            found += [hit.item for hit in hits]
     fields = ("memory_id", "content", "confidence", "type", "scope", "status")
-    items = [hit.item.to_v21() for hit in found[:top_k]]
+    items = [item.to_v21() for item in found[:top_k]]
     shown = [{name: item[name] for name in fields} for item in items]
     return reply(Found(ok=True, items=shown, count=len(shown)))
 

@@ -19,6 +19,7 @@ from pagefile.surfaces.http.call import Caller, caller_of
 from pagefile.surfaces.http.documents import told
 from pagefile.surfaces.http.owning import own_run
 from pagefile.surfaces.http.packs import ZIP, PackInfo, PackShelf, info_of, uploaded
+from pagefile.surfaces.http.pagination import Cursor, Limit, cursor_of, place_in
 from pagefile.surfaces.http.problems import AsRefused
 
 router = APIRouter(prefix="/v1", tags=["packs"])
@@ -36,9 +37,10 @@ class NewPack(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class PackList(msgspec.Struct, kw_only=True):
-    """Packs that can be downloaded."""
+    """Packs that can be downloaded, by id."""
 
     items: list[PackInfo]
+    cursor: str | None
 
 
 class Restored(msgspec.Struct, kw_only=True):
@@ -73,13 +75,16 @@ async def make_pack(request: Request, run_id: str) -> Response:
 
 
 @router.get("/packs", **told(gives=PackList))
-async def list_packs(request: Request) -> Response:
+async def list_packs(request: Request, limit: Limit = 1_000, cursor: Cursor = None) -> Response:
     """Packs that wait to be downloaded."""
     caller = caller_of(request)
     caller.require_whole_tenant()
+    after = place_in(cursor)
     shelf = await swept_shelf(request, caller)
     found = await asyncio.to_thread(shelf.all, caller.identity.tenant)
-    return reply(PackList(items=found))
+    rest = [each for each in found if each.pack_id > after]
+    more = cursor_of(rest[limit - 1].pack_id) if len(rest) > limit else None
+    return reply(PackList(items=rest[:limit], cursor=more))
 
 
 @router.get("/packs/{pack_id}", **told(binary=ZIP, says="The pack."))

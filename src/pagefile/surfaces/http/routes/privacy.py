@@ -10,7 +10,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 from starlette.responses import StreamingResponse
 
-from pagefile.errors import Forbidden
+from pagefile.errors import Forbidden, Invalid
 from pagefile.memory.bringing import ImportReceipt
 from pagefile.memory.export import read_export
 from pagefile.memory.profile import MemoryProfile
@@ -32,10 +32,12 @@ _MEDIA = frozenset({NDJSON, "application/jsonl", "application/octet-stream"})
 class Forgetting(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Whose memories go; a session's, one episode, or what was before a moment.
 
-    `dry_run` touches nothing.
+    A key that is bound to no user has to say which of these is meant: `nobody`, or
+    `user_id` null, is everything that belongs to no user. `dry_run` touches nothing.
     """
 
-    user_id: str | None = None
+    user_id: str | msgspec.UnsetType | None = msgspec.UNSET
+    nobody: bool = False
     session_id: str | None = None
     episode_id: str | None = None
     before: datetime | None = None
@@ -116,7 +118,7 @@ async def forget(request: Request) -> Response:
     given = await body_of(request, Forgetting, may_be_empty=True)
     if not given.dry_run:
         caller.require("admin")
-    user_id = caller.user(given.user_id)
+    user_id = caller.user(_whose(caller, given))
     receipt = await memory.forget(
         user_id=user_id,
         session_id=given.session_id,
@@ -141,6 +143,27 @@ async def forget(request: Request) -> Response:
             receipt=stored,
         )
     )
+
+
+def _whose(caller: Caller, given: Forgetting) -> str | None:
+    """The user that is named; nobody has to be meant, and is not what was left out.
+
+    Raises:
+        Invalid: nothing says what is to be forgotten. Forbidden: the key is bound to a user.
+    """
+    user_id = given.user_id
+    if given.nobody:
+        if isinstance(user_id, str):
+            raise Invalid("nobody", "is given beside user_id", "give one of them")
+        caller.require_whole_tenant()
+        return None
+    if not isinstance(user_id, msgspec.UnsetType):
+        return user_id
+    is_part = given.session_id is not None or given.episode_id is not None
+    if caller.identity.user_id is None and not is_part and given.before is None:
+        rule = "name the user; `nobody` is everything that belongs to no user"
+        raise Invalid("user_id", "is missing, and nothing else says what to forget", rule)
+    return None
 
 
 def _without_packs(
