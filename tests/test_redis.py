@@ -346,6 +346,57 @@ def test_what_was_acknowledged_survives_a_killed_server(fsync: str) -> None:
         other.close()
 
 
+@pytest.mark.parametrize("fsync", ["always", "no"])
+def test_a_server_killed_again_and_again_serves_the_same_handles(fsync: str) -> None:
+    """Each batch is committed until it is acknowledged, so all of them are stored, once."""
+    acknowledged: list[tuple[int, int, int]] = []
+    told = threading.Semaphore(0)
+    up, stop = threading.Event(), threading.Event()
+
+    def write(store: Store, name: int) -> None:
+        for n in itertools.count():
+            batch = Batch([Append("a", [name, n]), Put(f"d{name}", n)])
+            while True:
+                try:
+                    acknowledged.append((store.commit(batch).indexes[0], name, n))
+                    break
+                except Unavailable:
+                    assert up.wait(60)
+            told.release()
+            if stop.is_set():
+                return
+
+    with RedisServer(fsync=fsync) as server, pagefile.open(server.url) as pf:
+        up.set()
+        other = pagefile.open(server.url)
+        stores = (pf.store, pf.store, other.store)
+        threads = [
+            threading.Thread(target=write, args=(store, name), daemon=True)
+            for name, store in enumerate(stores)
+        ]
+        for thread in threads:
+            thread.start()
+        for _ in range(10 if _SOAK else 2):
+            assert all(told.acquire(timeout=60) for _ in range(40))
+            up.clear()
+            server.kill()
+            server.start()
+            up.set()
+        assert all(told.acquire(timeout=60) for _ in range(40))
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+        stored: list[tuple[int, int, int]] = []
+        while page := pf.store.read("a", len(stored), limit=5_000):
+            stored += [(entry.index, *entry.value) for entry in page]
+
+        assert not any(thread.is_alive() for thread in threads)
+        assert stored == sorted(acknowledged)
+        assert pf.verify()
+        assert pf.check()
+        other.close()
+
+
 def test_a_server_that_is_gone_is_a_clear_error() -> None:
     with RedisServer() as server:
         with pagefile.open(server.url) as pf:
