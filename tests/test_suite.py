@@ -46,3 +46,16 @@ def test_make_soak_runs_every_file_that_has_a_long_form() -> None:
     assert len(long_forms) > 10
     assert long_forms - soaked == set()
     assert [pattern for pattern in patterns if not list(_TESTS.parent.glob(pattern))] == []
+
+
+def test_every_known_flaw_of_threads_has_a_test_named_after_it() -> None:
+    """Flaws that were found in earlier systems: threads, registry, backends, workers, messages."""
+    counts = {"B": 22, "M": 18, "P": 21, "R": 11, "S": 8, "W": 9}
+    wanted = {f"{kind}{n:02}" for kind, count in counts.items() for n in range(1, count + 1)}
+    shipped = _TESTS.parent / "src/pagefile/testing"
+    named: set[str] = set()
+    for path in [*_TESTS.glob("test_*.py"), *shipped.rglob("*.py")]:
+        for ids in re.findall(r"def test_threads_((?:[A-Z]\d\d_)+)", path.read_text()):
+            named |= set(ids.split("_")) - {""}
+
+    assert wanted - named == set()
