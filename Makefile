@@ -13,7 +13,8 @@ SERVED := .venv/.served
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SOAK_SUITES := $(wildcard tests/test_crash.py tests/test_power.py tests/test_model.py \
                           tests/test_race*.py tests/test_interrupts.py tests/test_postgres.py tests/test_dispatch_crash.py \
-                          tests/test_copy.py tests/test_redis*.py)
+                          tests/test_dispatch_stress.py tests/test_copy.py tests/test_redis*.py tests/test_manager*.py \
+                          tests/test_registry.py tests/test_arms.py tests/test_pgvector.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test check demo serve bench soak format clean

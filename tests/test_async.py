@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,9 @@ from pagefile.aio_memory import AsyncMemory
 from pagefile.testing import aio_types
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return "memory:" if request.param == "memory" else str(tmp_path / "store.db")
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis", "manager"])
+def url(request: pytest.FixtureRequest, url_on: Callable[[str], str]) -> str:
+    return url_on(request.param)
 
 
 def test_what_the_sync_face_can_do_the_async_face_can(url: str) -> None:

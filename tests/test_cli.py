@@ -1120,6 +1120,20 @@ def test_a_terminal_gets_colours_and_tables_unless_it_wants_none(folder: Path, c
     assert re.search(r"\x1b\[(3|9)\dm", plain) is None
 
 
+def test_a_person_sees_how_far_a_copy_is(folder: Path, cli: Cli) -> None:
+    for n in range(3):
+        cli("threads", "append", "t", f"number {n}")
+    copying = ("copy", "pagefile.db", "copied.db", "--tenant", "default")
+    # A bar comes up for what takes long, and following does.
+    status, seen = in_a_terminal(folder, b"", *copying, "--follow", "--for", "3")
+    piped = cli(*copying)
+
+    assert status == 0
+    assert "copying" in seen
+    assert re.search(r"(\d+)/\1\b", seen)
+    assert "copying" not in piped.err
+
+
 def test_a_person_is_asked_before_what_cannot_be_undone(folder: Path, cli: Cli) -> None:
     cli("add", "I live in Lisbon.", "-u", "ann")
     refused, asked = in_a_terminal(folder, b"n\n", "forget", "-u", "ann")

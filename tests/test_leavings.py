@@ -26,7 +26,7 @@ from run_ground import patch, slide
 pytestmark = pytest.mark.filterwarnings("ignore::pagefile.memory.isolation.IsolationWarning")
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis", "manager"])
 def pf(request: pytest.FixtureRequest, url_on: Callable[[str], str]) -> Iterator[pagefile.Pagefile]:
     with pagefile.open(url_on(request.param), durability=None) as handle:
         yield handle

@@ -569,6 +569,43 @@ def test_an_outcome_that_stays_unknown_says_so_and_the_same_batch_answers_it(
         assert [entry.value for entry in pf.store.read("a")] == ["first", "mark-me"]
 
 
+@pytest.mark.parametrize("operations", [1, 2])
+@pytest.mark.parametrize("deferred", [False, True])
+def test_serialization_failures_are_retried_inside(
+    server: PostgresServer, url: str, operations: int, deferred: bool
+) -> None:
+    """The server refuses the first two attempts, at the insert or not before the commit."""
+    schema = schema_of(url)
+    with pagefile.open(url) as pf:
+        pf.store.commit(Batch([Append("a", "first")]))
+        with server.connect(database="stores") as superuser:
+            superuser.execute(f"CREATE SEQUENCE {schema}.attempts")
+            superuser.execute(f"GRANT ALL ON SEQUENCE {schema}.attempts TO PUBLIC")
+            superuser.execute(
+                f"CREATE FUNCTION {schema}.refuse() RETURNS trigger LANGUAGE plpgsql AS "
+                # A sequence counts on when its transaction is rolled back.
+                f"$$ BEGIN IF nextval('{schema}.attempts') < 3 THEN "
+                "RAISE EXCEPTION 'not in this order' USING ERRCODE = '40001'; END IF; "
+                "RETURN NULL; END $$"
+            )
+            kind = "CONSTRAINT TRIGGER" if deferred else "TRIGGER"
+            superuser.execute(
+                f"CREATE {kind} refusing AFTER INSERT ON {schema}.records "
+                f"{'DEFERRABLE INITIALLY DEFERRED' if deferred else ''} "
+                f"FOR EACH ROW EXECUTE FUNCTION {schema}.refuse()"
+            )
+        commit = pf.store.commit(Batch([Append("a", n) for n in range(operations)]))
+        with server.connect(database="stores") as superuser:
+            asked = superuser.execute(f"SELECT last_value FROM {schema}.attempts").fetchone()
+
+        assert (commit.position, commit.repeated) == (2, False)
+        assert asked is not None
+        assert asked[0] >= 3
+        assert pf.store.length("a") == 1 + operations
+        assert pf.verify()
+        assert pf.check()
+
+
 def test_the_receipt_of_an_erasure_survives_a_cut(
     server: PostgresServer, url: str, proxy: Proxy
 ) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -50,7 +49,8 @@ from pagefile.testing.context import ContextContract
 from pagefile.testing.context.registry import RegistryContract
 from pagefile.testing.contract import StoreContract
 from pagefile.testing.ports import free_port
-from pagefile.testing.redis_server import RedisServer, find_binary
+from pagefile.testing.proxy import Cut, Proxy
+from pagefile.testing.redis_server import RedisServer, find_binary, find_tls_binary
 from pagefile.testing.stories import StoreMachine
 
 pytestmark = pytest.mark.skipif(
@@ -72,6 +72,18 @@ def url(server: RedisServer) -> str:
     return f"{server.url}?prefix=test-{next(_NUMBERS)}"
 
 
+@pytest.fixture(scope="module")
+def old_server() -> Iterator[RedisServer]:
+    binary = find_tls_binary()
+    if binary is None:
+        pytest.skip("Debian's redis-server is not there: .ci/fetch-redis")
+    with RedisServer(binary=binary) as server:
+        version = server.tell("INFO", "server").decode()
+        if "redis_version:7." not in version or "valkey" in version:
+            pytest.skip("the redis-server on the path is not Redis 7")
+        yield server
+
+
 class OnServer:
     @pytest.fixture
     def place(self, server: RedisServer) -> Backend:
@@ -79,6 +91,14 @@ class OnServer:
 
 
 class TestStore(OnServer, StoreContract): ...
+
+
+class TestStoreOnRedis7(StoreContract):
+    """The oldest server that is supported, which is Debian's; the others run on Valkey."""
+
+    @pytest.fixture
+    def place(self, old_server: RedisServer) -> Backend:
+        return old_server.place()
 
 
 class TestContext(OnServer, ContextContract): ...
@@ -233,91 +253,31 @@ def test_a_tenant_whose_turn_does_not_come_is_no_failure_of_another_in_its_group
 # Connections that break
 
 
-class Proxy:
-    """Stands between a client and the server, and breaks off when told."""
-
-    def __init__(self, port: int) -> None:
-        self._target = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        #: "answer" swallows the next answer to a commit, "question" the next commit itself.
-        self.swallows = ""
-        self.refuses = False
-        self.swallowed = 0
-        self._open: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            if self.refuses:
-                client.close()
-                continue
-            server = socket.create_connection(("127.0.0.1", self._target))
-            self._open += [client, server]
-            threading.Thread(target=self._serve, args=(client, server), daemon=True).start()
-
-    def _serve(self, client: socket.socket, server: socket.socket) -> None:
-        # One question, one answer: that is how the engine uses a connection.
-        with client, server, contextlib.suppress(OSError):
-            while question := client.recv(1 << 20):
-                is_commit = b"EVALSHA" in question and any(
-                    script in question for script in _COMMITS
-                )
-                if is_commit and self.swallows == "question":
-                    self._swallow()
-                    return
-                server.sendall(question)
-                answer = server.recv(1 << 20)
-                if is_commit and self.swallows == "answer":
-                    self._swallow()
-                    return
-                client.sendall(answer)
-
-    def _swallow(self) -> None:
-        self.swallows = ""
-        self.swallowed += 1
-        self.refuses = self.refuses or self.swallowed < 0
-
-    def close(self) -> None:
-        self._listener.close()
-        for side in self._open:
-            side.close()
-
-
-_COMMITS = [script(name)[1].encode() for name in ("append", "commit")]
-
-
 @pytest.fixture
 def proxy(server: RedisServer) -> Iterator[Proxy]:
-    standing = Proxy(server.port)
-    yield standing
-    standing.close()
+    with contextlib.closing(Proxy(server.port)) as standing:
+        yield standing
 
 
 def _through(proxy: Proxy, url: str) -> str:
     return f"redis://127.0.0.1:{proxy.port}/0?prefix={address_of(url).prefix}"
 
 
-@pytest.mark.parametrize("swallowed", ["question", "answer"])
-def test_a_connection_cut_in_mid_commit_is_resolved(url: str, proxy: Proxy, swallowed: str) -> None:
+@pytest.mark.parametrize("where", ["request", "answer", "half", "end"])
+def test_a_connection_cut_in_mid_commit_is_resolved(url: str, proxy: Proxy, where: Cut) -> None:
     with pagefile.open(_through(proxy, url)) as pf:
         pf.store.commit(Batch([Append("a", 0)]))
         commits = []
-        for n in range(1, 6):
-            proxy.swallows = swallowed
-            commits.append(pf.store.commit(Batch([Append("a", n)], key=f"k{n % 2}-{n}")))
-        proxy.swallows = swallowed
-        made = pf.store.commit(Batch([Append("a", 6)]))
+        for n in range(1, 7):
+            proxy.cut_at(f"cut-{n}-here".encode(), where)
+            key = f"given-{n}" if n % 2 else ""
+            commits.append(pf.store.commit(Batch([Append("a", f"cut-{n}-here")], key=key)))
 
-        assert proxy.swallowed == 6
-        assert [(c.position, c.indexes, c.repeated) for c in (*commits, made)] == [
+        assert proxy.cuts == 6
+        assert [(c.position, c.indexes, c.repeated) for c in commits] == [
             (n + 1, (n,), False) for n in range(1, 7)
         ]
-        assert [entry.value for entry in pf.store.read("a")] == list(range(7))
+        assert pf.store.length("a") == 7
         assert pf.verify()
         assert pf.check()
 
@@ -325,29 +285,24 @@ def test_a_connection_cut_in_mid_commit_is_resolved(url: str, proxy: Proxy, swal
 def test_an_unknown_outcome_is_resolved_by_the_same_batch(url: str, proxy: Proxy) -> None:
     with pagefile.open(_through(proxy, url)) as pf:
         pf.store.commit(Batch([Append("a", 0)]))
-        batch = Batch([Append("a", 1)])
-        proxy.swallows, proxy.swallowed = "answer", -9
+        batch = Batch([Append("a", "cut-here")])
+        proxy.cut_at(b"cut-here", "answer", then_refuse=True)
         with pytest.raises(Unavailable) as caught:
             pf.store.commit(batch)
-        proxy.refuses = False
+        proxy.refusing = False
         again = pf.store.commit(batch)
 
         assert caught.value.outcome == "unknown"
-        assert (again.position, again.repeated, pf.store.length("a")) == (2, True, 2)
+        assert (again.position, pf.store.length("a")) == (2, 2)
 
 
 def test_erasing_over_a_cut_connection_gives_the_whole_receipt(url: str, proxy: Proxy) -> None:
     with pagefile.open(_through(proxy, url)) as pf:
         pf.store.commit(Batch([Append("a", 1, user="u"), Append("a", 2)]))
-        proxy.swallows = "answer"
-        global _COMMITS
-        before, _COMMITS = _COMMITS, [script("release")[1].encode()]
-        try:
-            receipt = pf.store.erase(Selector(user="u"))
-        finally:
-            _COMMITS = before
+        proxy.cut_at(script("release")[1].encode(), "answer")
+        receipt = pf.store.erase(Selector(user="u"))
 
-        assert (proxy.swallowed, receipt.records, receipt.level) == (1, 1, "bytes")
+        assert (proxy.cuts, receipt.records, receipt.level) == (1, 1, "bytes")
 
 
 @pytest.mark.parametrize("fsync", ["always", "no"])
@@ -388,6 +343,57 @@ def test_what_was_acknowledged_survives_a_killed_server(fsync: str) -> None:
         assert pf.verify()
         assert pf.check()
         assert pf.store.commit(Batch([Append("a", 1)])).indexes == (len(stored),)
+        other.close()
+
+
+@pytest.mark.parametrize("fsync", ["always", "no"])
+def test_a_server_killed_again_and_again_serves_the_same_handles(fsync: str) -> None:
+    """Each batch is committed until it is acknowledged, so all of them are stored, once."""
+    acknowledged: list[tuple[int, int, int]] = []
+    told = threading.Semaphore(0)
+    up, stop = threading.Event(), threading.Event()
+
+    def write(store: Store, name: int) -> None:
+        for n in itertools.count():
+            batch = Batch([Append("a", [name, n]), Put(f"d{name}", n)])
+            while True:
+                try:
+                    acknowledged.append((store.commit(batch).indexes[0], name, n))
+                    break
+                except Unavailable:
+                    assert up.wait(60)
+            told.release()
+            if stop.is_set():
+                return
+
+    with RedisServer(fsync=fsync) as server, pagefile.open(server.url) as pf:
+        up.set()
+        other = pagefile.open(server.url)
+        stores = (pf.store, pf.store, other.store)
+        threads = [
+            threading.Thread(target=write, args=(store, name), daemon=True)
+            for name, store in enumerate(stores)
+        ]
+        for thread in threads:
+            thread.start()
+        for _ in range(10 if _SOAK else 2):
+            assert all(told.acquire(timeout=60) for _ in range(40))
+            up.clear()
+            server.kill()
+            server.start()
+            up.set()
+        assert all(told.acquire(timeout=60) for _ in range(40))
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+        stored: list[tuple[int, int, int]] = []
+        while page := pf.store.read("a", len(stored), limit=5_000):
+            stored += [(entry.index, *entry.value) for entry in page]
+
+        assert not any(thread.is_alive() for thread in threads)
+        assert stored == sorted(acknowledged)
+        assert pf.verify()
+        assert pf.check()
         other.close()
 
 

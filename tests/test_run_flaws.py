@@ -26,7 +26,7 @@ from pagefile.typed import convert
 from run_ground import MCR, agree, change_newest, kinds, patch, released, slide, started
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis", "manager"])
 def pf(request: pytest.FixtureRequest, url_on: Callable[[str], str]) -> Iterator[pagefile.Pagefile]:
     with pagefile.open(url_on(request.param), durability=None) as handle:
         yield handle

@@ -48,7 +48,7 @@ from run_ground import (
 pytestmark = pytest.mark.filterwarnings("ignore::pagefile.memory.isolation.IsolationWarning")
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis", "manager"])
 def engine(request: pytest.FixtureRequest, url_on: Callable[[str], str]) -> Iterator[FaultyEngine]:
     faulty = FaultyEngine(open_engine(url_on(request.param), Options()))
     yield faulty
@@ -559,7 +559,7 @@ def fail_at(engine: FaultyEngine, number: int, moment: str, operation: Callable[
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("name", ["memory", "sqlite", "postgres", "redis"])
+@pytest.mark.parametrize("name", ["memory", "sqlite", "postgres", "redis", "manager"])
 def test_runs_L05_whatever_commit_fails_ledger_and_working_set_agree(
     url_on: Callable[[str], str], tmp_path: Path, name: str, moment: str
 ) -> None:
@@ -568,7 +568,7 @@ def test_runs_L05_whatever_commit_fails_ledger_and_working_set_agree(
     pf, numbers = handle_on(engine), itertools.count(1)
     seen = 0
     every = [*ACCEPTED.values(), *REFUSED.values(), *MAKES.values()]
-    is_server = name in ("postgres", "redis")
+    is_server = name in ("postgres", "redis", "manager")
     for operation in every[::6] if is_server else every:
         commit, is_more = 0, True
         while is_more:

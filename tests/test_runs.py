@@ -658,11 +658,14 @@ def test_runs_W01_processes_lose_no_acknowledged_patch(
         assert handle.verify().problems == ()
 
 
-def test_runs_W03_killed_writers_leave_a_run_that_agrees_with_its_ledger(tmp_path: Path) -> None:
-    path = tmp_path / "k.db"
+@pytest.mark.parametrize(("engine", "rounds"), [("sqlite", 6), ("postgres", 1), ("redis", 1)])
+def test_runs_W03_killed_writers_leave_a_run_that_agrees_with_its_ledger(
+    url_on: Callable[[str], str], engine: str, rounds: int
+) -> None:
+    path = url_on(engine)
     with pagefile.open(path) as handle:
         Runs(handle.store).boot("Survive", run_id="r1")
-    for round_number in range(6):
+    for round_number in range(rounds):
         started = [
             subprocess.Popen(
                 [sys.executable, "-c", WRITER, str(path), "400", f"{round_number}-{n}"],

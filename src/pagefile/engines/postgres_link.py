@@ -18,10 +18,11 @@ from psycopg.types.string import BytesBinaryDumper, StrBinaryDumper
 from pagefile.engines.postgres_address import Address
 from pagefile.engines.postgres_binary import Bigints, BigintsDumper, Embedding, EmbeddingDumper
 from pagefile.engines.postgres_errors import cannot_connect, is_lost, translate
+from pagefile.engines.postgres_patience import PatientConnection, asking
 from pagefile.errors import Corrupt, Forbidden, Unavailable, Unsupported
 from pagefile.records import Durability
 
-Connection = psycopg.Connection[tuple[Any, ...]]
+Connection = PatientConnection
 _T = TypeVar("_T")
 
 #: How many connections of one handle read at the same time.
@@ -81,6 +82,7 @@ class Link:
         #: What every connection must have, once the first has shown it.
         self.durability: Durability | None = None
         self._adapters = _adapters()
+        self._is_at_work = asking(address.parameters)
         self._pid = os.getpid()
         self._idle: list[Session] = []
         self._free = threading.BoundedSemaphore(MOST_READERS)
@@ -108,7 +110,7 @@ class Link:
             "options": f"{given} {options}" if given else options,
         }
         try:
-            connection: Connection = psycopg.connect(
+            connection = PatientConnection.connect(
                 **parameters,
                 autocommit=True,
                 cursor_factory=psycopg.RawCursor,
@@ -116,6 +118,7 @@ class Link:
             )
         except psycopg.Error as error:
             raise cannot_connect(error, self.place) from error
+        connection.is_at_work = self._is_at_work
         connection.prepare_threshold = 3
         connection.prepared_max = _PREPARED
         session = Session(connection, self.sql)

@@ -22,6 +22,7 @@ from pagefile.engine import Prepared, Sealed
 from pagefile.engines.postgres_errors import TRANSIENT, UNFIT, is_lost, translate
 from pagefile.engines.postgres_inserts import MOST_IN_TURN, Inserts
 from pagefile.engines.postgres_link import Link, Session, query
+from pagefile.engines.postgres_patience import MOST_SECONDS
 from pagefile.engines.postgres_pending import Statement
 from pagefile.engines.postgres_transaction import PostgresTransaction
 from pagefile.errors import PagefileError, Unavailable
@@ -57,7 +58,7 @@ class Writer:
         self._sql = link.sql
         self._inserts = Inserts(link.sql["add_record"])
         self._widened: dict[str, Inserts] = {"add_record": self._inserts}
-        self._session: Session | None = session
+        self._session: Session | None = self._bounded(session)
         self._clock = clock
         self._key_lifetime_us = key_lifetime_us
         self._announce = announce
@@ -87,7 +88,7 @@ class Writer:
             finished = False
             try:
                 if self._session is None:
-                    self._session = self._link.connect()
+                    self._session = self._bounded(self._link.connect())
                 outcomes = self._attempt(items, careful)
                 finished = True
                 return outcomes if untold is None else _told(untold, outcomes)
@@ -113,12 +114,17 @@ class Writer:
                     if next(waits, None) is None:
                         unknown = untold is not None
                         raise translate(error, self._link.place, unknown=unknown) from error
+                elif isinstance(error, TRANSIENT) and attempts < _MOST_ATTEMPTS:
+                    pass
+                elif untold is not None:
+                    # Such as a turn that the lost connection still holds.
+                    raise _gone(translate(error, self._link.place)) from error
                 elif isinstance(error, UNFIT) and len(items) > 1:
                     self._give_up()
                     return [self.apply([item])[0] for item in items]
                 elif isinstance(error, UNFIT):
                     return [translate(error, self._link.place)]
-                elif not isinstance(error, TRANSIENT) or attempts >= _MOST_ATTEMPTS:
+                else:
                     raise translate(error, self._link.place) from error
                 careful = True
             finally:
@@ -294,6 +300,10 @@ class Writer:
                 cursor.execute(query(statement), parameters)
 
     # The connection
+
+    def _bounded(self, session: Session) -> Session:
+        session.connection.most_seconds = self._link.lock_seconds + MOST_SECONDS
+        return session
 
     def _own_session(self) -> Session:
         assert self._session is not None

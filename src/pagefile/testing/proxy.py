@@ -1,15 +1,18 @@
-"""A TCP proxy that cuts a connection at the worst moment: S7 when the network fails."""
+"""A TCP proxy that cuts, delays, half-closes or mutes connections: S7 when the network fails."""
 
 from __future__ import annotations
 
 import socket
 import threading
+import time
 from contextlib import suppress
 from typing import Literal
 
 #: Where to cut: before the marked request reaches the server, before its answer comes back, or
-#: when half of the answer's first bytes did.
-Cut = Literal["request", "answer", "half"]
+#: when half of the answer's first bytes did. "end" closes one direction only: the client hears
+#: that no answer will come, and may still send. "silence" cuts nothing: the request is passed
+#: on, and the client hears nothing ever after.
+Cut = Literal["request", "answer", "half", "end", "silence"]
 
 
 class Proxy:
@@ -24,6 +27,12 @@ class Proxy:
         self._open: set[socket.socket] = set()
         #: Clients that get half of what comes next.
         self._halved: set[socket.socket] = set()
+        #: Clients that get nothing any more.
+        self._muted: set[socket.socket] = set()
+        #: While true, nobody gets an answer, though all may connect and send.
+        self.silent = False
+        #: How long every answer is held back.
+        self.delay_seconds = 0.0
         #: While true, nobody is let through.
         self.refusing = False
         self.cuts = 0
@@ -53,15 +62,23 @@ class Proxy:
         with suppress(OSError):
             while data := client.recv(1 << 16):
                 if self._marker and self._marker in data:
-                    if self._where == "half":
-                        self._marker = b""
-                        self._halved.add(client)
-                        server.sendall(data)
-                        continue
-                    self._cut(client, server, data)
-                    return
+                    if self._where in ("request", "answer"):
+                        self._cut(client, server, data)
+                        return
+                    self._spoil(client)
                 server.sendall(data)
         self._end(client, server)
+
+    def _spoil(self, client: socket.socket) -> None:
+        """The request goes on; its answer will not be whole."""
+        self._marker = b""
+        if self._where == "half":
+            self._halved.add(client)
+            return
+        self._muted.add(client)
+        self.cuts += 1
+        if self._where == "end":
+            client.shutdown(socket.SHUT_WR)
 
     def _cut(self, client: socket.socket, server: socket.socket, data: bytes) -> None:
         self._marker = b""
@@ -78,6 +95,9 @@ class Proxy:
     def _answers(self, client: socket.socket, server: socket.socket) -> None:
         with suppress(OSError):
             while data := server.recv(1 << 16):
+                time.sleep(self.delay_seconds)
+                if self.silent or client in self._muted:
+                    continue
                 if client in self._halved:
                     self._halved.discard(client)
                     self.cuts += 1
@@ -92,6 +112,7 @@ class Proxy:
                 one.shutdown(socket.SHUT_RDWR)
             one.close()
             self._open.discard(one)
+            self._muted.discard(one)
 
     def cut_now(self) -> None:
         """Cut every connection that is open."""

@@ -19,6 +19,7 @@ from pagefile.handle import Options, Pagefile
 from pagefile.memory.episode import Episode
 from pagefile.memory.fact import Fact
 from pagefile.memory.memory import Memory
+from pagefile.recall.embedder import Embedder
 from pagefile.runs.config import RunConfig
 
 _START = datetime(2026, 3, 1, 9, tzinfo=UTC)
@@ -70,12 +71,14 @@ class World:
         return Options(clock=self.clock_us, entropy=self.entropy("store"))
 
 
-def tell(world: World, open_store: Callable[[Options], Pagefile]) -> dict[str, bytes]:
+def tell(
+    world: World, open_store: Callable[[Options], Pagefile], embedder: Embedder | None = None
+) -> dict[str, bytes]:
     """Live through the story on a store that holds nothing; what came out, by name."""
     with chance.scripted(world.clock_us, world.entropy("rooms")):
         handle = open_store(world.options())
         told: dict[str, Any] = {}
-        memory = Memory(handle.store, embedder=None, clock=lambda: world.moment)
+        memory = Memory(handle.store, embedder=embedder, clock=lambda: world.moment)
         _threads(world, handle, told)
         _runs(world, handle, told)
         _memories(world, memory, told)
