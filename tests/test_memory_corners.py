@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 
 import pagefile
+import pagefile.aio
 from pagefile import (
     Append,
     Batch,
@@ -24,12 +27,13 @@ from pagefile import (
     Put,
 )
 from pagefile.access.keys import KeyStore
+from pagefile.aio_memory import AsyncMemory
 from pagefile.memory.extraction.candidate import Candidate, Exchange
 from pagefile.memory.extraction.faults import Silent
 from pagefile.memory.fact import Fact
 from pagefile.memory.facts import FactStore
 from pagefile.memory.items import LongTermItems
-from pagefile.testing.memory.ground import Clock, Scripted
+from pagefile.testing.memory.ground import Clock, Scripted, episode
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -250,3 +254,34 @@ def test_a_line_of_facts_with_something_odd_in_it_is_refused_in_our_words() -> N
 def test_what_is_no_text_is_nobodys_key(odd: Any) -> None:
     with pagefile.Admin("memory:") as admin:
         assert KeyStore(admin).authenticate(odd) is None
+
+
+def test_cancelling_an_awaited_consolidation_ends_it_and_gives_back_its_claims() -> None:
+    reading = threading.Event()
+
+    class Waits(Scripted):
+        def extract(
+            self, exchange: Exchange, *, cancel: threading.Event | None = None
+        ) -> list[Candidate]:
+            super().extract(exchange)
+            assert cancel is not None
+            reading.set()
+            assert cancel.wait(30)
+            raise InterruptedError("told to stop")
+
+    extractor = Waits()
+
+    async def cancelled() -> int:
+        async with pagefile.aio.open("memory:") as pf:
+            memory = await AsyncMemory.on(pf, embedder=None, extractor=extractor)
+            await memory.remember_many([episode(f"I like tea{n}") for n in range(8)])
+            task = asyncio.create_task(memory.consolidate())
+            await asyncio.to_thread(reading.wait, 30)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            other = await AsyncMemory.on(pf, embedder=None, extractor=Scripted())
+            return (await other.consolidate()).facts
+
+    assert asyncio.run(cancelled()) == 8
+    assert len(extractor.read) == 1

@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from pagefile.memory.extraction.rules import RuleExtractor
     from pagefile.memory.fact import Fact
     from pagefile.memory.facts import FactStore
-    from pagefile.memory.forget import ForgetReceipt
+    from pagefile.memory.forget_receipt import ForgetReceipt
     from pagefile.memory.graph import FactGraph
     from pagefile.memory.ids import new_id
     from pagefile.memory.isolation import IsolationWarning
@@ -222,7 +222,7 @@ _ELSEWHERE = {
     "FactGraph": "pagefile.memory.graph",
     "FactMatch": "pagefile.memory.match",
     "FactStore": "pagefile.memory.facts",
-    "ForgetReceipt": "pagefile.memory.forget",
+    "ForgetReceipt": "pagefile.memory.forget_receipt",
     "HandlerMetadata": "pagefile.context.slot",
     "Image": "pagefile.memory.message",
     "IsolationWarning": "pagefile.memory.isolation",

@@ -45,7 +45,7 @@ from pagefile.memory.fact_graph import Neighborhood, StoredGraph, Walk
 from pagefile.memory.fact_history import History, Story
 from pagefile.memory.fact_view import Group, Sight, Viewpoint
 from pagefile.memory.facts import FactStore
-from pagefile.memory.forget import ForgetReceipt
+from pagefile.memory.forget_receipt import ForgetReceipt
 from pagefile.memory.graph import Direction
 from pagefile.memory.item import Status as ItemStatus
 from pagefile.memory.match import EpisodeMatch, FactMatch, MemoryMatch

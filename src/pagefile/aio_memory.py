@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pagefile.assembly.assembly import Assembly
 from pagefile.derivation import derive
 from pagefile.handle import Pagefile
+from pagefile.memory.consolidation_report import ConsolidationReport
 from pagefile.memory.episode import Episode
 from pagefile.memory.export import MemoryExport
 from pagefile.memory.fact import Fact
 from pagefile.memory.fact_graph import StoredGraph
 from pagefile.memory.facts import FactStore
+from pagefile.memory.isolation import AwaitedFrom
 from pagefile.memory.memory import Memory
 from pagefile.memory.proposed_fact import ProposedFacts
 
@@ -68,9 +71,34 @@ class AsyncMemory(_DerivedMemory):
         """A memory on an async handle, with the options of `Memory`."""
         return cls(await asyncio.to_thread(Memory, handle.sync, **options))
 
+    async def consolidate(
+        self,
+        *,
+        limit: int = 1_000,
+        cancel: threading.Event | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> ConsolidationReport:
+        """Read up to `limit` episodes that are unread, of all users, and keep what they state.
+
+        As `Memory.consolidate`. Cancelling the task sets `cancel` too, and waits
+        until what was claimed has been given back.
+        """
+        stop = threading.Event() if cancel is None else cancel
+        reading = asyncio.ensure_future(
+            asyncio.to_thread(self._memory.consolidate, limit=limit, cancel=stop, progress=progress)
+        )
+        try:
+            return await asyncio.shield(reading)
+        except asyncio.CancelledError:
+            if callable(getattr(stop, "set", None)):
+                stop.set()
+            await asyncio.wait([reading])
+            raise
+
     async def export(self, *, user_id: str | None = None) -> AsyncMemoryExport:  # type: ignore[override]
         """Everything that is kept of a user, read while it is gone through."""
-        made = await asyncio.to_thread(self._memory.export, user_id=user_id)
+        with AwaitedFrom():
+            made = await asyncio.to_thread(self._memory.export, user_id=user_id)
         return AsyncMemoryExport(made)
 
 

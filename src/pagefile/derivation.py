@@ -16,6 +16,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from pagefile.memory.isolation import AwaitedFrom
+
 _TWIN = "_async"
 #: Methods that give something to iterate over instead of something to await.
 STEPPED = frozenset({"follow"})
@@ -50,10 +52,10 @@ def derive(sync: type, name: str) -> type:
             if method in STEPPED:
                 continue
             twin = getattr(sync, method + _TWIN, None)
-            members[method] = _awaited(function) if twin is None else _delegated(twin, function)
+            members[method] = _awaited(function) if twin is None else _delegated(method, function)
     for look, value in inspect.getmembers(sync, lambda member: isinstance(member, property)):
         if not look.startswith("_") and look not in SHOWN_AS_THEY_ARE:
-            members[look] = _awaited(value.fget)
+            members[look] = _looked_at(look, value.fget)
     return type(name, (), members)
 
 
@@ -64,15 +66,28 @@ def _keep(self: Any, sync: Any) -> None:
 def _awaited(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     async def method(self: Any, *args: Any, **options: Any) -> Any:
-        return _lifted(await asyncio.to_thread(function, self._sync, *args, **options))
+        # The instance's own: a class below may watch what its base lets pass.
+        bound = getattr(self._sync, function.__name__)
+        with AwaitedFrom():
+            return _lifted(await asyncio.to_thread(bound, *args, **options))
 
     return method
 
 
-def _delegated(twin: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+def _looked_at(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    async def method(self: Any) -> Any:
+        with AwaitedFrom():
+            return _lifted(await asyncio.to_thread(getattr, self._sync, name))
+
+    return method
+
+
+def _delegated(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     async def method(self: Any, *args: Any, **options: Any) -> Any:
-        return await twin(self._sync, *args, **options)
+        with AwaitedFrom():
+            return await getattr(self._sync, name + _TWIN)(*args, **options)
 
     return method
 

@@ -9,6 +9,7 @@ from datetime import datetime
 import msgspec
 
 from pagefile.batch import Operation
+from pagefile.errors import Invalid, PagefileError
 from pagefile.memory.document import is_kept
 from pagefile.memory.episode import Episode
 from pagefile.memory.extraction.candidate import Candidate, Extractor, signature_of
@@ -35,41 +36,54 @@ class CandidateSorting:
         self._sure = auto_commit
         self._clock = clock
 
-    def sorted(
-        self, episode: Episode, found: Sequence[Candidate]
-    ) -> tuple[list[Fact], list[Operation], list[ProposedFact]]:
-        """What becomes a fact, what ends one, and what waits for review."""
-        facts: list[Fact] = []
-        closing: list[Operation] = []
-        waiting: list[ProposedFact] = []
-        for candidate in found:
-            is_sure = self._sure is not None and candidate.confidence >= self._sure
-            if _says_it_ended(candidate):
-                ending = self._ending(episode, candidate)
-                if ending is None:
-                    continue
-                if is_sure:
-                    closing += self._closed(episode, ending)
-                else:
-                    waiting += self._waiting(ending.fact, candidate, ending.ends)
-                continue
+    def sorted(self, episode: Episode, found: Sequence[Candidate]) -> Sorted:
+        """What becomes a fact, what ends one, what waits for review, and what can be none of it.
+
+        Each statement once: where it is made twice, the surest counts.
+        """
+        done = Sorted()
+        for candidate in _surest(found):
+            try:
+                self._sort(episode, candidate, done)
+            except Invalid as error:
+                # What the others say is as good as without it, and was paid for.
+                done.dropped.append(error)
+        return done
+
+    def _sort(self, episode: Episode, candidate: Candidate, done: Sorted) -> None:
+        is_sure = self._sure is not None and candidate.confidence >= self._sure
+        ends = ""
+        if _says_it_ended(candidate):
+            ending = self._ending(episode, candidate)
+            if ending is None:
+                return
+            fact, ends = ending.fact, ending.ends
+        else:
             fact = fact_from(candidate, episode, signature_of(self._extractor))
-            if is_sure:
-                facts.append(fact)
-            else:
-                waiting += self._waiting(fact, candidate)
-        return facts, closing, waiting
+        if ends in done.ended or fact.id in done.seen:
+            return
+        if not is_sure:
+            done.waiting += self._waiting(fact, candidate, ends)
+        elif ends:
+            done.closing += self._closed(episode, _Ending(fact, ends))
+        else:
+            done.facts.append(fact)
+        done.seen.add(fact.id)
+        if ends:
+            done.ended.add(ends)
 
     def _waiting(self, fact: Fact, candidate: Candidate, ends: str = "") -> list[ProposedFact]:
         if is_kept(self._store, candidate_name(fact.id, fact.user_id)):
             return []  # What was proposed before has been decided, or will be.
+        quote = candidate.quote if isinstance(candidate.quote, str) else ""
         return [
             ProposedFact(
                 fact=fact,
                 status="proposed",
                 proposed_by=signature_of(self._extractor),
                 proposed_at=self._clock(),
-                quote=candidate.quote,
+                # Somebody else's words may hold what no codec can write.
+                quote=quote.encode(errors="replace").decode(),
                 ends=ends,
             )
         ]
@@ -106,16 +120,43 @@ class CandidateSorting:
         return [msgspec.structs.replace(put, sources=(*put.sources, episode.id)) for put in puts]
 
 
+class Sorted(msgspec.Struct):
+    """What becomes of an episode's candidates; `dropped` says why some can be no facts."""
+
+    facts: list[Fact] = []
+    closing: list[Operation] = []
+    waiting: list[ProposedFact] = []
+    dropped: list[PagefileError] = []
+    #: What is here already: ids of facts, and ids of those that end.
+    seen: set[str] = set()
+    ended: set[str] = set()
+
+
 class _Ending(msgspec.Struct):
     fact: Fact
     ends: str
 
 
+def _surest(found: Sequence[Candidate]) -> list[Candidate]:
+    """Each statement once, in the order they were made: what is said last may hold."""
+    best: dict[tuple[object, ...], Candidate] = {}
+    for one in found:
+        key = (one.subject, one.predicate, one.object, one.valid_from, one.valid_until)
+        if key not in best or best[key].confidence < one.confidence:
+            best[key] = one
+    return list(best.values())
+
+
 def fact_from(candidate: Candidate, episode: Episode, actor: str) -> Fact:
     """The fact that a candidate is, with an id that is the same whenever it is read again."""
-    said = "\x1f".join((episode.document, candidate.subject, candidate.predicate, candidate.object))
+    parts = [episode.document, candidate.subject, candidate.predicate, candidate.object]
+    if candidate.valid_from is not None:
+        # The same may have been so twice: each time is a fact of its own.
+        until = candidate.valid_until
+        parts += [candidate.valid_from.isoformat(), "" if until is None else until.isoformat()]
+    said = "\x1f".join(parts)
     return Fact(
-        id=f"fact_{hashlib.sha256(said.encode()).hexdigest()[:26].upper()}",
+        id=f"fact_{hashlib.sha256(said.encode(errors='replace')).hexdigest()[:26].upper()}",
         user_id=episode.user_id,
         subject=candidate.subject,
         predicate=candidate.predicate,

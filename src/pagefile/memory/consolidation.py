@@ -9,19 +9,21 @@ the same, and what is forgotten meanwhile is not settled at all.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from datetime import datetime
 
 import msgspec
 
-from pagefile.batch import Batch, Operation
+from pagefile.batch import Batch, Condition, Operation
 from pagefile.errors import (
     Conflict,
     Forbidden,
     Invalid,
     LimitExceeded,
     PagefileError,
+    Unavailable,
     Unsupported,
     shown,
 )
@@ -56,6 +58,8 @@ _PAUSE_SECONDS = 30
 _MOST_PAUSE_SECONDS = 86_400.0
 #: So many in a row that a server left unanswered end the round.
 _MOST_SILENCES = 3
+#: How often in the time of a claim those under way are looked at; at half of it one is renewed.
+_RENEWALS = 4
 _SECOND = 1_000_000
 
 
@@ -97,16 +101,41 @@ class Consolidation:
         stop = cancel if cancel is not None else threading.Event()
         self._fault = None
         report = ConsolidationReport()
+        is_ready = False
         with ThreadPoolExecutor(self._policy.concurrency) as pool:
             for claimed in self._claimed(limit, stop):
-                for outcome in pool.map(lambda one: self._read(one, stop), claimed):
-                    report = summed(report, outcome)
+                if not is_ready:
+                    self._require_ready(claimed)
+                    is_ready = True
+                reading = {pool.submit(self._read, one, stop): one for one in claimed}
+                self._hold(reading)
+                for future in reading:
+                    report = summed(report, future.result())
                 if progress is not None:
                     progress(report.episodes)
         if self._fault is not None:
             # The settings are wrong, not an episode: the next would fail in the same way.
             raise self._fault
         return msgspec.structs.replace(report, cancelled=stop.is_set())
+
+    def _require_ready(self, claimed: Sequence[ClaimedEpisode]) -> None:
+        """Nothing is read, and paid for, that could not be stored."""
+        try:
+            self._indexing.require_ready()
+        except PagefileError:
+            for one in claimed:
+                self._let_go(one, counted=False)
+            raise
+
+    def _hold(self, reading: Mapping[Future[ConsolidationReport], ClaimedEpisode]) -> None:
+        """Renew the claims of what is being read, until all of it has been."""
+        waiting = set(reading)
+        while waiting:
+            _, waiting = wait(waiting, timeout=self._policy.lease_seconds / _RENEWALS)
+            for future in waiting:
+                # Who settles it meets the same, and says so.
+                with suppress(Unavailable):
+                    self._claims.renewed(reading[future])
 
     def _claimed(self, limit: int, stop: threading.Event) -> Iterator[list[ClaimedEpisode]]:
         cursor: str | None = None
@@ -128,7 +157,9 @@ class Consolidation:
         if not self._claims.renewed(one):
             return ConsolidationReport()
         try:
-            found = _candidates(self._extractor.extract(as_spoken(one.episode), cancel=stop))
+            found = one.found
+            if found is None:
+                found = _candidates(self._extractor.extract(as_spoken(one.episode), cancel=stop))
         except (Cancelled, BudgetSpent):
             self._over = True
             return self._let_go(one, counted=False)
@@ -143,23 +174,51 @@ class Consolidation:
             # The others would wait for it as long, one after the other.
             self._over = self._over or self._silences >= _MOST_SILENCES
             return self._let_go(one, error)
-        self._silences = 0
+        found = found[: self._policy.max_facts_per_episode]
         try:
-            return self._settle(one, found[: self._policy.max_facts_per_episode])
-        except (Invalid, Forbidden, LimitExceeded) as error:
+            report = self._settle(one, found)
+        except (Invalid, LimitExceeded) as error:
             return self._let_go(one, error)
+        except (Unavailable, Unsupported) as error:
+            return self._kept(one, found, error)
+        self._silences = 0
+        return report
+
+    def _kept(
+        self, one: ClaimedEpisode, found: Sequence[Candidate], error: PagefileError
+    ) -> ConsolidationReport:
+        """What was read waits with its episode until it can be stored."""
+        with one.lock:
+            one.claim = msgspec.structs.replace(
+                one.claim, found=tuple(found), found_in=one.document.version
+            )
+        if isinstance(error, Unsupported):
+            self._fault, self._over = error, True
+            return self._let_go(one, counted=False)
+        self._silences += 1
+        self._over = self._over or self._silences >= _MOST_SILENCES
+        return self._let_go(one, error)
 
     def _settle(self, one: ClaimedEpisode, found: Sequence[Candidate]) -> ConsolidationReport:
-        facts, closing, waiting = self._sorting.sorted(one.episode, found)
-        done = msgspec.structs.replace(
-            one.claim,
-            status="done",
-            until_us=0,
-            facts=len(facts) + len(closing),
-            proposed=len(waiting),
-        )
+        known = self._sorting.sorted(one.episode, found)
+        facts, closing, waiting, dropped = known.facts, known.closing, known.waiting, known.dropped
         for _ in range(self._policy.attempts):
-            more, when = self._indexing.asserting(facts) if facts else ([], [])
+            try:
+                more, when = self._indexing.asserting(facts) if facts else ([], [])
+            except Forbidden as error:
+                gone = self._indexing.forgotten(facts)
+                facts = [fact for fact in facts if fact not in gone]
+                dropped += [error] * len(gone)
+                continue
+            done = msgspec.structs.replace(
+                one.claim,
+                status="done",
+                until_us=0,
+                facts=len(facts) + len(closing),
+                proposed=len(waiting),
+                found=(),
+                found_in=0,
+            )
             operations: list[Operation] = [
                 put_episode(one.episode, unread=False),
                 put_state(one.held.document, one.episode.user_id, done),
@@ -168,7 +227,7 @@ class Consolidation:
                 *more,
             ]
             try:
-                self._store.commit(Batch(operations, [*one.untouched, *when]))
+                self._write(one, operations, when)
             except Conflict as conflict:
                 if conflict.target in (one.document.name, one.held.document):
                     # Changed, forgotten, or claimed by another after the lease ran out.
@@ -182,9 +241,21 @@ class Consolidation:
                     ]
                 continue
             return ConsolidationReport(
-                episodes=1, facts=len(facts) + len(closing), proposed=len(waiting)
+                episodes=1,
+                facts=len(facts) + len(closing),
+                proposed=len(waiting),
+                dropped=len(dropped),
+                errors=tuple((one.episode.id, told(error)) for error in dropped),
             )
         return self._let_go(one)
+
+    def _write(
+        self, one: ClaimedEpisode, operations: Sequence[Operation], when: Sequence[Condition] = ()
+    ) -> None:
+        """Commit what ends a claim, while nobody renews it."""
+        with one.lock:
+            self._store.commit(Batch(operations, [*one.untouched, *when]))
+            one.is_over = True
 
     def _let_go(
         self, one: ClaimedEpisode, error: BaseException | None = None, *, counted: bool = True
@@ -192,7 +263,7 @@ class Consolidation:
         """Give the claim back; after a failure not before a pause, or never again."""
         attempts = one.claim.attempts if counted else one.claim.attempts - 1
         # A server that is away is no fault of the episode: it waits until the server is back.
-        is_away = isinstance(error, Silent)
+        is_away = isinstance(error, Silent) or one.found is not None
         gave_up = error is not None and not is_away and attempts >= self._policy.attempts
         pause = 0.0
         if error is not None:
@@ -208,7 +279,7 @@ class Consolidation:
         if gave_up:
             operations.append(put_episode(one.episode, unread=False))
         try:
-            self._store.commit(Batch(operations, one.untouched))
+            self._write(one, operations)
         except Conflict:
             return ConsolidationReport()
         if error is None:

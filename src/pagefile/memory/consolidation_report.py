@@ -8,11 +8,16 @@ _MOST_ERRORS = 100
 
 
 class ConsolidationReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What one consolidation did. `errors` names the episodes that could not be read, and why."""
+    """What one consolidation did.
+
+    `errors` names the episodes that could not be read, or of which a statement
+    was `dropped` because it can be no fact, and why.
+    """
 
     episodes: int = 0
     facts: int = 0
     proposed: int = 0
+    dropped: int = 0
     failed: int = 0
     cancelled: bool = False
     errors: tuple[tuple[str, str], ...] = ()
@@ -24,6 +29,7 @@ def summed(report: ConsolidationReport, one: ConsolidationReport) -> Consolidati
         episodes=report.episodes + one.episodes,
         facts=report.facts + one.facts,
         proposed=report.proposed + one.proposed,
+        dropped=report.dropped + one.dropped,
         failed=report.failed + one.failed,
         errors=(report.errors + one.errors)[:_MOST_ERRORS],
     )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
-from pagefile.batch import Condition, Operation, VersionIs
+from pagefile.batch import Condition, Operation, Put, VersionIs
 from pagefile.memory.document import living
 from pagefile.memory.extraction_state import state_name
-from pagefile.memory.fact_documents import RETRACTION, document_of
+from pagefile.memory.fact import Fact
+from pagefile.memory.fact_documents import RETRACTION, document_of, retraction_put
 from pagefile.memory.fact_index import FactIndexing
 from pagefile.memory.fact_salvage import Readable, readable
 from pagefile.memory.forget import Derived
@@ -37,7 +38,9 @@ class DerivedFromEpisodes:
         self._store = store
         self._indexing = indexing
 
-    def __call__(self, user_id: str | None, episodes: frozenset[str]) -> Derived:
+    def __call__(
+        self, user_id: str | None, episodes: frozenset[str], going: frozenset[str]
+    ) -> Derived:
         if not episodes:
             return Derived()
         states = [state_name(episode, user_id) for episode in sorted(episodes)]
@@ -47,7 +50,8 @@ class DerivedFromEpisodes:
             for candidate in self._candidates(user_id)
             if not episodes.isdisjoint(candidate.sources)
         ]
-        documents += self._retractions(user_id, episodes)
+        withdrawn = self._retractions(user_id, episodes)
+        documents += withdrawn
         known = readable(self._store, user_id)
         resting = [each for each in known.facts if not episodes.isdisjoint(each.sources)]
         documents += _documents(known, {each.id for each in resting}, user_id)
@@ -55,23 +59,27 @@ class DerivedFromEpisodes:
         documents += [each.name for each in known.odd if not episodes.isdisjoint(each.sources)]
         beside: list[Operation] = []
         conditions: list[Condition] = []
-        kept = [
-            msgspec.structs.replace(
+        kept = {
+            each.id: msgspec.structs.replace(
                 each,
                 id=new_id("fact"),
-                sources=tuple(s for s in each.sources if s not in episodes),
+                sources=tuple(s for s in each.sources if s not in going),
             )
             for each in resting
-            if not episodes.issuperset(each.sources)
-        ]
+            if not going.issuperset(each.sources)
+        }
+        counts: dict[str, int] = {}
         if kept:
             # The index is the eraser's to keep in step; what is asserted again is indexed here.
-            beside, when = self._indexing.asserting(kept)
+            beside, when = self._indexing.asserting(list(kept.values()))
+            again = _taken_away_again(known, kept, user_id, frozenset(withdrawn))
+            counts = {"facts": len(kept), "retractions": len(again)}
+            beside += again
             # Only that it is indexed where it will be read: the eraser keeps the rest.
             conditions = [
                 one for one in when if isinstance(one, VersionIs) and one.document == DOCUMENT
             ]
-        return Derived(documents, beside, conditions)
+        return Derived(documents, beside, conditions, counts)
 
     def _retractions(self, user_id: str | None, episodes: frozenset[str]) -> list[str]:
         """What says, because of one of the episodes, that a fact is no longer so."""
@@ -113,6 +121,25 @@ class DerivedFromEpisodes:
             cursor = page.cursor
             if cursor is None:
                 return
+
+
+def _taken_away_again(
+    known: Readable, kept: Mapping[str, Fact], user_id: str | None, gone: frozenset[str]
+) -> list[Put]:
+    """What was no longer so is not so again because it got another id."""
+    prefix = f"{RETRACTION}/{owner_key(user_id)}/"
+    return [
+        retraction_put(
+            kept[each.target],
+            place=len(kept) + place,
+            since_us=each.since_us,
+            reason=each.reason,
+            actor=each.actor,
+            recorded_us=each.order[0],
+        )
+        for place, each in enumerate(known.retractions)
+        if each.target in kept and prefix + each.id not in gone
+    ]
 
 
 def _documents(known: Readable, fact_ids: set[str], user_id: str | None) -> list[str]:

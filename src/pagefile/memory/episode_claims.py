@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
@@ -10,7 +11,7 @@ import msgspec
 from pagefile.batch import Batch, Condition, VersionIs
 from pagefile.errors import Conflict
 from pagefile.memory.episode import Episode, episode_of
-from pagefile.memory.extraction.candidate import Extractor, signature_of
+from pagefile.memory.extraction.candidate import Candidate, Extractor, signature_of
 from pagefile.memory.extraction_state import ExtractionState, HeldState, put_state, read_state
 from pagefile.memory.ids import new_id
 from pagefile.ordering import microseconds
@@ -27,6 +28,16 @@ class ClaimedEpisode(msgspec.Struct):
     episode: Episode
     held: HeldState
     claim: ExtractionState
+    #: Held while the claim is written: it is renewed while another thread reads the episode.
+    lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
+    is_over: bool = False
+
+    @property
+    def found(self) -> list[Candidate] | None:
+        """What was read in it before and could not be stored; None when it is to be read."""
+        if self.claim.found_in != self.document.version:
+            return None
+        return list(self.claim.found)
 
     @property
     def untouched(self) -> list[Condition]:
@@ -63,6 +74,8 @@ class EpisodeClaims:
             # Read, and changed since: else it would not be among those that are unread.
             tried = held.state is not None and not held.state.is_over
             claim = ExtractionState(
+                found=held.state.found if held.state is not None else (),
+                found_in=held.state.found_in if held.state is not None else 0,
                 status="claimed",
                 extractor=signature_of(self._extractor),
                 worker=self._worker,
@@ -77,19 +90,23 @@ class EpisodeClaims:
             return [one for each in open_ones for one in self._claimed_alone(each)]
 
     def renewed(self, one: ClaimedEpisode) -> bool:
-        """Whether the claim still holds; where those before took long, it is made anew.
+        """Whether the claim still holds; where half of its time is over, it is made anew.
 
-        Many are claimed at once, and the last of them is read when the others have been.
+        Many are claimed at once, and the last of them is read when the others
+        have been; and one may be read for longer than a claim lasts.
         """
-        now_us = microseconds(self._clock())
-        if one.claim.until_us - now_us > self._lease_us // 2:
+        with one.lock:
+            now_us = microseconds(self._clock())
+            if one.is_over or one.claim.until_us - now_us > self._lease_us // 2:
+                return True
+            before = one.claim
+            one.claim = msgspec.structs.replace(before, until_us=now_us + self._lease_us)
+            try:
+                self._claimed([one])
+            except Conflict:
+                one.claim = before
+                return False
             return True
-        one.claim = msgspec.structs.replace(one.claim, until_us=now_us + self._lease_us)
-        try:
-            self._claimed([one])
-        except Conflict:
-            return False
-        return True
 
     def _claimed_alone(self, one: ClaimedEpisode) -> list[ClaimedEpisode]:
         try:

@@ -26,6 +26,7 @@ from pagefile.memory.fact import Fact
 from pagefile.memory.facts import FactStore
 from pagefile.memory.forget import of_nobody
 from pagefile.memory.owner import RECEIPTS
+from pagefile.memory.rehearsal import rehearsed
 from pagefile.records import Document, Entry
 from pagefile.store import Store
 from pagefile.typed import from_json
@@ -142,7 +143,7 @@ class MemoryExport:
         selectors = self._selectors()
         if not selectors:
             return
-        for run in self._store.erase(selectors, dry_run=True).removed:
+        for run in rehearsed(self._store, selectors).removed:
             name = run.name
             if name is None or name.startswith(_DERIVED):
                 continue

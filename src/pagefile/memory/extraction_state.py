@@ -11,6 +11,7 @@ import msgspec
 
 from pagefile.batch import Put, VersionIs
 from pagefile.memory.document import plain, shaped
+from pagefile.memory.extraction.candidate import Candidate
 from pagefile.memory.owner import owner_key
 from pagefile.store import Store
 
@@ -18,7 +19,11 @@ _MOST_ERROR = 500
 
 
 class ExtractionState(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of an episode's reading. `until_us` ends a claim, or a pause after a failure."""
+    """What became of an episode's reading. `until_us` ends a claim, or a pause after a failure.
+
+    `found` is what was read in version `found_in` of the episode and could not
+    be stored then: reading costs money, and is not done again for it.
+    """
 
     status: Literal["claimed", "waiting", "done", "failed"]
     extractor: str
@@ -28,6 +33,8 @@ class ExtractionState(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     facts: int = 0
     proposed: int = 0
+    found: tuple[Candidate, ...] = ()
+    found_in: int = 0
 
     def is_open(self, now_us: int) -> bool:
         """Whether somebody may read the episode now, given that it is unread."""

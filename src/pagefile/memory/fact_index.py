@@ -47,6 +47,18 @@ class FactIndexing:
         more, when = self.beside(facts)
         return [*operations, *more], [*conditions, *when]
 
+    def require_ready(self) -> None:
+        """Refuse while facts could not be made findable: another model's index, no embedder."""
+        self._index.require_ready()
+
+    def forgotten(self, facts: Sequence[Fact]) -> list[Fact]:
+        """Those of them that were forgotten, as far as is known."""
+        return [
+            fact
+            for fact in facts
+            if self._guard.forgotten(fact.user_id, [document_of(fact.user_id, fact.id)])
+        ]
+
     def erasure(
         self, user_id: str | None, documents: Sequence[str]
     ) -> tuple[list[Selector], list[Operation], list[Condition]]:

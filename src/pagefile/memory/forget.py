@@ -2,54 +2,35 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol, Self
+from typing import Protocol
 
 import msgspec
 
 from pagefile.batch import Batch, Condition, Operation, Selector, VersionIs
-from pagefile.context.names import THREADS, USAGE
 from pagefile.context.names import log_of as thread_log
 from pagefile.errors import Conflict, Invalid, LimitExceeded
+from pagefile.memory import rehearsal
 from pagefile.memory.episode import document_of, require_episode_id
 from pagefile.memory.episodes import Episodes
 from pagefile.memory.fact import require_moment
+from pagefile.memory.forget_receipt import ForgetReceipt, forget_receipt, joined
 from pagefile.memory.forgotten import forgotten_of
 from pagefile.memory.leavings import copies_of, erased_in_part, texts_of_nothing_else
 from pagefile.memory.owner import RECEIPTS, owner_key, require_user, unchanged_since
+from pagefile.memory.rehearsal import rehearsed
 from pagefile.memory.text import require_session
 from pagefile.memory.use import OF_MEMORY, use_log
 from pagefile.ordering import microseconds
 from pagefile.recall.index import SearchIndex
 from pagefile.recall.logs import entries_of
-from pagefile.records import Receipt, Touched
+from pagefile.records import Touched
 from pagefile.store import Store
 
 #: How often it is tried again after something was remembered meanwhile.
 _ATTEMPTS = 100
-_MOST_DERIVED = 100_000
 
-#: What streams are called, and what a receipt calls what was in them.
-_KINDS = {
-    "memory/episode/": "episodes",
-    "memory/block/": "blocks",
-    "memory/use/": "uses",
-    "memory/candidate/": "candidates",
-    "memory/extraction/": "extractions",
-    "fact/": "facts",
-    "fact-retraction/": "retractions",
-    "fact-alias/": "aliases",
-    "item/": "items",
-    THREADS: "slots",
-    USAGE: "usage_texts",
-    "run/": "runs",
-    "episode/": "milestones",
-    "ledger/": "events",
-    "recall/": "index",
-    RECEIPTS: "receipts",
-}
 #: Logs that are made from other things.
 _DERIVED = ("recall/", "memory/use/")
 #: Where memory keeps documents and logs of each user, and of nobody.
@@ -77,36 +58,6 @@ _WHOLE = (
     "fact-retraction/",
     "fact-alias/",
 )
-#: What counts as one thing each however many versions it had.
-_DOCUMENTS = frozenset(
-    {"episodes", "blocks", "facts", "items", "runs", "milestones", "receipts", "usage_texts"}
-)
-
-
-class ForgetReceipt(int):
-    """How many things were forgotten, and which, as a number that compares and adds.
-
-    `counts` says how many of each kind; index entries are derived, and not
-    counted in the number. `dry_run` is True when nothing was touched. `receipt`
-    is the store's own, with every stream and how far the removal reaches.
-    """
-
-    counts: Mapping[str, int]
-    dry_run: bool
-    receipt: Receipt
-
-    def __new__(cls, counts: Mapping[str, int], *, dry_run: bool, receipt: Receipt) -> Self:
-        made = super().__new__(cls, sum(n for kind, n in counts.items() if kind != "index"))
-        made.counts = dict(counts)
-        made.dry_run = dry_run
-        made.receipt = receipt
-        return made
-
-    def __repr__(self) -> str:
-        parts = ", ".join(f"{kind}={n}" for kind, n in sorted(self.counts.items()))
-        return f"ForgetReceipt({int(self)}: {parts or 'nothing'})"
-
-    __str__ = __repr__
 
 
 class Extent(msgspec.Struct, frozen=True):
@@ -140,18 +91,24 @@ class Extent(msgspec.Struct, frozen=True):
 
 
 class Derived(msgspec.Struct, frozen=True):
-    """What follows from what is to go: documents that go too, and what stands in for them."""
+    """What follows from what is to go: documents that go too, and what stands in for them.
+
+    `kept` is how many of them something stands in for, by kind.
+    """
 
     documents: Sequence[str] = ()
     beside: Sequence[Operation] = ()
     conditions: Sequence[Condition] = ()
+    kept: Mapping[str, int] = {}
 
 
 class Deriving(Protocol):
     """Knows what was derived from episodes."""
 
-    def __call__(self, user_id: str | None, episodes: frozenset[str], /) -> Derived:
-        """What goes with these episodes, and what stands in for it."""
+    def __call__(
+        self, user_id: str | None, episodes: frozenset[str], going: frozenset[str], /
+    ) -> Derived:
+        """What goes with these episodes, and what stands in for it when all of `going` are gone."""
         ...
 
     def recorded(self, user_id: str | None, before: datetime) -> list[str]:
@@ -172,48 +129,65 @@ class Forgetting:
         """Erase what matches, or say what would be erased.
 
         Raises:
-            LimitExceeded: more was derived than one commit can name; give `before`.
+            LimitExceeded: more was derived from one thing than a commit can name.
         """
         extent.require()
+        done: list[ForgetReceipt] = []
+        # None is all that is left; what is too much for one commit goes in parts before it.
+        parts: list[_Part | None] = [None]
+        while parts:
+            part = parts.pop()
+            try:
+                done.append(self._tried(extent, part, dry_run, scrub and not parts))
+            except _TooMany as many:
+                parts += many.parted(part)
+        return joined(done)
+
+    def _tried(
+        self, extent: Extent, part: _Part | None, dry_run: bool, scrub: bool
+    ) -> ForgetReceipt:
         for _ in range(_ATTEMPTS):
             try:
-                return self._attempt(extent, dry_run, scrub)
+                return self._attempt(extent, part, dry_run, scrub)
             except Conflict as conflict:
                 last = conflict  # Something was remembered meanwhile: it has to go too.
         raise last
 
-    def _attempt(self, extent: Extent, dry_run: bool, scrub: bool) -> ForgetReceipt:
+    def _attempt(
+        self, extent: Extent, part: _Part | None, dry_run: bool, scrub: bool
+    ) -> ForgetReceipt:
         user_id = extent.user_id
         position = self._store.head().position
-        selectors = self._selectors(extent)
-        touched = self._rehearsed(selectors).removed
+        selectors = self._selectors(extent) if part is None else _naming(part.names)
+        touched = rehearsed(self._store, selectors).removed
         doomed = self._documents(touched)
         # Of a log that goes only in part, the rest may be brought in again.
         logs = _logs(touched) if extent.before is None else set[str]()
         # Of a user who goes as a whole nothing has to be read to know what goes.
         episodes = () if extent.is_all else _ids_of_episodes(doomed)
-        derived = self._derived(user_id, frozenset(episodes))
-        # Named, so that versions go too that are newer than what the rest is measured by.
-        selectors += [Selector(document=name) for name in doomed if name.startswith(_WHOLE)]
-        selectors += [Selector(document=name) for name in derived.documents if name not in doomed]
+        going = frozenset(episodes) if part is None else part.episodes
+        derived = self._derived(user_id, frozenset(episodes), going)
+        is_whole = extent.is_all and part is None
+        there = {one.name for one in touched}
+        selectors = [one for one in selectors if one.document is None or one.document in there]
+        if not extent.is_all:
+            # Named, so that versions go too that are newer than what the rest is measured by.
+            selectors += _naming(name for name in doomed if name.startswith(_WHOLE))
+            selectors += _naming(name for name in derived.documents if name not in doomed)
+        ahead = [name for name in doomed if extent.is_all or name.startswith(_WHOLE)]
         doomed |= set(derived.documents)
-        if len(selectors) > _MOST_DERIVED:
-            raise LimitExceeded(
-                "the number of things that one call forgets by name",
-                limit=_MOST_DERIVED,
-                wanted=len(selectors),
-                next_step="forget in steps, with `before`",
-            )
-        is_all = extent.is_all
-        if not is_all:
+        if not is_whole:
             selectors += self._uses(user_id, doomed)
         entries, beside, when = self._index.erasure(
-            user_id, owner_key(user_id), None if is_all else doomed
+            user_id, owner_key(user_id), None if is_whole else doomed
         )
-        selectors += entries
+        # What is found in two ways is named once.
+        selectors = list(dict.fromkeys([*selectors, *entries]))
         if dry_run or not selectors:
-            receipt = self._rehearsed(selectors)
-            return ForgetReceipt(_counts(receipt.removed), dry_run=dry_run, receipt=receipt)
+            receipt = rehearsed(self._store, selectors)
+            return forget_receipt(receipt, derived.kept, dry_run=dry_run)
+        if len(selectors) > rehearsal.MOST_NAMED:
+            raise _TooMany(_Part(sorted(ahead), going), len(selectors))
         if self._index.keeper is not None:
             # Before anything is erased: an arm that is down could not let go of anything.
             self._index.keeper.require_reachable(owner_key(user_id))
@@ -233,17 +207,17 @@ class Forgetting:
             unchanged_since(user_id, position),
         ]
         # Read before their ledgers go: packs are files that no store reaches.
-        packs = self._packs(extent, touched)
+        packs = self._packs(extent, touched) if part is None else []
         receipt = self._store.erase(selectors, beside=Batch(operations, conditions), scrub=scrub)
         if packs:
             remaining = (*receipt.remaining, *packs)
             receipt = msgspec.structs.replace(receipt, remaining=remaining)
         if self._index.keeper is not None:
-            left = self._index.keeper.erased(owner_key(user_id), whole=is_all)
+            left = self._index.keeper.erased(owner_key(user_id), whole=is_whole)
             if left:
                 remaining = (*receipt.remaining, left)
                 receipt = msgspec.structs.replace(receipt, level="logical", remaining=remaining)
-        return ForgetReceipt(_counts(receipt.removed), dry_run=False, receipt=receipt)
+        return forget_receipt(receipt, derived.kept, dry_run=False)
 
     def _selectors(self, extent: Extent) -> list[Selector]:
         user_id, session_id, before = extent.user_id, extent.session_id, extent.before
@@ -275,7 +249,7 @@ class Forgetting:
     def _holds(self, user_id: str | None) -> set[str]:
         """The logs that hold something of the user, or of nobody."""
         whole = Selector(user=user_id, anonymous=user_id is None)
-        return _names_of_logs(self._rehearsed([whole]).removed)
+        return _names_of_logs(rehearsed(self._store, [whole]).removed)
 
     def _packs(self, extent: Extent, touched: Sequence[Touched]) -> list[str]:
         """A step for each resume pack that may hold what goes."""
@@ -331,16 +305,12 @@ class Forgetting:
         found = self._store.get(one.name)
         return found is None or found.version <= one.last
 
-    def _rehearsed(self, selectors: Sequence[Selector]) -> Receipt:
-        if not selectors:
-            return Receipt(None, (), 0, 0, "bytes")
-        return self._store.erase(selectors, dry_run=True)
-
 
 def of_nobody(store: Store, before_us: int | None = None) -> list[Selector]:
     """What memory keeps in the bucket of nobody, name by name: the rest is not memory's."""
     found = [
-        Selector(anonymous=True, document=name, before_us=before_us)
+        # The name says that it is nobody's; each would be looked for among all of nobody's.
+        Selector(document=name, before_us=before_us)
         for prefix in PARTITIONED
         for name in _names(store, f"{prefix}anon/")
     ]
@@ -350,19 +320,39 @@ def of_nobody(store: Store, before_us: int | None = None) -> list[Selector]:
     return found
 
 
-def _counts(removed: Sequence[Touched]) -> dict[str, int]:
-    """How many things of each kind; a document is one thing however many versions it had."""
-    counts: Counter[str] = Counter()
-    seen: set[str] = set()
-    for one in removed:
-        name = one.name or ""
-        kind = next((kind for prefix, kind in _KINDS.items() if name.startswith(prefix)), "other")
-        if kind not in _DOCUMENTS and one.stream == "log":
-            counts[kind] += one.last - one.first + 1
-        elif name not in seen:
-            seen.add(name)
-            counts[kind] += 1
-    return dict(counts)
+def _naming(names: Iterable[str]) -> list[Selector]:
+    return [Selector(document=name) for name in names]
+
+
+class _Part(msgspec.Struct, frozen=True):
+    """Documents that go in a commit of their own, and the episodes that go in all of them."""
+
+    names: Sequence[str]
+    episodes: frozenset[str]
+
+
+class _TooMany(Exception):
+    """One commit cannot name it all; these documents can go before the rest."""
+
+    def __init__(self, ahead: _Part, wanted: int) -> None:
+        super().__init__(wanted)
+        self._ahead = ahead
+        self._wanted = wanted
+
+    def parted(self, part: _Part | None) -> list[_Part | None]:
+        """The parts to be done one after the other, the last one first; it is `part`'s rest."""
+        names, episodes = self._ahead.names, self._ahead.episodes
+        size = min(len(names) // 2, rehearsal.MOST_NAMED // 2)
+        if not size:
+            raise LimitExceeded(
+                "the number of things that one call forgets by name",
+                limit=rehearsal.MOST_NAMED,
+                wanted=self._wanted,
+                next_step="forget in steps, with `before`",
+            )
+        rest, others = names[-size:], names[:-size]
+        parts = [_Part(others[at : at + size], episodes) for at in range(0, len(others), size)]
+        return [None if part is None else _Part(rest, episodes), *parts]
 
 
 def _logs(touched: Sequence[Touched]) -> set[str]:

@@ -15,6 +15,7 @@ from pagefile.memory.isolation import named_users
 from pagefile.memory.owner import owner_key
 from pagefile.memory.profile import MemoryProfile, Profiles
 from pagefile.memory.provenance import Provenance, Provenances
+from pagefile.memory.recognition import short_repetitions
 from pagefile.memory.text import require_text
 from pagefile.memory.watched import WatchedCalls
 from pagefile.recall.index import SearchIndex
@@ -49,13 +50,17 @@ class Overview(WatchedCalls):
     ) -> list[Duplicate]:
         """Episodes that say what an earlier one says, nearly in the same words.
 
-        Goes through all episodes of the user; ids, with the share of words in common.
+        Goes through all episodes of the user; ids, with the share of words in
+        common. Of a few words, only what is the same word for word.
         """
         self._watch(user_id)
         share = require_threshold(threshold)
+        most = require_limit(limit, 10_000)
         texts = self._index.texts(owner_key(user_id), "episode")
         named = {key.rsplit("/", 1)[1]: terms for key, terms in texts.items()}
-        return duplicates_of(named, share)[: require_limit(limit, 10_000)]
+        found = {one.key: one for one in duplicates_of(named, share)}
+        found |= {one.key: one for one in short_repetitions(self._store, texts).values()}
+        return [found[name] for name in named if name in found][:most]
 
     def why(
         self, memory_id: str, *, user_id: str | None = None, project_id: str | None = None

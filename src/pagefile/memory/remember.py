@@ -106,22 +106,24 @@ class Rememberer:
     def _recognise(self, plans: Sequence[_Plan], *, told: bool = True) -> None:
         """Say what was said before, and where it is to be merged, merge it."""
         merged: dict[str, _Plan] = {}
-        fresh: list[_Plan] = []
+        fresh: dict[str, _Plan] = {}
+        heard: set[str] = set()
         for plan in plans:
             known = self._recognition.earlier(plan.asked)
-            if known is None:
-                fresh.append(plan)
-                continue
-            if told and self._on_duplicate is not None:
-                self._on_duplicate(known[0])
-            if self._policy == "merge":
-                plan.merge(merged.setdefault(known[1].name, plan), known[1])
-        by_name = {plan.asked.document: plan for plan in fresh}
-        for one, of, share in self._recognition.within([plan.asked for plan in fresh]):
-            if told and self._on_duplicate is not None:
-                self._on_duplicate(Duplicate(one.id, of.id, share))
-            if self._policy == "merge":
-                by_name[one.document].follow(by_name[of.document])
+            if known is not None:
+                heard.add(plan.asked.document)
+                if told and self._on_duplicate is not None:
+                    self._on_duplicate(known.duplicate)
+            if known is not None and known.is_same and self._policy == "merge":
+                plan.merge(merged.setdefault(known.document.name, plan), known.document)
+            else:
+                fresh[plan.asked.document] = plan
+        asked = [plan.asked for plan in fresh.values()]
+        for one, duplicate, of, is_same in self._recognition.within(asked):
+            if told and self._on_duplicate is not None and one.document not in heard:
+                self._on_duplicate(duplicate)
+            if self._policy == "merge" and is_same:
+                fresh[one.document].follow(fresh[of.document])
 
     def _refuse(self, plans: Iterable[_Plan]) -> None:
         """What was forgotten is not stored, nor merged with what was not."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from pagefile.memory.episode import Episode
 from pagefile.memory.message import Message, Role
 
@@ -20,38 +22,67 @@ def messages_of(episode: Episode) -> list[Message]:
 def last_messages(newest_first: Iterable[Episode], limit: int) -> list[Message]:
     """The last messages in the order they were said, at most `limit`.
 
-    A call of tools and what they answered stay together: where they would have
-    to be cut, they are left out, so there may be fewer.
+    Answers of tools stand right behind the call that asked for them, wherever
+    they came, also in a later episode: no model takes them elsewhere. Where a
+    call and its answers would have to be cut, they are left out, so there may
+    be fewer. Calls that were not answered in full go, and so do answers to
+    nothing; what was said with such a call stays.
     """
-    groups: list[list[Message]] = []
+    units: list[list[Message]] = []
+    answers = _Answers()
     count = 0
     for episode in newest_first:
-        for group in reversed(_groups(messages_of(episode))):
-            count += len(group)
+        for message in reversed(_addressed(messages_of(episode))):
+            unit = answers.with_theirs(message)
+            count += len(unit)
             if count > limit:
-                return _joined(groups)
-            groups.append(group)
+                return _joined(units)
+            units.append(unit)
         if count == limit:
             break
-    return _joined(groups)
+    return _joined(units)
 
 
 def _joined(newest_first: list[list[Message]]) -> list[Message]:
-    return [message for group in reversed(newest_first) for message in group]
+    return [message for unit in reversed(newest_first) for message in unit]
 
 
-def _groups(messages: list[Message]) -> list[list[Message]]:
-    """Messages that mean nothing without each other: a call, and the answers to it."""
-    groups: list[list[Message]] = []
+def _addressed(messages: list[Message]) -> list[Message]:
+    """The messages, with answers that name no call given those of the call they stand behind."""
+    told: list[Message] = []
+    open_ids: list[str] = []
     for message in messages:
-        is_answer = message.role == Role.TOOL
-        if is_answer and groups and _calls(groups[-1]):
-            groups[-1].append(message)
-        elif not is_answer:
-            groups.append([message])
-        # An answer to nothing would be refused by every model; it is left out.
-    return groups
+        if message.role != Role.TOOL:
+            open_ids = [call.id for call in message.tool_calls]
+        elif message.tool_call_id is None and open_ids:
+            message = msgspec.structs.replace(message, tool_call_id=open_ids.pop(0))
+        elif message.tool_call_id in open_ids:
+            open_ids.remove(message.tool_call_id)
+        told.append(message)
+    return told
 
 
-def _calls(group: list[Message]) -> bool:
-    return bool(group[0].tool_calls)
+class _Answers:
+    """Answers of tools that were met before their calls, on the way back through a session."""
+
+    def __init__(self) -> None:
+        self._met = 0
+        self._open: dict[str, list[tuple[int, Message]]] = {}
+
+    def with_theirs(self, message: Message) -> list[Message]:
+        """What is told in this message's place: a call with its answers, an answer with none."""
+        if message.role == Role.TOOL:
+            self._met += 1
+            self._open.setdefault(message.tool_call_id or "", []).append((self._met, message))
+            return []
+        if not message.tool_calls:
+            return [message]
+        asked = {call.id for call in message.tool_calls}
+        # An id may be used again later: what came first behind this call is its answer.
+        found = [self._open.pop(name)[-1] for name in asked if name in self._open]
+        if len(found) == len(asked):
+            found.sort(key=lambda one: -one[0])
+            return [message, *(answer for _, answer in found)]
+        if message.content.strip():
+            return [msgspec.structs.replace(message, tool_calls=())]
+        return []

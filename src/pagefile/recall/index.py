@@ -93,6 +93,16 @@ class SearchIndex:
 
     # Writing
 
+    def require_ready(self) -> None:
+        """Refuse while nothing could be added; for who pays for what is to be added.
+
+        Raises:
+            Unsupported: another model made the index. Unavailable: the embedder fails.
+        """
+        self._catalogue()
+        if self.embedder is not None:
+            embed_texts(Guarded(self.embedder), ["ready"])
+
     def analysed(self, things: Sequence[Findable]) -> list[IndexEntry]:
         """What the index will keep of these; the only slow step, so it comes before a commit."""
         vectors = self._vectors(things)

@@ -87,14 +87,15 @@ def speaker_of(exchange: Exchange) -> str:
 
 
 def distinct(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Each statement once, the surest, where it was first made."""
-    best: dict[tuple[str, str, str, bool], Candidate] = {}
+    """Each statement once, the surest, where it was first made; of two spans each is one."""
+    best: dict[tuple[object, ...], Candidate] = {}
     for candidate in candidates:
+        since, until = candidate.valid_from, candidate.valid_until
         key = (
             candidate.subject.casefold(),
             candidate.predicate,
             candidate.object.casefold(),
-            candidate.valid_until is not None,
+            (since, until) if since is not None and until is not None else until is not None,
         )
         known = best.get(key)
         if known is None or known.confidence < candidate.confidence:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -18,12 +19,14 @@ from pagefile.testing.memory.ground import (
     HOUR,
     START,
     Clock,
+    HashedWords,
     MemoryFixtures,
     Scripted,
     episode,
     fact,
     likes,
     objects,
+    outcome,
     say,
 )
 
@@ -50,6 +53,37 @@ class Given(Scripted):
 
     def extract(self, exchange: Exchange, *, cancel: threading.Event | None = None) -> Any:
         return _giving(self._value)(exchange)
+
+
+class Failing(HashedWords):
+    """An embedder that can be switched off."""
+
+    is_down = False
+
+    def embed_batch(self, texts: Sequence[str]) -> list[list[float]]:
+        if self.is_down:
+            raise ConnectionError("the embedder is away")
+        return super().embed_batch(texts)
+
+
+class Asked(Clock):
+    """A clock that tells when another thread than the one that waits has asked it twice.
+
+    Once may have been before the time passed; what follows the second has seen it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._times = threading.Semaphore(0)
+
+    def __call__(self) -> datetime:
+        self._times.release()
+        return super().__call__()
+
+    def is_asked(self) -> bool:
+        while self._times.acquire(blocking=False):
+            pass
+        return all(self._times.acquire(timeout=30) for _ in range(2))
 
 
 class ConsolidatingContract(MemoryFixtures):
@@ -112,17 +146,124 @@ class ConsolidatingContract(MemoryFixtures):
         assert (report.episodes, report.failed) == (1, 1)
         assert objects(memory.facts.query(user_id="ann")) == ["tea"]
 
-    def test_memory_D7_a_candidate_that_cannot_be_a_fact_fails_its_own_episode(
+    def test_memory_D7_a_candidate_that_cannot_be_a_fact_is_dropped_alone_and_told(
         self, handle: Pagefile
     ) -> None:
-        long = [Candidate("user", "likes", "x" * 5_000, 0.9)]
-        memory = Memory(handle, embedder=None, extractor=Given(long), clock=Clock())
-        say(memory, "bad", "I like tea")
+        unfit = [
+            Candidate("user", "likes", "x" * 5_000, 0.9),
+            Candidate("user", "likes", "tea\x00", 0.3),
+            Candidate("user", "---", "tea", 0.9),
+            Candidate("\ud800", "likes", "tea", 0.9, valid_until=START + HOUR),
+        ]
+        fit = [
+            Candidate("user", "likes", "jam", 0.9),
+            Candidate("user", "likes", "figs", 0.3, quote="\ud800"),
+        ]
+        extractor = Scripted(lambda one: [*unfit, *fit])
+        memory = Memory(handle, embedder=None, extractor=extractor, clock=Clock())
+        (name,) = say(memory, "all of it")
+        report = memory.consolidate()
+        again = memory.consolidate()
 
-        assert (memory.consolidate().failed, objects(memory.facts.query(user_id="ann"))) == (
-            1,
-            ["tea"],
+        assert (report.episodes, report.failed, report.facts, report.proposed) == (1, 0, 1, 1)
+        assert (report.dropped, [one for one, _ in report.errors]) == (4, [name] * 4)
+        assert [why.split(":")[0] for _, why in report.errors] == ["Invalid"] * 4
+        assert objects(memory.facts.query(user_id="ann")) == ["jam"]
+        assert (again, len(extractor.read)) == (ConsolidationReport(), 1)
+
+    def test_memory_D7_what_was_so_at_two_times_is_two_facts(self, handle: Pagefile) -> None:
+        years = [START - timedelta(days=365 * n) for n in (9, 8, 5, 4, 2)]
+        spans = [(years[0], years[1]), (years[2], years[3]), (years[4], None)]
+        found = [
+            Candidate("user", "lives_in", "Rome", 0.9, valid_from=since, valid_until=until)
+            for since, until in spans
+        ]
+        memory = Memory(handle, embedder=None, extractor=Scripted(lambda one: found))
+        say(memory, "always Rome")
+        report = memory.consolidate()
+        known = memory.facts.query(user_id="ann", history=True)
+
+        assert (report.failed, report.facts) == (0, 3)
+        assert sorted((k.valid_from, k.valid_until) for k in known) == sorted(
+            spans, key=lambda span: span[0]
         )
+
+    def test_memory_D7_what_is_stated_twice_is_counted_and_kept_once(
+        self, handle: Pagefile
+    ) -> None:
+        found = [
+            Candidate("user", "likes", "tea", 0.3),
+            Candidate("user", "likes", "tea", 0.9),
+            *[Candidate("user", "likes", "jam", 0.3)] * 2,
+        ]
+        memory = Memory(handle, embedder=None, extractor=Scripted(lambda one: found))
+        say(memory, "tea and jam")
+        report = memory.consolidate()
+        waiting = memory.proposals.waiting(user_id="ann")
+
+        assert (report.facts, report.proposed, report.failed) == (1, 1, 0)
+        assert objects(memory.facts.query(user_id="ann")) == ["tea"]
+        assert [one.fact.object for one in waiting] == ["jam"]
+
+    def test_memory_D7_nothing_is_read_that_could_not_be_stored(self, backend: Backend) -> None:
+        extractor = Scripted()
+        say(Memory(backend.open(), embedder=None), "I like tea")
+        other = Memory(backend.open(), embedder=HashedWords(), extractor=extractor)
+        told = [outcome(other.consolidate) for _ in range(2)]
+        early = list(extractor.read)
+        after = Memory(backend.open(), embedder=None, extractor=extractor).consolidate()
+
+        assert (told, early) == (["Unsupported"] * 2, [])
+        assert (after.facts, extractor.read) == (1, ["I like tea"])
+
+    def test_memory_D7_what_was_read_is_not_read_again_because_it_could_not_be_stored(
+        self, backend: Backend
+    ) -> None:
+        """The embedder fails when all is read: what was found waits with its episode."""
+        clock, embedder = Clock(), Failing()
+
+        def read(exchange: Exchange) -> list[Candidate]:
+            embedder.is_down = True
+            return likes(exchange)
+
+        extractor = Scripted(read)
+        memory = Memory(backend.open(), embedder=embedder, extractor=extractor, clock=clock)
+        say(memory, "I like tea")
+        first = memory.consolidate()
+        clock.passes(days=1)
+        second = outcome(memory.consolidate)
+        embedder.is_down = False
+        third = memory.consolidate()
+
+        assert (first.failed, first.facts, first.errors[0][1].split(":")[0]) == (
+            1,
+            0,
+            "Unavailable",
+        )
+        assert (second, third.facts, third.failed) == ("Unavailable", 1, 0)
+        assert extractor.read == ["I like tea"]
+        assert objects(memory.recall_facts("tea", user_id="ann")) == ["tea"]
+
+    def test_memory_D7_a_claim_is_renewed_while_its_episode_is_read(self, backend: Backend) -> None:
+        """The clock tells when it was asked: by then half of a second was over, and is renewed."""
+        clock = Asked()
+        policy = ConsolidationPolicy(lease_seconds=1)
+        quick = Scripted()
+        other = Memory(backend.open(), embedder=None, extractor=quick, clock=clock, policy=policy)
+
+        def slowly(exchange: Exchange) -> list[Candidate]:
+            for _ in range(3):
+                clock.passes(seconds=0.9)
+                assert clock.is_asked()
+                other.consolidate()
+            return likes(exchange)
+
+        slow = Scripted(slowly)
+        memory = Memory(backend.open(), embedder=None, extractor=slow, clock=clock, policy=policy)
+        say(memory, "I like tea")
+        report = memory.consolidate()
+
+        assert (report.facts, slow.read, quick.read) == (1, ["I like tea"], [])
 
     def test_memory_D7_what_failed_is_tried_again_after_a_pause_and_at_last_given_up(
         self, handle: Pagefile

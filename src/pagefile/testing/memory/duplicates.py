@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from pagefile.handle import Pagefile
 from pagefile.memory.duplicates import Duplicate
 from pagefile.memory.memory import Memory
+from pagefile.memory.message import Message, Role, ToolCall
 from pagefile.testing.backend import Backend
 from pagefile.testing.context.ground import at_once
 from pagefile.testing.memory.ground import (
@@ -24,6 +27,21 @@ _TEXT = "My sister plays the violin in a small orchestra in Vienna"
 _NEAR = "my sister plays the violin in a small orchestra in Vienna!"
 _OTHER = "My brother repairs old wooden boats beside the lake"
 _DAY = timedelta(days=1)
+#: Nearly the same words, and another meaning: negated, the other way round, asked.
+_OPPOSITES = [
+    ("I am allergic to peanuts and shrimp", "I am not allergic to peanuts and shrimp"),
+    ("We can ship the release to them now", "We can't ship the release to them now"),
+    ("Ann pays Bob for the red car", "Bob pays Ann for the red car"),
+    ("The train goes from Rome to Oslo daily", "The train goes from Oslo to Rome daily"),
+    ("Is the office in Lisbon closed today?", "The office in Lisbon is closed today."),
+    ("The office in Lisbon closed today", "The office in Lisbon closed today?"),
+    ("It was 5 degrees in the cellar room", "It was -5 degrees in the cellar room"),
+    ("The new plan looks really good 👍", "The new plan looks really good 👎"),
+    ("if (ready) launch rocket engine test", "if (!ready) launch rocket engine test"),
+    ("I do", "I do not"),
+    ("yes", "no"),
+    ("!", "."),
+]
 
 
 class DuplicatesContract(MemoryFixtures):
@@ -35,7 +53,10 @@ class DuplicatesContract(MemoryFixtures):
         memory.remember(episode(_TEXT, "bob", id="bobs"))
         embedder = HashedWords()
 
-        assert memory.duplicates(user_id="ann") == [Duplicate("e2", "e0", 1.0)]
+        assert memory.duplicates(user_id="ann") == [
+            Duplicate("e2", "e0", 1.0),
+            Duplicate("e4", "e3", 1.0),
+        ]
         assert memory.profile(user_id="ann").episode_count == 5
         assert memory.duplicates(user_id="bob") == []
         assert embedder.texts == 0
@@ -105,6 +126,67 @@ class DuplicatesContract(MemoryFixtures):
         assert memory.episode("e0", user_id="ann").said_again == (START + _DAY, START + 3 * _DAY)
         assert memory.episode("old", user_id="ann").said_again == (START + _DAY, START + 2 * _DAY)
         assert (memory.profile(user_id="ann").episode_count, len(heard)) == (2, 4)
+
+    @pytest.mark.parametrize("at_once", [False, True])
+    def test_what_says_something_else_in_nearly_the_same_words_is_kept(
+        self, handle: Pagefile, at_once: bool
+    ) -> None:
+        memory = Memory(handle, embedder=None, duplicates="merge")
+        for n, (one, other) in enumerate(_OPPOSITES):
+            told = [
+                episode(one, f"u{n}", id="e0"),
+                episode(other, f"u{n}", id="e1", at=START + _DAY),
+            ]
+            ids = memory.remember_many(told) if at_once else [memory.remember(e) for e in told]
+
+            assert (one, ids) == (one, ["e0", "e1"])
+            assert inputs(memory.recall("", user_id=f"u{n}")) == [other, one]
+
+    @pytest.mark.parametrize("at_once", [False, True])
+    def test_the_same_words_are_merged_however_few(self, handle: Pagefile, at_once: bool) -> None:
+        memory = Memory(handle, embedder=None, duplicates="merge")
+        for n, text in enumerate(["I love tea", "yes", "I do", "你好", "¿Qué?", "…", _TEXT]):
+            told = [
+                episode(text, f"u{n}", id="e0"),
+                episode(text, f"u{n}", id="e1", at=START + _DAY),
+            ]
+            ids = memory.remember_many(told) if at_once else [memory.remember(e) for e in told]
+
+            assert (text, ids) == (text, ["e0", "e0"])
+            assert memory.episode("e0", user_id=f"u{n}").said_again == (START + _DAY,)
+
+    def test_what_was_said_in_another_session_is_kept_and_reported(self, handle: Pagefile) -> None:
+        heard: list[Duplicate] = []
+        memory = Memory(handle, embedder=None, duplicates="merge", on_duplicate=heard.append)
+        memory.remember(episode(_TEXT, session="s1", id="e0"))
+        memory.remember(episode(_TEXT, session="s2", id="e1"))
+        memory.remember(episode(_TEXT, session="s2", id="e2", at=START + _DAY))
+
+        assert heard == [Duplicate("e1", "e0", 1.0), Duplicate("e2", "e1", 1.0)]
+        assert [
+            len(memory.session_messages(session, user_id="ann")) for session in ("s1", "s2")
+        ] == [1, 1]
+
+    @pytest.mark.parametrize("at_once", [False, True])
+    def test_a_repetition_with_another_answer_or_transcript_is_kept(
+        self, handle: Pagefile, at_once: bool
+    ) -> None:
+        memory = Memory(handle, embedder=None, duplicates="merge")
+        call = ToolCall(tool="t", id="c1")
+        used = [
+            Message(Role.ASSISTANT, "", tool_calls=(call,)),
+            Message(Role.TOOL, "r", tool_call_id="c1"),
+        ]
+        told = [
+            episode(_TEXT, id="e0", output="Good."),
+            episode(_TEXT, id="e1", output="Good.", tool_transcript=used),
+            episode(_TEXT, id="e2", output="Not good."),
+            episode(_TEXT, id="e3", output="Good.", at=START + _DAY, tool_transcript=used),
+        ]
+        ids = memory.remember_many(told) if at_once else [memory.remember(e) for e in told]
+
+        assert ids == ["e0", "e1", "e2", "e1"]
+        assert memory.episode("e1", user_id="ann").tool_transcript == tuple(used)
 
     def test_another_speaker_repeats_nobody(self, handle: Pagefile) -> None:
         memory = Memory(handle, embedder=None, duplicates="merge")

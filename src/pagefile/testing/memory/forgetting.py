@@ -10,6 +10,7 @@ import pytest
 
 from pagefile.errors import Forbidden, Invalid
 from pagefile.handle import Options, Pagefile
+from pagefile.memory import rehearsal
 from pagefile.memory.extraction.candidate import Candidate, Exchange
 from pagefile.memory.memory import Memory
 from pagefile.testing.backend import Backend, promise
@@ -25,6 +26,7 @@ from pagefile.testing.memory.ground import (
     inputs,
     likes,
     objects,
+    outcome,
     say,
     traces,
 )
@@ -205,6 +207,91 @@ class ForgettingContract(MemoryFixtures):
         assert lines == {"episodes": 1_100, "facts": 1_200}
         assert forgotten_things(receipt) == lines
         assert export_lines(memory) == []
+
+    @pytest.mark.parametrize("user", ["ann", None])
+    @pytest.mark.parametrize(
+        "extent", [{}, {"session_id": "s"}, {"before": START + timedelta(days=9)}]
+    )
+    def test_however_many_documents_there_are_they_can_be_forgotten(
+        self,
+        handle: Pagefile,
+        monkeypatch: pytest.MonkeyPatch,
+        user: str | None,
+        extent: dict[str, Any],
+    ) -> None:
+        """With a bound of eight names a commit, where there are some thirty."""
+        monkeypatch.setattr(rehearsal, "MOST_NAMED", 8)
+        memory = Memory(handle, embedder=None, extractor=Scripted(), record_use=True)
+        memory.remember_many([episode(f"I like w{n}", user, id=f"e{n}") for n in range(10)])
+        kept = memory.remember(
+            episode("I like this", user, "other", at=START + timedelta(days=20), id="kept")
+        )
+        memory.consolidate()
+        shared = ("e1", "e9", kept)
+        memory.facts.append(fact("Oslo", user, predicate="visited", sources=shared))
+        memory.recall("w3", user_id=user)
+        before = export_lines(memory, user)
+        rehearsed = memory.forget(user_id=user, dry_run=True, **extent)
+        receipt = memory.forget(user_id=user, **extent)
+        after = export_lines(memory, user)
+
+        # But for entries of the index: that it is to be read again is noted there in each round.
+        assert forgotten_things(rehearsed) == forgotten_things(receipt)
+        assert (rehearsed, rehearsed.kept) == (receipt, receipt.kept)
+        assert forgotten_things(receipt) == counted(before) - counted(after)
+        assert (after == [], receipt.counts["episodes"]) == ((False, 10) if extent else (True, 11))
+        again = outcome(memory.remember, episode("I like w3", user, id="e3"))
+        assert again == "Forbidden"
+
+    @pytest.mark.parametrize("user", ["ann", None])
+    def test_a_user_as_a_whole_goes_in_one_commit_however_much_there_is(
+        self, handle: Pagefile, memory: Memory, monkeypatch: pytest.MonkeyPatch, user: str | None
+    ) -> None:
+        memory.remember_many([episode(f"w{n}", user, id=f"e{n}") for n in range(30)])
+        head = handle.store.head().position
+        monkeypatch.setattr(rehearsal, "MOST_NAMED", 20)
+        memory.forget(user_id=user)
+        commits = handle.store.head().position - head
+
+        # Nobody's data are named one by one: others keep theirs under no name, too.
+        assert commits == (1 if user else 3)
+
+    def test_a_fact_that_rests_on_more_is_told_as_kept(
+        self, handle: Pagefile, memory: Memory
+    ) -> None:
+        one, two = say(memory, "one", session="s1"), say(memory, "two", session="s2")
+        memory.facts.declare("*", "multi")
+        memory.facts.append(fact("Oslo", id="f1", sources=one))
+        memory.facts.append(fact("Kyoto", id="f2", sources=(*one, *two)))
+        memory.facts.append(fact("Lima", id="f3", sources=(*one, *two)))
+        memory.facts.retract("f3", reason="moved", user_id="ann")
+        lines = export_lines(memory)
+        rehearsed = memory.forget(user_id="ann", session_id="s1", dry_run=True)
+        receipt = memory.forget(user_id="ann", session_id="s1")
+
+        assert (receipt.counts, receipt.kept) == (rehearsed.counts, rehearsed.kept)
+        assert (receipt.counts["facts"], receipt.kept) == (1, {"facts": 2, "retractions": 1})
+        assert forgotten_things(receipt) == counted(lines) - counted(export_lines(memory))
+        assert objects(memory.facts.query(user_id="ann")) == ["Kyoto"]
+        assert sorted(known.sources for known in memory.facts.assertions(user_id="ann")) == [
+            tuple(two),
+            tuple(two),
+        ]
+
+    def test_receipts_of_prompts_are_in_no_export_and_not_in_the_number(
+        self, handle: Pagefile
+    ) -> None:
+        memory = Memory(handle, embedder=None)
+        say(memory, "I like tea")
+        handle.context.append("t", "hello", "a", "b", user_id="ann")
+        handle.assemble("t", "tea", user_id="ann")
+        lines = export_lines(memory)
+        rehearsed = memory.forget(user_id="ann", dry_run=True)
+        receipt = memory.forget(user_id="ann")
+
+        assert rehearsed == receipt == sum(counted(lines).values())
+        assert receipt.counts["receipts"] == 1
+        assert forgotten_things(receipt) == counted(lines)
 
     def test_memory_G11_a_dry_run_counts_without_a_copy_of_what_it_counts(
         self, handle: Pagefile, memory: Memory

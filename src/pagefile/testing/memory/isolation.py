@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from pagefile.aio_memory import AsyncMemory
 from pagefile.batch import Append, Batch, Put
-from pagefile.errors import NotFound
+from pagefile.errors import NotFound, PagefileError
 from pagefile.handle import Pagefile
 from pagefile.memory.fact_graph import StoredGraph
 from pagefile.memory.facts import FactStore
@@ -230,6 +233,33 @@ class IsolationContract(MemoryFixtures):
 
         assert not quiet.startswith("raw")
         assert told == [[(IsolationWarning, __file__)]] * 2
+
+    def test_memory_I8_an_awaited_call_for_nobody_warns_the_line_that_awaits_it(
+        self, memory: Memory
+    ) -> None:
+        say(memory, "hello", user="ann")
+        awaited = AsyncMemory(memory)
+        calls: dict[str, Callable[[Any], Any]] = {
+            **_ANONYMOUS,
+            "facts.export": lambda m: m.facts.export(),
+            "remember": lambda m: m.remember(episode("x", None)),
+            "remember_many": lambda m: m.remember_many([episode("x", None)]),
+        }
+
+        async def told(call: Callable[[Any], Any]) -> list[tuple[type, str, bool]]:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                line = inspect.getlineno(inspect.currentframe()) + 2  # type: ignore[arg-type]
+                with suppress(PagefileError):
+                    await call(awaited)
+            return [(each.category, each.filename, each.lineno == line) for each in caught]
+
+        async def all_told() -> dict[str, list[tuple[type, str, bool]]]:
+            return {name: await told(call) for name, call in calls.items()}
+
+        assert asyncio.run(all_told()) == {
+            name: [(IsolationWarning, __file__, True)] for name in calls
+        }
 
     def test_the_warning_ends_when_the_last_named_user_is_forgotten(self, memory: Memory) -> None:
         memory.update_block("b", "x", user_id="ann")

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pagefile.handle import Pagefile
 from pagefile.memory.episode import Episode
 from pagefile.memory.extraction.candidate import Candidate
-from pagefile.memory.forget import ForgetReceipt
+from pagefile.memory.forget_receipt import ForgetReceipt
 from pagefile.memory.memory import Memory
 from pagefile.memory.message import Message, Role, ToolCall
 from pagefile.recall.analysis import terms
@@ -117,4 +117,6 @@ def counted(lines: Iterable[bytes]) -> Counter[str]:
 
 
 def forgotten_things(receipt: ForgetReceipt) -> dict[str, int]:
-    return {kind: n for kind, n in receipt.counts.items() if kind != "index"}
+    """What went, without what is made from the rest and in no export."""
+    derived = ("index", "receipts")
+    return {kind: n for kind, n in receipt.counts.items() if kind not in derived}

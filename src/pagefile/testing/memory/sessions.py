@@ -20,6 +20,58 @@ _TEXTS = st.sampled_from(["", "x"])
 _STORIES = st.lists(st.tuples(_TEXTS, _PARTS, _TEXTS), max_size=6)
 
 
+#: A part of a story: ids that are called, an id that is answered, or None for a text.
+_Part = tuple[str, ...] | str | None
+_IDS = st.sampled_from(["a", "b", "c"])
+_MIXED = st.lists(
+    st.lists(
+        st.one_of(st.lists(_IDS, min_size=1, max_size=2, unique=True).map(tuple), _IDS, st.none()),
+        max_size=6,
+    ),
+    max_size=3,
+)
+
+
+def _message(part: _Part, text: str) -> Message:
+    if part is None:
+        return Message(Role.ASSISTANT, text)
+    if isinstance(part, str):
+        return Message(Role.TOOL, text, tool_call_id=part)
+    return Message(Role.ASSISTANT, "", tool_calls=tuple(_call(name) for name in part))
+
+
+def _units(whole: list[Message]) -> list[list[Message]]:
+    """The model: each call with the first answer to each of its ids before the id is used again."""
+    units: list[list[Message]] = []
+    for at, message in enumerate(whole):
+        if message.role == Role.TOOL:
+            continue
+        asked = {call.id for call in message.tool_calls}
+        answers: list[Message] = []
+        for later in whole[at + 1 :]:
+            asked -= {call.id for call in later.tool_calls}
+            if later.role == Role.TOOL and later.tool_call_id in asked:
+                answers.append(later)
+                asked.discard(later.tool_call_id)
+        if len(answers) == len({call.id for call in message.tool_calls}):
+            units.append([message, *answers])
+    return units
+
+
+def _call(name: str) -> ToolCall:
+    return ToolCall(tool="t", id=name)
+
+
+def _answer(name: str) -> Message:
+    return Message(Role.TOOL, "r", tool_call_id=name)
+
+
+def _told(message: Message) -> str:
+    if message.tool_calls:
+        return " ".join(["calls", *(call.id for call in message.tool_calls)])
+    return f"answers {message.tool_call_id}" if message.role == Role.TOOL else message.content
+
+
 def transcript(parts: list[int | str]) -> list[Message]:
     said: list[Message] = []
     for part in parts:
@@ -82,6 +134,66 @@ class SessionsContract(MemoryFixtures):
             "user",
             "assistant",
         ]
+
+    def test_an_answer_is_told_behind_its_call_wherever_it_came(self, memory: Memory) -> None:
+        call = Message(Role.ASSISTANT, "", tool_calls=(_call("c1"), _call("c2")))
+        late = [Message(Role.ASSISTANT, "wait"), _answer("c2"), _answer("c1")]
+        memory.remember(episode("q1", tool_transcript=[call]))
+        memory.remember(episode("q2", at=START + timedelta(hours=1), tool_transcript=late))
+        told = {
+            limit: [_told(m) for m in memory.session_messages("s", user_id="ann", limit=limit)]
+            for limit in (20, 4, 2)
+        }
+
+        assert told[20] == ["q1", "calls c1 c2", "answers c2", "answers c1", "q2", "wait"]
+        assert told[4] == told[2] == ["q2", "wait"]
+
+    def test_a_call_that_was_not_answered_in_full_is_left_out(self, memory: Memory) -> None:
+        half = Message(Role.ASSISTANT, "", tool_calls=(_call("c1"), _call("c2")))
+        none = Message(Role.ASSISTANT, "I look it up", tool_calls=(_call("c3"),))
+        told = [_answer("c2"), half, _answer("c1"), none]
+        memory.remember(episode("q", output="a", tool_transcript=told))
+
+        assert [_told(m) for m in memory.session_messages("s", user_id="ann")] == [
+            "q",
+            "I look it up",
+            "a",
+        ]
+
+    def test_answers_that_name_no_call_belong_to_the_one_before_them(self, memory: Memory) -> None:
+        call = Message(Role.ASSISTANT, "", tool_calls=(_call("c1"), _call("c2")))
+        nameless = Message(Role.TOOL, "r")
+        told = [nameless, call, nameless, nameless, nameless]
+        memory.remember(episode("q", tool_transcript=told))
+
+        assert [_told(m) for m in memory.session_messages("s", user_id="ann")] == [
+            "q",
+            "calls c1 c2",
+            "answers c1",
+            "answers c2",
+        ]
+
+    def test_whatever_is_interleaved_no_call_and_answer_are_parted(self, memory: Memory) -> None:
+        """Any order of calls, answers and texts, over several episodes, against a model."""
+        users = itertools.count()
+
+        @settings(max_examples=60)
+        @given(story=_MIXED, limit=st.integers(0, 15))
+        def told_whole(story: list[list[_Part]], limit: int) -> None:
+            user = f"m{next(users)}"
+            whole: list[Message] = []
+            for n, parts in enumerate(story):
+                transcript = [_message(part, f"{n}.{at}") for at, part in enumerate(parts)]
+                at = START + timedelta(minutes=n)
+                memory.remember(episode("", user, at=at, tool_transcript=transcript))
+                whole += transcript
+            units = _units(whole)
+            ends = [[m for unit in units[at:] for m in unit] for at in range(len(units) + 1)]
+            told = memory.session_messages("s", user_id=user, limit=limit)
+
+            assert told == next(end for end in ends if len(end) <= limit)
+
+        told_whole()
 
     def test_a_session_belongs_to_one_user(self, memory: Memory) -> None:
         say(memory, "ann's", user="ann")
