@@ -23,8 +23,8 @@ RACES: list[Callable[[str], None]] = [
     test_context.test_threads_B01_eight_processes_append_to_shared_threads_without_gap_or_loss,
     test_context.test_threads_B02_eight_processes_never_pass_the_slot_limit,
     test_context.test_one_of_eight_processes_wins_each_length,
-    test_registry.test_threads_R06_processes_never_mint_two_ids_for_one_path,
-    test_registry.test_threads_R11_calls_of_many_processes_from_one_thread_stay_apart,
+    test_registry.test_threads_R06_eight_processes_never_mint_two_ids_for_one_path,
+    test_registry.test_threads_R11_calls_of_eight_processes_from_one_thread_stay_apart,
 ]
 _PROCESS = """
 import importlib, json, sys
