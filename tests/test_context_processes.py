@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+import pagefile
 import test_context
 import test_registry
+from pagefile.testing.context.racer import all_slots
 
 pytest.importorskip("psycopg", reason="pagefile[postgres] is not installed")
 pytest.importorskip("redis", reason="pagefile[redis] is not installed")
@@ -49,7 +51,7 @@ class Racers:
         racer.stdin.flush()
 
     def _run(self, module: str, calls: list[list[str]]) -> list[Any]:
-        racers = self._all[: len(calls)]
+        racers = self._all
         for racer, call in zip(racers, calls, strict=True):
             self._tell(racer, json.dumps([f"pagefile.testing.context.{module}", call]))
         assert [racer.stdout.readline() for racer in racers] == ["ready\n"] * len(racers)
@@ -60,12 +62,19 @@ class Racers:
     def race(self, url: str, task: str, count: int) -> list[list[Any]]:
         """As `test_context.race`."""
         told = self._run("racer", [[url, task, str(count), f"w{n}"] for n in range(8)])
+        for racer in self._all:
+            self._tell(racer, "read")
+        read = [json.loads(racer.stdout.readline()) for racer in self._all]
+        with pagefile.open(url) as pf:
+            found = all_slots(pf.context)
         assert [each["errors"] for each in told] == [[]] * 8
+        assert found
+        assert read == [found] * 8
         return [each["acknowledged"] for each in told]
 
-    def in_processes(self, url: str, task: str, count: int, processes: int = 4) -> list[list[Any]]:
+    def in_processes(self, url: str, task: str, count: int) -> list[list[Any]]:
         """As `test_registry.in_processes`."""
-        return self._run("caller", [[url, task, str(count)]] * processes)
+        return self._run("caller", [[url, task, str(count)]] * 8)
 
     def close(self) -> None:
         for racer in self._all:
