@@ -18,7 +18,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import pagefile
-from pagefile.errors import Invalid, NotFound, PagefileError, Unavailable
+from pagefile.errors import Conflict, Invalid, NotFound, PagefileError, Unavailable
 from pagefile.handle import Admin, Options, open_engine
 from pagefile.runs.config import RunConfig
 from pagefile.runs.episodes import Episodes
@@ -168,6 +168,7 @@ def test_runs_L01_no_public_operation_is_missing_here() -> None:
     }
 
     assert public == ACCEPTED.keys() | REFUSED.keys() | MAKES.keys() | OTHERS
+    assert MAKES.keys() == TAKEN.keys() | {"Runs.fork"}
     assert ACCEPTED.keys() - REFUSED.keys() == {"Run.record"}  # For the room itself: it is `log`.
 
 
@@ -217,6 +218,28 @@ def test_runs_L01_a_run_that_is_made_tells_where_it_is_from(
     assert kinds(made)[-len(expected) :] == expected
     assert kinds(ground.run) == before
     assert made.rebuild()
+
+
+#: What makes runs, asked for an id that is taken.
+TAKEN: dict[str, Operation] = {
+    "Runs.boot": lambda g: g.pf.runs.boot("x", run_id="r1"),
+    "Runs.restore_from_pack": lambda g: g.pf.runs.restore_from_pack(g.pack, "r1"),
+    "Runs.import_jsonl": lambda g: g.pf.runs.import_jsonl(g.exported, new_run_id="r1"),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_runs_L01_a_refused_birth_leaves_no_event_in_the_run_that_has_the_id(
+    engine: FaultyEngine, tmp_path: Path, name: str
+) -> None:
+    """It may be another user's: whoever guesses an id has no say in its ledger."""
+    ground = Ground(handle_on(engine), tmp_path)
+    head, ws = ground.pf.store.head(), ground.run.load()
+    with pytest.raises(Conflict, match="exists"):
+        TAKEN[name](ground)
+
+    assert ground.pf.store.head() == head
+    assert ground.run.load() == ws
 
 
 def test_runs_L01_a_deletion_is_told_by_the_store_as_the_ledger_goes_too(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import hashlib
 import json
 import pickle
 import random
@@ -569,6 +570,44 @@ def test_runs_W06_what_leaves_is_returned_and_what_stays_keeps_its_order() -> No
 
     assert ids(fitted.evicted) == ["first", "old"]
     assert ids(fitted.ws["sliding_context"]) == ["new", "best"]
+
+
+#: SHA-256 of what leaves and of what stays, for `golden_items`: the same on every version of
+#: Python and every machine. Another figure here means that older ledgers fold to another state.
+GOLDEN: dict[int, tuple[int, str]] = {
+    200: (57, "9b0ed91c1619090b6f6fe1fde55c83ca788fbc553b009ff1bbee03b8cf8e5e33"),
+    500: (40, "908aaf273decc141a453fd0ec95642408f8861aa888562ede786673e4139b4de"),
+    900: (17, "0f4c8956a3851c27cc0aae6d0bc84f224ceeda4af301e14732e1b7a5df12c4c3"),
+    5000: (0, "baf42a11efa659dd9f44bc92a2e7466425618414e57b3fd4bdc35b3b20d383e4"),
+}
+
+
+def golden_items() -> list[Json]:
+    """60 items from arithmetic alone: no dice, whose throws a version of Python might change."""
+    texts = ["plain words", "Größe", "漢字かな交じり文", "line\nbreak", "# heading", "e\u0301 🎉"]
+    zones = ["Z", "+00:00", "-05:30", "+14:00", ".5Z", ".123456789+01:00"]
+    return [
+        sliding(
+            f"i{n * 37 % 60:02}",
+            texts[n % 6] * (1 + n * 7 % 5),
+            f"2026-01-{1 + n * 11 % 9:02}T{n * 5 % 24:02}:00:00{zones[n * 13 % 6]}",
+            n * 17 % 10,
+        )
+        for n in range(60)
+    ]
+
+
+@pytest.mark.parametrize("max_tokens", GOLDEN)
+@pytest.mark.parametrize("counter", [CharsPerFour(), Cached(CharsPerFour())])
+def test_eviction_is_the_same_on_every_version_of_python(
+    max_tokens: int, counter: tokens.TokenCounter
+) -> None:
+    ws = working_set(sliding_context=golden_items())
+    fitted = fit(ws, Budget(max_tokens, 0), counter)
+    told = [fitted.evicted, fitted.unpinned, fitted.ws, fitted.tokens, fitted.fixed_tokens]
+    raw = json.dumps(told, sort_keys=True, ensure_ascii=True).encode()
+
+    assert (len(fitted.evicted), hashlib.sha256(raw).hexdigest()) == GOLDEN[max_tokens]
 
 
 def test_runs_W08_eviction_goes_by_the_moment_and_not_by_its_text() -> None:

@@ -114,6 +114,7 @@ def _runs(client: Any, run_id: str) -> str:
     notes = [note | {"id": f"n{n}", "content": f"note {n} " * 9} for n in range(8)]
     client.runs(run_id).update(lambda ws: {"sliding_context": notes})
     [gone, *_] = runs.evicted(run_id, q="note").items
+    client.runs(run_id).update(lambda ws: {"sliding_context": []})
     assert runs.page_in(run_id, gone["id"]).ok
     assert runs.get(run_id, seq=1)["next_action"] == "ask"
     assert runs.diff(run_id, 0, 1)
