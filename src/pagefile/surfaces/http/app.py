@@ -25,7 +25,7 @@ from pagefile.surfaces.http.config import ServerConfig
 from pagefile.surfaces.http.documents import document_maker
 from pagefile.surfaces.http.front import Front
 from pagefile.surfaces.http.gate import Gate
-from pagefile.surfaces.http.idempotency import Idempotent
+from pagefile.surfaces.http.idempotency import Idempotent, honours_key
 from pagefile.surfaces.http.limits import Rates, Streams
 from pagefile.surfaces.http.logs import Log
 from pagefile.surfaces.http.metrics import Metrics
@@ -141,7 +141,8 @@ def make_app(config: ServerConfig, mounted: Sequence[Mounted] = ()) -> ASGIApp:
         app.router.routes.append(Route(each.path, each.app, include_in_schema=False))
         app.mount(each.path, each.app)
     server.routes = app.router.routes
-    app.openapi = document_maker(app, pagefile.__version__, hot.OPERATIONS)  # type: ignore[method-assign]
+    make = document_maker(app, pagefile.__version__, hot.OPERATIONS, honours_key)
+    app.openapi = make  # type: ignore[method-assign]
     whole: ASGIApp = Front(Idempotent(app), server)
     if config.allow_origins:
         whole = CORSMiddleware(
