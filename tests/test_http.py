@@ -17,10 +17,11 @@ import httpx2
 import pytest
 from starlette.testclient import TestClient
 
+from pagefile.access.tokens import TokenSettings
 from pagefile.batch import Batch, Put
 from pagefile.errors import Invalid, Unavailable
 from pagefile.handle import Admin
-from pagefile.surfaces.http import idempotency
+from pagefile.surfaces.http import idempotency, problems
 from pagefile.surfaces.http.app import Server, make_app
 from pagefile.surfaces.http.config import ServerConfig
 from pagefile.surfaces.http.deadlines import Deadlines
@@ -839,6 +840,20 @@ def test_every_route_is_in_the_reference(client: TestClient) -> None:
 
     assert sorted(real - told) == []
     assert sorted(told - real) == []
+
+
+def test_every_code_and_every_field_of_tokens_is_in_the_reference() -> None:
+    page = (ROOT / "docs/reference/http.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d{3}) \| (.+?) \|", page, re.MULTILINE)
+    codes = {(int(status), code) for status, told in rows for code in re.findall(r"`(\w+)`", told)}
+    made = {(status, kind.code) for kind, status in problems._STATUS.items()}
+    made |= {(409, idempotency.UNDER_WAY), (409, idempotency.ALREADY_DONE)}
+    made |= set(problems.CODES.items())
+    fields = page[page.index("Field of `TokenSettings`") :]
+    fields = fields[: fields.index("\n\n")]
+
+    assert sorted(made - codes) == []
+    assert [each for each in TokenSettings.__struct_fields__ if f"`{each}`" not in fields] == []
 
 
 def test_every_setting_of_a_server_is_in_the_reference() -> None:
