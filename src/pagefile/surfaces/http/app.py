@@ -22,13 +22,13 @@ from pagefile.errors import PagefileError
 from pagefile.handle import Admin, Options
 from pagefile.surfaces.http import hot, problems
 from pagefile.surfaces.http.config import ServerConfig
+from pagefile.surfaces.http.counting import Counting
 from pagefile.surfaces.http.documents import document_maker
 from pagefile.surfaces.http.front import Front
 from pagefile.surfaces.http.gate import Gate
 from pagefile.surfaces.http.idempotency import Idempotent, honours_key
 from pagefile.surfaces.http.limits import Rates, Streams
 from pagefile.surfaces.http.logs import Log
-from pagefile.surfaces.http.metrics import Metrics
 from pagefile.surfaces.http.packs import PackShelf
 from pagefile.surfaces.http.routes import ROUTERS
 from pagefile.surfaces.http.stopping import told_to_stop
@@ -66,7 +66,8 @@ class Server:
 
     def __init__(self, config: ServerConfig, mounted: Sequence[Mounted] = ()) -> None:
         self.config = config.checked()
-        self.metrics = Metrics()
+        self.counting = Counting(config.metrics_dir)
+        self.metrics = self.counting.metrics
         self.log = Log(config.log_level)
         self.rates = Rates(config.rate_per_second)
         self.streams = Streams(config.max_streams)
@@ -109,6 +110,7 @@ def make_app(config: ServerConfig, mounted: Sequence[Mounted] = ()) -> ASGIApp:
         await asyncio.to_thread(server.open)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(server.close)
+            await stack.enter_async_context(server.counting.told())
             stops = (server.streams.stopping.set, *(each.stop for each in mounted if each.stop))
             stack.enter_context(told_to_stop(*stops))
             for each in mounted:
