@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 import pagefile
+from pagefile import tracing
 from pagefile.access.audit import RefusalLog
 from pagefile.access.keys import KeyStore
 from pagefile.access.tokens import TokenVerifier
@@ -108,6 +109,9 @@ def make_app(config: ServerConfig, mounted: Sequence[Mounted] = ()) -> ASGIApp:
         loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(config.threads, "pagefile"))
         await asyncio.to_thread(server.open)
+        if tracing.is_enabled() and not tracing.is_exported():
+            mend = "start it with opentelemetry-instrument, or set a provider"
+            server.log.tell("warning", "spans are made and exported by nobody", {"mend": mend})
         async with AsyncExitStack() as stack:
             stack.push_async_callback(server.close)
             await stack.enter_async_context(server.counting.told())
