@@ -5,7 +5,8 @@
 Reads stand next to a bare FastAPI endpoint that answers with the same JSON from
 memory, on the same server program. Durable appends of 64 connections stand next
 to the library's own group commit with 64 tasks, on the same disk. Rounds take
-turns, so that both sides see the same neighbours; ratios are of medians.
+turns, so that both sides see the same neighbours; ratios are of medians. Before
+that, how long a server takes from its start to its first answer.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ _SLOT = json.dumps(
     {"payload": {"text": "user prefers metric units"}, "from_id": "user", "to_id": "agent"}
 ).encode()
 _READS_WANTED, _WRITES_WANTED = 0.9, 0.5
+_START_WANTED = 10.0
 
 
 @contextmanager
@@ -64,6 +66,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
+        starts(folder, asked.rounds)
         url = f"{folder}/http.db"
         with pagefile.Admin(url) as admin:
             key = KeyStore(admin).create("default", ("read", "write", "admin")).secret
@@ -96,6 +99,19 @@ from pagefile.surfaces.http.serving import serve
 serve(ServerConfig(url=sys.argv[1], port=int(sys.argv[2]), workers=int(sys.argv[3]),
                    rate_per_second=0), out=sys.stderr)
 """
+
+
+def starts(folder: str, rounds: int) -> None:
+    """A server on a store that is not there yet: how long until it answers."""
+    took = []
+    for number in range(rounds):
+        before = time.perf_counter()
+        command = ["-c", _OURS, f"{folder}/start{number}.db", str(_PORTS[1]), "1"]
+        with running(command, _PORTS[1], folder):
+            took.append(time.perf_counter() - before)
+    print(
+        f"Start: {statistics.median(took):.2f} s until /health answers (aim: under {_START_WANTED})"
+    )
 
 
 def reads(seconds: int, rounds: int, key: str, bare_pid: int, our_pid: int) -> None:

@@ -11,6 +11,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,8 +24,9 @@ from hypothesis import strategies as st
 import pagefile
 from pagefile.settings import IN_FILE, SHARED_URLS, VARIABLES, Settings
 from pagefile.surfaces.cli import EXIT_STATUS, main
+from pagefile.surfaces.cli import screen as screens
 from pagefile.surfaces.cli.commands.helping import described, everywhere, statuses
-from pagefile.surfaces.cli.registry import HOOKS, loaded
+from pagefile.surfaces.cli.registry import ALIASES, HOOKS, loaded
 from pagefile.testing.ports import free_port
 
 ROOT = Path(__file__).parent.parent
@@ -129,6 +131,21 @@ def test_every_command_of_the_plan_is_there() -> None:
 
     assert [name for name in wanted if name not in {hook.name for hook in HOOKS}] == []
     assert {"pack verify", "pack create"} <= {each["name"] for each in described()}
+
+
+def test_other_names_of_commands_do_the_same_and_are_in_the_reference(cli: Cli) -> None:
+    cli("remember", "I live in Lisbon.", "-u", "ann", "--id", "e1")
+    found = cli("recall", "Lisbon", "-u", "ann", "--json")
+    told = {name: cli(name, "--help").out for name in ALIASES}
+    gone = cli("delete", "-u", "ann", "--yes", "--json")
+    well = cli("status", "--json")
+
+    assert (found.told["command"], found.data[0]["id"]) == ("search", "e1")
+    assert (gone.status, gone.told["command"]) == (0, "forget")
+    assert (well.status, well.told["command"]) == (0, "doctor")
+    assert told == {name: cli(ALIASES[name], "--help").out for name in ALIASES}
+    rows = dict(re.findall(r"^\| `pagefile (\w+)` \| \[`pagefile (\w+)`\]", PAGE, re.M))
+    assert rows == ALIASES
 
 
 def test_the_exit_statuses_stay_what_they_are() -> None:
@@ -1132,6 +1149,32 @@ def test_a_person_sees_how_far_a_copy_is(folder: Path, cli: Cli) -> None:
     assert "copying" in seen
     assert re.search(r"(\d+)/\1\b", seen)
     assert "copying" not in piped.err
+
+
+class Terminal(io.StringIO):
+    """Standard error with a person in front of it."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_takes_long_shows_a_terminal_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Terminal()
+    monkeypatch.setattr(sys, "stderr", seen)
+    monkeypatch.setattr(screens, "_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setenv("TERM", "xterm")
+    until = time.monotonic() + 60
+    with screens.Screen().progress("copying") as progress:
+        assert progress is not None
+        while "3/10" not in seen.getvalue() and time.monotonic() < until:
+            progress(3, 10)
+    with screens.Screen(quiet=True).progress("copying") as unasked:
+        pass
+
+    assert "copying" in seen.getvalue()
+    assert "3/10" in seen.getvalue()
+    assert "━" in seen.getvalue()
+    assert unasked is None
 
 
 def test_a_person_is_asked_before_what_cannot_be_undone(folder: Path, cli: Cli) -> None:

@@ -8,24 +8,31 @@ import hashlib
 import io
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
 import httpx2
+import msgspec
 import pytest
 from starlette.testclient import TestClient
 
+from pagefile.access.tokens import TokenSettings
 from pagefile.batch import Batch, Put
 from pagefile.errors import Invalid, Unavailable
 from pagefile.handle import Admin
-from pagefile.surfaces.http import idempotency
+from pagefile.surfaces.http import idempotency, problems
 from pagefile.surfaces.http.app import Server, make_app
+from pagefile.surfaces.http.call import Call
 from pagefile.surfaces.http.config import ServerConfig
+from pagefile.surfaces.http.counting import Counting
 from pagefile.surfaces.http.deadlines import Deadlines
 from pagefile.surfaces.http.limits import Rates
 from pagefile.surfaces.http.logs import Log
+from pagefile.surfaces.http.metrics import Metrics
 from pagefile.surfaces.http.problems import Refused
 from pagefile.surfaces.http.reading import GroupReads
 from pagefile.surfaces.http.spool import Spool
@@ -727,6 +734,31 @@ def test_metrics_name_routes_and_nobody(client: TestClient) -> None:
     assert "default" not in told
 
 
+def test_what_a_worker_that_died_had_counted_still_counts_but_is_not_under_way(
+    tmp_path: Path,
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        pass
+    left = Metrics()
+    left.in_flight = 3
+    left.observe("GET", call_for("/v1/whoami"), 0.1)
+    raw = msgspec.json.encode(left.counted(gone.pid))
+    (tmp_path / f"{gone.pid}.json").write_bytes(raw)
+    (tmp_path / "torn.json").write_bytes(raw[:20])
+    counting = Counting(str(tmp_path))
+    counting.metrics.observe("GET", call_for("/v1/whoami"), 0.2)
+    shown = counting.metrics.shown().decode()
+
+    assert 'duration_seconds_count{method="GET",route="/v1/whoami",status="200"} 2.0' in shown
+    assert "requests_in_flight 0.0" in shown
+
+
+def call_for(route: str) -> Call:
+    call = Call("id", "", ServerConfig(), {})
+    call.route, call.status = route, 200
+    return call
+
+
 def test_every_request_has_an_id_of_its_own_or_the_callers(client: TestClient) -> None:
     made = [client.get("/health").headers["x-request-id"] for _ in range(2)]
     given = client.get("/health", headers={"X-Request-Id": "mine-7"})
@@ -839,6 +871,20 @@ def test_every_route_is_in_the_reference(client: TestClient) -> None:
 
     assert sorted(real - told) == []
     assert sorted(told - real) == []
+
+
+def test_every_code_and_every_field_of_tokens_is_in_the_reference() -> None:
+    page = (ROOT / "docs/reference/http.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d{3}) \| (.+?) \|", page, re.MULTILINE)
+    codes = {(int(status), code) for status, told in rows for code in re.findall(r"`(\w+)`", told)}
+    made = {(status, kind.code) for kind, status in problems._STATUS.items()}
+    made |= {(409, idempotency.UNDER_WAY), (409, idempotency.ALREADY_DONE)}
+    made |= set(problems.CODES.items())
+    fields = page[page.index("Field of `TokenSettings`") :]
+    fields = fields[: fields.index("\n\n")]
+
+    assert sorted(made - codes) == []
+    assert [each for each in TokenSettings.__struct_fields__ if f"`{each}`" not in fields] == []
 
 
 def test_every_setting_of_a_server_is_in_the_reference() -> None:

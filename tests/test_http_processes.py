@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -147,6 +148,26 @@ def test_a_worker_that_dies_is_replaced_and_the_log_says_both(tmp_path: Path) ->
     assert (died["event"], died["level"], died["pid"]) == ("worker died", "error", int(children[0]))
     assert (replaced["event"], replaced["worker"]) == ("worker replaced", died["worker"])
     assert str(replaced["pid"]) not in children
+
+
+def test_whichever_worker_is_asked_tells_the_counts_of_all(tmp_path: Path) -> None:
+    def counted(base: str) -> int:
+        text = httpx.get(f"{base}/metrics").text
+        found = re.findall(r'_seconds_count{method="GET",route="/v1/whoami".*} (\d+)', text)
+        return int(found[0]) if found else 0
+
+    options = {"workers": 2, "local": True, "durability": "process"}
+    with HttpServer(f"{tmp_path}/two.db", options) as two:
+        workers: list[str] = []
+        until = time.monotonic() + 60
+        while len(set(workers)) < 2 and time.monotonic() < until:
+            workers.append(httpx.get(f"{two.base}/v1/whoami").headers["x-request-id"][:12])
+        # They tell each other once a second.
+        while counted(two.base) < len(workers) and time.monotonic() < until:
+            pass
+        told = {counted(two.base) for _ in range(10)}
+
+    assert told == {len(workers)}
 
 
 def test_a_slow_body_is_given_up_and_others_are_served_meanwhile(server: HttpServer) -> None:

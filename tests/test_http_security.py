@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import jwt
 import pytest
@@ -287,8 +288,6 @@ def test_a_key_for_one_user_reaches_no_other(place: Place) -> None:
     before = client.get("/v1/store/head", headers=ours).json()
     leaks = []
     for method, path, operation in operations(place.document):
-        if path in ("/v1/registry/threads", "/v1/aliases", "/v1/facts"):
-            continue
         made = request_for(place, method, path, operation, ids)
         answer = ask(place, made, ann)
         if "of Bob" in answer.text or answer.status_code >= 500:
@@ -383,6 +382,57 @@ def test_odd_credentials_are_refused(place: Place, sent: list[tuple[str, str]]) 
     assert place.client.get("/v1/whoami", headers=headers).status_code == 401
 
 
+# What the document says
+
+
+def declared(operation: dict[str, Any], where: str = "header") -> set[str]:
+    return {each["name"] for each in operation.get("parameters", []) if each["in"] == where}
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"), [("Idempotency-Key", "two words"), ("If-Match", "not a version")]
+)
+def test_a_header_has_an_effect_where_the_document_says_so_and_nowhere_else(
+    place: Place, name: str, wrong: str
+) -> None:
+    odd, seen = [], 0
+    slot = {"payload": "x", "from_id": "a", "to_id": "b"}
+    ids: dict[str, Any] = {**place.theirs, "payload": "x", "slots": [slot]}
+    for method, path, operation in operations(place.document):
+        if method == "GET":
+            continue
+        made = request_for(place, method, path, operation, ids)
+        made["headers"] = {**made.get("headers", {}), name: wrong}
+        answer = ask(place, made, place.keys["ours"])
+        is_refused = answer.status_code == 400 and name in answer.text
+        seen += is_refused
+        if is_refused != (name in declared(operation)):
+            odd.append((method, path, answer.status_code, answer.text[:150]))
+
+    assert odd == []
+    assert seen >= 6
+
+
+def test_an_operation_lists_the_refusals_that_it_can_give(place: Place) -> None:
+    paths = place.document["paths"]
+
+    def refusals(method: str, path: str) -> set[str]:
+        return {status for status in paths[path][method]["responses"] if status >= "4"}
+
+    every = [refusals(method, path) for path in paths for method in paths[path]]
+    assert refusals("get", "/health") == set()
+    assert refusals("get", "/v1/whoami") == {"401", "403", "429", "503"}
+    assert "405" not in set().union(*every)
+    for path, methods in paths.items():
+        for method, operation in methods.items():
+            told = refusals(method, path)
+            assert ("412" in told) == ("If-Match" in declared(operation))
+            assert ("415" in told) == ("requestBody" in operation)
+            assert "304" not in operation["responses"] or "If-None-Match" in declared(operation)
+    follows = [path for path in paths if path.endswith("/follow")]
+    assert [declared(paths[path]["get"]) for path in follows] == [{"Last-Event-ID"}] * 2
+
+
 # Hostile input
 
 TRAVERSALS = [
@@ -406,13 +456,22 @@ OTHER_IDS = [
 ]
 
 
+#: Ids that stand in bodies and queries.
+SAID_IDS = ("run_id", "new_run_id", "session_id", "user_id", "task_id", "memory_id", "project_id")
+
+
 def test_no_odd_id_leads_anywhere(place: Place) -> None:
-    wrong = []
+    wrong, meant = [], set()
     for number, (method, path, operation) in enumerate(operations(place.document)):
         turn = number % len(OTHER_IDS)
-        for odd in [*TRAVERSALS, *OTHER_IDS[turn : turn + 2]] if "{" in path else []:
-            ids = dict.fromkeys(place.theirs, odd)
-            made = request_for(place, method, path, operation, ids)
+        for odd in [*TRAVERSALS, *OTHER_IDS[turn : turn + 2]]:
+            said = dict.fromkeys((*place.theirs, *SAID_IDS), unquote(odd, errors="replace"))
+            in_path = dict.fromkeys(re.findall(r"{(\w+)}", path), odd)
+            made = request_for(place, method, path, operation, said | in_path)
+            named = {*in_path, *made["params"], *(made.get("json") or {})} & {*said}
+            if not named:
+                continue  # There is no id in it.
+            meant |= named
             answer = ask(place, made, place.keys["ours"])
             known = answer.status_code in range(200, 500) or answer.status_code == 501
             text = answer.text
@@ -420,6 +479,7 @@ def test_no_odd_id_leads_anywhere(place: Place) -> None:
                 wrong.append((method, path, odd, answer.status_code))
 
     assert wrong == []
+    assert set(SAID_IDS) <= meant
 
 
 def test_a_pack_that_unpacks_to_more_than_it_may_is_refused(place: Place) -> None:

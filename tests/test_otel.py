@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -19,6 +20,9 @@ from starlette.testclient import TestClient
 
 import pagefile
 from pagefile import tracing
+from pagefile.client import Client
+from pagefile.client.asking import asked
+from pagefile.client.tracing import operation_of
 from pagefile.errors import Invalid, NotFound
 from pagefile.memory.episode import Episode
 from pagefile.memory.fact import Fact
@@ -215,6 +219,25 @@ def test_the_environment_switches_it_on(monkeypatch: pytest.MonkeyPatch) -> None
     assert not tracing.is_enabled()
 
 
+def test_a_server_whose_spans_nobody_exports_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = ServerConfig(url="memory:", local=True, packs_dir=str(tmp_path))
+    monkeypatch.setenv("PAGEFILE_TRACING", "on")
+    with TestClient(make_app(config), base_url="http://127.0.0.1:8000"):
+        alone = tracing.is_exported()
+    warned = capsys.readouterr().err
+    tracing.enable(TracerProvider())
+    with TestClient(make_app(config), base_url="http://127.0.0.1:8000"):
+        given = tracing.is_exported()
+    content = capsys.readouterr().err
+    tracing.disable()
+
+    assert (alone, given) == (False, True)
+    assert "exported by nobody" in warned
+    assert "exported by nobody" not in content
+
+
 def test_a_request_goes_on_with_the_trace_it_came_in(spans: Spans, tmp_path: Path) -> None:
     config = ServerConfig(
         url="memory:", local=True, packs_dir=str(tmp_path / "packs"), log_level="error"
@@ -238,3 +261,50 @@ def test_a_request_goes_on_with_the_trace_it_came_in(spans: Spans, tmp_path: Pat
     [absent] = spans.named("GET /v1/runs/{run_id}")
     assert absent["http.response.status_code"] == 404
     assert "swordfish" not in spans.text
+
+
+def test_a_call_of_the_client_has_a_span_that_the_servers_stands_in(
+    spans: Spans, tmp_path: Path
+) -> None:
+    config = ServerConfig(url="memory:", local=True, packs_dir=str(tmp_path), log_level="error")
+    with TestClient(make_app(config), base_url="http://127.0.0.1:8000") as http:
+
+        def passed(request: httpx.Request) -> httpx.Response:
+            headers = dict(request.headers) | {"host": "127.0.0.1"}
+            target = request.url.raw_path.decode()
+            answer = http.request(request.method, target, content=request.read(), headers=headers)
+            return httpx.Response(answer.status_code, content=answer.content)
+
+        with Client("http://127.0.0.1:8000", transport=httpx.MockTransport(passed)) as client:
+            client.episodes.remember("s", input=SECRET, user_id="ann")
+            with pytest.raises(NotFound):
+                client.runs.get("swordfish")
+    called = [span for span in spans.all if span.kind is trace.SpanKind.CLIENT]
+    [request] = [span for span in spans.all if span.name == "POST /v1/episodes"]
+
+    assert [span.name for span in called] == ["create_memory", "GET"]
+    assert called[0].context is not None
+    assert request.parent is not None
+    assert request.parent.span_id == called[0].context.span_id
+    done, absent = (dict(span.attributes or {}) for span in called)
+    assert done["gen_ai.operation.name"] == "create_memory"
+    assert (done["http.response.status_code"], done["server.port"]) == (201, 8000)
+    assert absent["error.type"] == "not_found"
+    assert "swordfish" not in spans.text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "operation"),
+    [
+        ("POST", "/v1/recall/facts", "search_memory"),
+        ("POST", "/v1/facts/f1/retract", "delete_memory"),
+        ("PUT", "/v1/blocks/persona", "upsert_memory"),
+        ("POST", "/v1/blocks/persona/append", "update_memory"),
+        ("GET", "/v1/blocks/persona", ""),
+        ("POST", "/v1/threads/t/slots", ""),
+    ],
+)
+def test_a_request_is_the_memory_operation_that_the_library_would_do(
+    method: str, path: str, operation: str
+) -> None:
+    assert operation_of(asked(method, path)) == operation

@@ -14,7 +14,7 @@ from pagefile.client.config import FOLLOW_SECONDS, ClientConfig, httpx, options_
 from pagefile.client.course import Course, Lost, Reply, Wait, course
 from pagefile.client.events import EventReader
 from pagefile.client.following import Following
-from pagefile.client.tracing import traced_headers
+from pagefile.client.tracing import client_span, traced_headers
 
 Shape = TypeVar("Shape")
 
@@ -41,20 +41,20 @@ class AsyncLink:
 
     async def send(self, ask: Ask, shape: type[Shape]) -> Shape:
         """Ask, and give the answer as a value."""
-        reply = await self._run(course(ask, self.config.retries), lambda: self._once(ask))
+        reply = await self._run(ask, lambda: self._once(ask))
         return answers.decoded(reply.body, shape)
 
     async def text(self, ask: Ask) -> str:
         """Ask, and give the answer as it is."""
-        reply = await self._run(course(ask, self.config.retries), lambda: self._once(ask))
+        reply = await self._run(ask, lambda: self._once(ask))
         return reply.body.decode("utf-8", "replace")
 
     async def upload(self, ask: Ask, content: Upload, shape: type[Shape]) -> Shape:
         """Send a file in pieces."""
         again = answers.may_send_again(content)
-        plan = course(ask, self.config.retries, repeatable=again)
         return answers.decoded(
-            (await self._run(plan, lambda: self._uploaded(ask, content))).body, shape
+            (await self._run(ask, lambda: self._uploaded(ask, content), repeatable=again)).body,
+            shape,
         )
 
     async def download(self, ask: Ask, target: Target) -> int:
@@ -73,7 +73,7 @@ class AsyncLink:
             except (self._library.TransportError, TimeoutError) as error:
                 return answers.lost(self._library, error)
 
-        await self._run(course(ask, self.config.retries, repeatable=again), once)
+        await self._run(ask, once, repeatable=again)
         return written
 
     async def follow(self, ask: Ask, after: int | None, shape: type[Shape]) -> AsyncIterator[Shape]:
@@ -100,7 +100,16 @@ class AsyncLink:
 
     # Inside
 
-    async def _run(self, plan: Course, once: Callable[[], Awaitable[Reply | Lost]]) -> Reply:
+    async def _run(
+        self, ask: Ask, once: Callable[[], Awaitable[Reply | Lost]], *, repeatable: bool = True
+    ) -> Reply:
+        plan = course(ask, self.config.retries, repeatable=repeatable)
+        with client_span(ask, self.config.base_url) as answered:
+            reply = await self._walked(plan, once)
+            answered(reply.status)
+            return reply
+
+    async def _walked(self, plan: Course, once: Callable[[], Awaitable[Reply | Lost]]) -> Reply:
         outcome: Reply | Lost | None = None
         while True:
             try:

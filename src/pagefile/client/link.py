@@ -15,7 +15,7 @@ from pagefile.client.config import FOLLOW_SECONDS, ClientConfig, httpx, options_
 from pagefile.client.course import Course, Lost, Reply, Wait, course
 from pagefile.client.events import EventReader
 from pagefile.client.following import Following
-from pagefile.client.tracing import traced_headers
+from pagefile.client.tracing import client_span, traced_headers
 
 Shape = TypeVar("Shape")
 
@@ -44,19 +44,20 @@ class Link:
 
     def send(self, ask: Ask, shape: type[Shape]) -> Shape:
         """Ask, and give the answer as a value."""
-        reply = self._run(course(ask, self.config.retries), lambda: self._once(ask))
+        reply = self._run(ask, lambda: self._once(ask))
         return answers.decoded(reply.body, shape)
 
     def text(self, ask: Ask) -> str:
         """Ask, and give the answer as it is."""
-        reply = self._run(course(ask, self.config.retries), lambda: self._once(ask))
+        reply = self._run(ask, lambda: self._once(ask))
         return reply.body.decode("utf-8", "replace")
 
     def upload(self, ask: Ask, content: Upload, shape: type[Shape]) -> Shape:
         """Send a file in pieces."""
         again = answers.may_send_again(content)
-        plan = course(ask, self.config.retries, repeatable=again)
-        return answers.decoded(self._run(plan, lambda: self._uploaded(ask, content)).body, shape)
+        return answers.decoded(
+            self._run(ask, lambda: self._uploaded(ask, content), repeatable=again).body, shape
+        )
 
     def download(self, ask: Ask, target: Target) -> int:
         """Write an answer to a file as it comes; how many bytes."""
@@ -74,7 +75,7 @@ class Link:
             except (self._library.TransportError, TimeoutError) as error:
                 return answers.lost(self._library, error)
 
-        self._run(course(ask, self.config.retries, repeatable=again), once)
+        self._run(ask, once, repeatable=again)
         return written
 
     def follow(self, ask: Ask, after: int | None, shape: type[Shape]) -> Iterator[Shape]:
@@ -101,7 +102,14 @@ class Link:
 
     # Inside
 
-    def _run(self, plan: Course, once: Callable[[], Reply | Lost]) -> Reply:
+    def _run(self, ask: Ask, once: Callable[[], Reply | Lost], *, repeatable: bool = True) -> Reply:
+        plan = course(ask, self.config.retries, repeatable=repeatable)
+        with client_span(ask, self.config.base_url) as answered:
+            reply = self._walked(plan, once)
+            answered(reply.status)
+            return reply
+
+    def _walked(self, plan: Course, once: Callable[[], Reply | Lost]) -> Reply:
         outcome: Reply | Lost | None = None
         while True:
             try:

@@ -18,18 +18,29 @@ from typing import Any
 from pagefile.errors import Invalid, Unavailable, shown
 from pagefile.settings import Settings
 
-__all__ = ["disable", "enable", "enable_if_set", "is_enabled", "tracer"]
+__all__ = ["disable", "enable", "enable_if_set", "is_enabled", "is_exported", "tracer"]
 
 _switching = threading.Lock()
 #: What was replaced: the class, the name, and what stood there; None for what was inherited.
 _replaced: list[tuple[type, str, Any]] = []
 _tracers: list[Any] = []
+#: The provider that was given; None for the one of OpenTelemetry's API.
+_providers: list[Any] = []
 _WORDS = {"": None, "off": None, "0": None, "on": False, "1": False, "content": True}
 
 
 def is_enabled() -> bool:
     """Whether spans are made."""
     return bool(_replaced)
+
+
+def is_exported() -> bool:
+    """Whether spans go anywhere: the API alone, without a provider, makes them for nobody."""
+    if not is_enabled():
+        return False
+    trace = importlib.import_module("opentelemetry.trace")
+    given = _providers[0] if _providers[0] is not None else trace.get_tracer_provider()
+    return not isinstance(given, (trace.ProxyTracerProvider, trace.NoOpTracerProvider))
 
 
 def tracer() -> Any:
@@ -61,6 +72,7 @@ def enable(tracer_provider: Any = None, *, content: bool = False) -> None:
     made_by = trace.get_tracer("pagefile", tracer_provider=tracer_provider)
     with _switching:
         _tracers[:] = [made_by]
+        _providers[:] = [tracer_provider]
         for traced in TRACED:
             for place in traced.places:
                 module, _, name = place.partition(":")

@@ -24,7 +24,7 @@ class AsyncServer:
         return await self._link.send(ask, shapes.server.Health)
 
     async def metrics(self) -> str:
-        """Counters of this process; for those who operate the server."""
+        """Counters of all its processes; for those who operate the server."""
         ask = asked("GET", "/metrics", is_safe=True)
         return await self._link.text(ask)
 

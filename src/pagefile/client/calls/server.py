@@ -24,7 +24,7 @@ class Server:
         return self._link.send(ask, shapes.server.Health)
 
     def metrics(self) -> str:
-        """Counters of this process; for those who operate the server."""
+        """Counters of all its processes; for those who operate the server."""
         ask = asked("GET", "/metrics", is_safe=True)
         return self._link.text(ask)
 

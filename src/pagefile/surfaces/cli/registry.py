@@ -77,6 +77,10 @@ HOOKS = (
 )
 
 
+#: What other programs of this kind call the same; not listed, and told by its own name.
+ALIASES = {"remember": "add", "recall": "search", "delete": "forget", "status": "doctor"}
+
+
 class Commands(typer.core.TyperGroup):
     """Loads a command's module when it is called, not to list its name."""
 
@@ -97,6 +101,8 @@ class Commands(typer.core.TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         for hook in HOOKS:  # So that a mistyped name is met with the nearest one.
             self.get_command(ctx, hook.name)
+        if args and args[0] in ALIASES:
+            args = [ALIASES[args[0]], *args[1:]]
         name, command, rest = super().resolve_command(ctx, args)
         return name, command if command is None else loaded(name or ""), rest
 

@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 import pagefile
+from pagefile import tracing
 from pagefile.access.audit import RefusalLog
 from pagefile.access.keys import KeyStore
 from pagefile.access.tokens import TokenVerifier
@@ -22,13 +23,13 @@ from pagefile.errors import PagefileError
 from pagefile.handle import Admin, Options
 from pagefile.surfaces.http import hot, problems
 from pagefile.surfaces.http.config import ServerConfig
+from pagefile.surfaces.http.counting import Counting
 from pagefile.surfaces.http.documents import document_maker
 from pagefile.surfaces.http.front import Front
 from pagefile.surfaces.http.gate import Gate
-from pagefile.surfaces.http.idempotency import Idempotent
+from pagefile.surfaces.http.idempotency import Idempotent, honours_key
 from pagefile.surfaces.http.limits import Rates, Streams
 from pagefile.surfaces.http.logs import Log
-from pagefile.surfaces.http.metrics import Metrics
 from pagefile.surfaces.http.packs import PackShelf
 from pagefile.surfaces.http.routes import ROUTERS
 from pagefile.surfaces.http.stopping import told_to_stop
@@ -66,7 +67,8 @@ class Server:
 
     def __init__(self, config: ServerConfig, mounted: Sequence[Mounted] = ()) -> None:
         self.config = config.checked()
-        self.metrics = Metrics()
+        self.counting = Counting(config.metrics_dir)
+        self.metrics = self.counting.metrics
         self.log = Log(config.log_level)
         self.rates = Rates(config.rate_per_second)
         self.streams = Streams(config.max_streams)
@@ -107,8 +109,12 @@ def make_app(config: ServerConfig, mounted: Sequence[Mounted] = ()) -> ASGIApp:
         loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(config.threads, "pagefile"))
         await asyncio.to_thread(server.open)
+        if tracing.is_enabled() and not tracing.is_exported():
+            mend = "start it with opentelemetry-instrument, or set a provider"
+            server.log.tell("warning", "spans are made and exported by nobody", {"mend": mend})
         async with AsyncExitStack() as stack:
             stack.push_async_callback(server.close)
+            await stack.enter_async_context(server.counting.told())
             stops = (server.streams.stopping.set, *(each.stop for each in mounted if each.stop))
             stack.enter_context(told_to_stop(*stops))
             for each in mounted:
@@ -141,7 +147,8 @@ def make_app(config: ServerConfig, mounted: Sequence[Mounted] = ()) -> ASGIApp:
         app.router.routes.append(Route(each.path, each.app, include_in_schema=False))
         app.mount(each.path, each.app)
     server.routes = app.router.routes
-    app.openapi = document_maker(app, pagefile.__version__, hot.OPERATIONS)  # type: ignore[method-assign]
+    make = document_maker(app, pagefile.__version__, hot.OPERATIONS, honours_key)
+    app.openapi = make  # type: ignore[method-assign]
     whole: ASGIApp = Front(Idempotent(app), server)
     if config.allow_origins:
         whole = CORSMiddleware(

@@ -33,6 +33,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     durability: Durability | None = None
     #: Where packs wait to be downloaded; next to the file when it is not given.
     packs_dir: str = ""
+    #: Where worker processes leave their counters for each other; `serve` makes one.
+    metrics_dir: str = ""
     tokens: TokenSettings | None = None
     #: Other surfaces under this one's front, as `module:function`; each is given this
     #: configuration and returns a `Mounted`.

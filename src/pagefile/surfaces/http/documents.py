@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -18,7 +19,6 @@ _REFUSALS = {
     "401": "No key, or one that is unknown, revoked or expired.",
     "403": "The key may not do that.",
     "404": "There is no such thing in this tenant.",
-    "405": "No such method here.",
     "408": "The body took too long.",
     "409": "Somebody was faster, or it is there already. Re-read, then retry.",
     "412": "`If-Match` names another version.",
@@ -29,6 +29,23 @@ _REFUSALS = {
     "501": "Not supported by this engine, index or installation.",
     "503": "The store did not answer; `outcome` says whether it may have been done.",
 }
+#: Headers that some operations understand, and what they look like there.
+_HEADERS = {
+    "Idempotency-Key": (
+        r"^[\x21-\x7e]{1,200}$",
+        "A repeat with the same key, within a day, is answered as this one was.",
+    ),
+    "If-Match": (r'^(W/)?"[0-9]{1,18}"$', "The version that is expected; otherwise 412."),
+    "If-None-Match": (
+        r'^((W/)?"[0-9]{1,18}"|\*)$',
+        "The version that is known: 304 if it still is.",
+    ),
+    "Last-Event-ID": (r"^[0-9]{1,18}$", "The last event that was seen; it goes on behind that."),
+}
+#: What routes understand that change a version, show one, or go on with a stream.
+GUARDS = ("If-Match", "If-None-Match")
+KNOWS = ("If-None-Match",)
+RESUMES = ("Last-Event-ID",)
 #: The chapters of the document, in the order in which somebody new would read them.
 TAGS = {
     "episodes": "What happened: exchanges of a session, findable from the moment they are stored.",
@@ -53,6 +70,9 @@ TAGS = {
 #: two of them may have one name, and only then get longer ones.
 _shapes: dict[str, Any] = {}
 _MARK = "x-shape"
+_REFUSES = "x-refuses"
+#: Chapters that need no model, index or extra that may be missing.
+_ALWAYS_THERE = frozenset({"operations", "threads", "registry", "ledger", "batches", "items"})
 
 
 def named(shape: Any) -> dict[str, Any]:
@@ -70,11 +90,14 @@ def told(
     binary: str = "",
     upload: str = "",
     says: str = "Done.",
+    headers: tuple[str, ...] = (),
+    refuses: tuple[int, ...] = (),
 ) -> dict[str, Any]:
     """What a route tells of itself besides its parameters; for the decorator.
 
     `takes` and `gives` are shapes of JSON bodies; `upload` and `binary` are the
-    media types of bodies that are files.
+    media types of bodies that are files. `headers` are those it understands, and
+    `refuses` the statuses of refusals that do not follow from all this.
     """
     answer: dict[str, Any] = {"description": says}
     if gives is not None:
@@ -91,25 +114,47 @@ def told(
         schema = {"type": "string", "format": "binary"}
         content = {media: {"schema": schema} for media in (upload, "application/octet-stream")}
         extra["requestBody"] = {"required": True, "content": content}
+    if headers:
+        extra["parameters"] = [header(name) for name in headers]
+    if refuses:
+        extra[_REFUSES] = [str(status) for status in refuses]
     extra["responses"] = {str(status): answer}
     return {"openapi_extra": extra, "status_code": status}
 
 
-def document_maker(app: FastAPI, version: str, hot: Iterable[dict[str, Any]]) -> Callable[[], Any]:
+def header(name: str) -> dict[str, Any]:
+    """A header as a parameter of an operation."""
+    pattern, says = _HEADERS[name]
+    schema = {"type": "string", "pattern": pattern}
+    return {"name": name, "in": "header", "required": False, "schema": schema, "description": says}
+
+
+def document_maker(
+    app: FastAPI,
+    version: str,
+    hot: Iterable[dict[str, Any]],
+    honours_key: Callable[[str, str], bool],
+) -> Callable[[], Any]:
     """What `app.openapi` becomes; made once, when it is first asked for.
 
-    `hot` are the operations of routes that FastAPI does not see.
+    `hot` are the operations of routes that FastAPI does not see; `honours_key` says
+    of a method and a path whether a repeat is told from a new request.
     """
 
     def openapi() -> Any:
         if app.openapi_schema is None:
-            app.openapi_schema = _made(app, version, hot)
+            app.openapi_schema = _made(app, version, hot, honours_key)
         return app.openapi_schema
 
     return openapi
 
 
-def _made(app: FastAPI, version: str, hot: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def _made(
+    app: FastAPI,
+    version: str,
+    hot: Iterable[dict[str, Any]],
+    honours_key: Callable[[str, str], bool],
+) -> dict[str, Any]:
     document = get_openapi(
         title=app.title,
         version=version,
@@ -119,11 +164,20 @@ def _made(app: FastAPI, version: str, hot: Iterable[dict[str, Any]]) -> dict[str
     )
     paths: dict[str, Any] = document["paths"]
     for operation in hot:
-        paths.setdefault(operation["path"], {})[operation["method"]] = operation["told"]
-    refusals = {status: {"$ref": f"#/components/responses/{status}"} for status in _REFUSALS}
+        told = copy.deepcopy(operation["told"])
+        paths.setdefault(operation["path"], {})[operation["method"]] = told
     for path, methods in paths.items():
         for method, operation in methods.items():
-            operation["responses"] |= refusals
+            if honours_key(method.upper(), path):
+                operation.setdefault("parameters", []).append(header("Idempotency-Key"))
+            # What FastAPI supposes of parameters is in its words, not ours.
+            operation["responses"].pop("422", None)
+            operation["responses"] |= {
+                status: {"$ref": f"#/components/responses/{status}"}
+                for status in _refusals_of(method, path, operation)
+            }
+            if method == "get" and "If-None-Match" in _names_of(operation):
+                operation["responses"]["304"] = {"description": "It is as it was."}
             operation["operationId"] = _operation_id(method, path)
             operation["summary"] = operation["summary"].capitalize()
             if path in ("/health", "/ready"):
@@ -145,6 +199,34 @@ def _made(app: FastAPI, version: str, hot: Iterable[dict[str, Any]]) -> dict[str
     document["security"] = [{"key": []}, {"header": []}]
     made: dict[str, Any] = document
     return made
+
+
+def _names_of(operation: dict[str, Any]) -> set[str]:
+    return {each["name"] for each in operation.get("parameters", ())}
+
+
+def _refusals_of(method: str, path: str, operation: dict[str, Any]) -> list[str]:
+    """The refusals that an operation can give, by what it takes and where it stands."""
+    found = set(operation.pop(_REFUSES, ()))
+    if path not in ("/health", "/ready"):
+        found |= {"401", "403", "429"}
+    if path != "/health":
+        found.add("503")
+    names = _names_of(operation)
+    if "requestBody" in operation:
+        found |= {"400", "408", "413", "415", "422"}
+    if names - set(_HEADERS):
+        found.add("422")
+    if "{" in path:
+        found.add("404")
+    if "Idempotency-Key" in names:
+        # The same key for another request is 422, one that is under way 409.
+        found |= {"400", "409", "422"}
+    if "If-Match" in names:
+        found |= {"400", "412"}
+    if not _ALWAYS_THERE & set(operation["tags"]):
+        found.add("501")
+    return sorted(found)
 
 
 def _operation_id(method: str, path: str) -> str:

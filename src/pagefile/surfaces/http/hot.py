@@ -22,7 +22,7 @@ from pagefile.runs.result import working_set_in
 from pagefile.surfaces.http import etag, slots
 from pagefile.surfaces.http.bodies import decoded, encoded, require_json
 from pagefile.surfaces.http.call import Call, caller_of
-from pagefile.surfaces.http.documents import named
+from pagefile.surfaces.http.documents import header, named
 from pagefile.surfaces.http.idempotency import key_in
 from pagefile.surfaces.http.owning import require_own_thread
 from pagefile.surfaces.http.problems import AsRefused
@@ -194,7 +194,7 @@ OPERATIONS: list[dict[str, Any]] = [
         "told": {
             "tags": ["threads"],
             "summary": "Append a slot",
-            "parameters": [_named("thread_id")],
+            "parameters": [_named("thread_id"), header("If-Match"), header("If-None-Match")],
             "requestBody": {
                 "required": True,
                 "content": {"application/json": {"schema": named(slots.NewSlot)}},

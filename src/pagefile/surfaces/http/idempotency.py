@@ -98,10 +98,12 @@ class Idempotent:
         self._left_alone: dict[asyncio.Task[None], int] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_changing = scope["type"] == "http" and scope["method"] in _CHANGING
-        key = key_in(scope) if is_changing else None
+        is_kept = (
+            scope["type"] == "http" and scope["method"] in _CHANGING and not _passes(scope["path"])
+        )
+        key = key_in(scope) if is_kept else None
         call: Call | None = scope.get("pagefile")
-        if key is None or call is None or call.pf is None or _passes(scope["path"]):
+        if key is None or call is None or call.pf is None:
             await self._app(scope, receive, send)
             return
         assert call.identity is not None
@@ -341,6 +343,12 @@ def _says_nothing(answer: bytes) -> bool:
         return convert(msgspec.json.decode(answer), Problem).outcome == "nothing"
     except msgspec.MsgspecError:
         return False
+
+
+def honours_key(method: str, path: str) -> bool:
+    """Whether a repeat is told from a new request, by the template of its path."""
+    is_own = path in _STORING_NOTHING or path in READS
+    return method in _CHANGING and not is_own
 
 
 def _passes(path: str) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
+import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -31,12 +32,38 @@ class _Series:
         self.buckets = [0] * len(_NAMES)
         self.seconds = 0.0
 
+    def add(self, buckets: Iterable[int], seconds: float) -> None:
+        self.buckets = [mine + more for mine, more in zip(self.buckets, buckets, strict=True)]
+        self.seconds += seconds
+
+
+class _Line(msgspec.Struct, array_like=True):
+    method: str
+    route: str
+    status: int
+    buckets: list[int]
+    seconds: float
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """What one process has counted, as others of the same server read it."""
+
+    pid: int
+    in_flight: int
+    refusals: dict[str, int]
+    lines: list[_Line]
+
 
 class Metrics:
-    """The counters of one process; written from its event loop alone, so nothing is locked."""
+    """The counters of one process; written from its event loop alone, so nothing is locked.
 
-    def __init__(self) -> None:
+    `others` gives what the other processes of the server have counted: whichever is
+    asked answers for all.
+    """
+
+    def __init__(self, others: Callable[[], Iterable[Counted]] = tuple) -> None:
         self.in_flight = 0
+        self._others = others
         self._series: dict[tuple[str, str, int], _Series] = {}
         self._refusals: Counter[str] = Counter()
         self._registry = CollectorRegistry(auto_describe=False)
@@ -53,14 +80,31 @@ class Metrics:
         if call.reason:
             self._refusals[call.reason] += 1
 
+    def counted(self, pid: int) -> Counted:
+        """What this process has counted so far."""
+        lines = [
+            _Line(*known, list(series.buckets), series.seconds)
+            for known, series in self._series.items()
+        ]
+        return Counted(pid, self.in_flight, dict(self._refusals), lines)
+
     def collect(self) -> Iterator[Metric]:
         """The families, for Prometheus's own collector."""
+        all_series: dict[tuple[str, str, int], _Series] = {}
+        refusals: Counter[str] = Counter()
+        in_flight = 0
+        for one in (self.counted(0), *self._others()):
+            in_flight += one.in_flight
+            refusals.update(one.refusals)
+            for line in one.lines:
+                known = (line.method, line.route, line.status)
+                all_series.setdefault(known, _Series()).add(line.buckets, line.seconds)
         took = HistogramMetricFamily(
             "pagefile_http_request_duration_seconds",
             "From the first byte asked to the last byte answered; its count is the requests.",
             labels=("method", "route", "status"),
         )
-        for (method, route, status), series in list(self._series.items()):
+        for (method, route, status), series in all_series.items():
             total, buckets = 0, []
             for name, count in zip(_NAMES, series.buckets, strict=True):
                 total += count
@@ -72,11 +116,11 @@ class Metrics:
             "Requests that were refused, by the code of the problem.",
             labels=("code",),
         )
-        for code, count in sorted(self._refusals.items()):
+        for code, count in sorted(refusals.items()):
             refused.add_metric((code,), count)
         yield refused
         yield GaugeMetricFamily(
-            "pagefile_http_requests_in_flight", "Requests under way.", self.in_flight
+            "pagefile_http_requests_in_flight", "Requests under way.", in_flight
         )
 
     def shown(self) -> bytes:

@@ -8,7 +8,10 @@ import os
 import socket
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
@@ -70,7 +73,18 @@ def serve(config: ServerConfig, *, out: TextIO | None = None) -> None:
         log_level=granian.log.LogLevels.info,
         log_dictconfig=logging_config(),
     )
-    server.serve(target_loader=functools.partial(load, config), wrap_loader=False)
+    with _counters(config) as counted:
+        server.serve(target_loader=functools.partial(load, counted), wrap_loader=False)
+
+
+@contextmanager
+def _counters(config: ServerConfig) -> Iterator[ServerConfig]:
+    """The configuration with a folder for the counters of several workers, gone afterwards."""
+    if config.workers == 1 or config.metrics_dir:
+        yield config
+        return
+    with TemporaryDirectory(prefix="pagefile-metrics-", ignore_cleanup_errors=True) as folder:
+        yield msgspec.structs.replace(config, metrics_dir=folder)
 
 
 def load(config: ServerConfig) -> ASGIApp:

@@ -12,7 +12,7 @@ from pagefile.memory.block import MemoryBlock
 from pagefile.surfaces.http import etag
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import caller_of
-from pagefile.surfaces.http.documents import told
+from pagefile.surfaces.http.documents import GUARDS, KNOWS, told
 from pagefile.surfaces.http.pagination import Cursor, Limit, cursor_of, number_in
 from pagefile.surfaces.http.routes.items import UserId
 
@@ -50,7 +50,7 @@ async def list_blocks(request: Request, user_id: UserId = None) -> Response:
     return reply(BlockList(items=await memory.working(user_id=caller.user(user_id))))
 
 
-@router.get("/{name}", **told(gives=MemoryBlock))
+@router.get("/{name}", **told(gives=MemoryBlock, headers=KNOWS))
 async def get_block(request: Request, name: Name, user_id: UserId = None) -> Response:
     """One block; `ETag` is its version."""
     caller = caller_of(request)
@@ -61,7 +61,7 @@ async def get_block(request: Request, name: Name, user_id: UserId = None) -> Res
     return reply(block, headers=etag.tag(block.version))
 
 
-@router.put("/{name}", **told(takes=Text, gives=MemoryBlock))
+@router.put("/{name}", **told(takes=Text, gives=MemoryBlock, headers=GUARDS))
 async def put_block(request: Request, name: Name) -> Response:
     """Replace a block's text; the block is made when there is none."""
     caller = caller_of(request)
@@ -79,7 +79,7 @@ async def put_block(request: Request, name: Name) -> Response:
     return reply(block, headers=etag.tag(block.version))
 
 
-@router.post("/{name}/append", **told(takes=Text, gives=MemoryBlock))
+@router.post("/{name}/append", **told(takes=Text, gives=MemoryBlock, headers=GUARDS))
 async def append_block(request: Request, name: Name) -> Response:
     """Add to the end of a block; however many write at once, nothing is lost."""
     caller = caller_of(request)
@@ -97,7 +97,7 @@ async def append_block(request: Request, name: Name) -> Response:
     return reply(block, headers=etag.tag(block.version))
 
 
-@router.delete("/{name}", **told(gives=Removed))
+@router.delete("/{name}", **told(gives=Removed, headers=GUARDS))
 async def delete_block(request: Request, name: Name, user_id: UserId = None) -> Response:
     """Delete a block; older versions stay readable until they are forgotten."""
     caller = caller_of(request)

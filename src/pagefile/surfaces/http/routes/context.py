@@ -75,7 +75,7 @@ class ReceiptVerified(msgspec.Struct, kw_only=True):
     reason: str
 
 
-@router.post("", **told(takes=ContextRequest, gives=ContextAnswer, optional=True))
+@router.post("", **told(takes=ContextRequest, gives=ContextAnswer, optional=True, refuses=(404,)))
 async def assemble(request: Request) -> Response:
     """A prompt from a thread or run, pinned blocks and memory, never over its budget."""
     caller = caller_of(request)

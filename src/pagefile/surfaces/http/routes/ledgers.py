@@ -13,7 +13,7 @@ from pagefile.runs.episodes import Milestone
 from pagefile.runs.names import LEDGERS
 from pagefile.surfaces.http.bodies import body_of, encoded, reply
 from pagefile.surfaces.http.call import caller_of
-from pagefile.surfaces.http.documents import told
+from pagefile.surfaces.http.documents import RESUMES, told
 from pagefile.surfaces.http.owning import own_run, require_own_batch
 from pagefile.surfaces.http.pagination import Cursor, Limit, Page, cursor_of, number_in
 from pagefile.surfaces.http.sse import MEDIA_TYPE, after_of, event_stream
@@ -78,7 +78,11 @@ async def log_event(request: Request, run_id: str) -> Response:
 
 @router.get(
     "/ledger/follow",
-    **told(binary=MEDIA_TYPE, says="Events named `event`, their ids are sequence numbers."),
+    **told(
+        binary=MEDIA_TYPE,
+        says="Events named `event`, their ids are sequence numbers.",
+        headers=RESUMES,
+    ),
 )
 async def follow_ledger(
     request: Request,

@@ -19,7 +19,7 @@ from pagefile.runs.artifacts import SCHEMA_VERSION
 from pagefile.surfaces.http import etag
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import Caller, caller_of
-from pagefile.surfaces.http.documents import told
+from pagefile.surfaces.http.documents import KNOWS, told
 from pagefile.surfaces.http.item_listing import newest_items
 from pagefile.surfaces.http.owning import (
     own_run,
@@ -176,19 +176,19 @@ class Loaded(msgspec.Struct, kw_only=True):
     error: None = None
 
 
-@router.post("/runs", **told(takes=OldRun, gives=Started))
+@router.post("/runs", **told(takes=OldRun, gives=Started, refuses=(404,)))
 async def create_run(request: Request) -> Response:
     """Start a run whose memory batches need no token. A taken id is a conflict."""
     return await _boot(request, "none")
 
 
-@router.post("/runs/boot", **told(takes=OldRun, gives=Started))
+@router.post("/runs/boot", **told(takes=OldRun, gives=Started, refuses=(404,)))
 async def boot_run(request: Request) -> Response:
     """Start a run whose memory batches pass at milestones only."""
     return await _boot(request, "milestone")
 
 
-@router.get("/runs/{run_id}", **told(gives=dict[str, Any], says="The working set."))
+@router.get("/runs/{run_id}", **told(gives=dict[str, Any], says="The working set.", headers=KNOWS))
 async def get_run(request: Request, run_id: str) -> Response:
     """The working set."""
     try:
@@ -197,7 +197,9 @@ async def get_run(request: Request, run_id: str) -> Response:
         raise AsRefused(error, 404, f"Run {run_id} not found") from error
 
 
-@router.get("/runs/{run_id}/ws", **told(gives=dict[str, Any], says="The working set."))
+@router.get(
+    "/runs/{run_id}/ws", **told(gives=dict[str, Any], says="The working set.", headers=KNOWS)
+)
 async def get_ws(request: Request, run_id: str) -> Response:
     """The working set, by the path of the control panel."""
     try:
@@ -355,7 +357,7 @@ async def resume_snapshot(request: Request, run_id: str) -> Response:
     return await _snapshot(request, run_id, given.pointers)
 
 
-@router.post("/runs/resume/load", **told(takes=OldLoad, gives=Loaded))
+@router.post("/runs/resume/load", **told(takes=OldLoad, gives=Loaded, refuses=(404,)))
 async def load(request: Request) -> Response:
     """Make a run of a pack of this server; to bring another, upload it to `/v1/packs`."""
     caller = caller_of(request)

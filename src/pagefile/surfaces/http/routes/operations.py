@@ -78,8 +78,9 @@ async def ready(request: Request) -> Response:
 
 @router.get("/metrics", **told(binary="text/plain", says="Counters for Prometheus."))
 async def metrics(request: Request) -> Response:
-    """Counters of this process; for those who operate the server."""
+    """Counters of all its processes; for those who operate the server."""
     _require_operator(caller_of(request))
+    # In the loop: what it counts up is changed by requests meanwhile.
     return Response(request.app.state.server.metrics.shown(), media_type=MEDIA_TYPE)
 
 

@@ -66,7 +66,7 @@ class Done(msgspec.Struct, kw_only=True):
     ok: bool
 
 
-@router.post("/threads", **told(takes=Registration, gives=Activation, status=201))
+@router.post("/threads", **told(takes=Registration, gives=Activation, status=201, refuses=(404,)))
 async def register(request: Request) -> Response:
     """Start a conversation."""
     caller = caller_of(request)
@@ -142,7 +142,7 @@ async def make_root(request: Request) -> Response:
     return reply(await _activation(caller, made))
 
 
-@router.get("/root", **told(gives=Activation))
+@router.get("/root", **told(gives=Activation, refuses=(404,)))
 async def get_root(
     request: Request, table: Annotated[str | None, Query(max_length=512)] = None
 ) -> Response:

@@ -14,7 +14,7 @@ from pagefile.runs.repair import Repaired
 from pagefile.surfaces.http import etag
 from pagefile.surfaces.http.bodies import body_of, raw_reply, reply
 from pagefile.surfaces.http.call import call_of, caller_of
-from pagefile.surfaces.http.documents import told
+from pagefile.surfaces.http.documents import GUARDS, KNOWS, told
 from pagefile.surfaces.http.hot import readable, require_working_set
 from pagefile.surfaces.http.owning import own_run, require_own_thread
 from pagefile.surfaces.http.pagination import Cursor, Limit, Page, cursor_of, place_in
@@ -99,7 +99,7 @@ class Items(msgspec.Struct, kw_only=True):
     items: list[dict[str, Any]]
 
 
-@router.post("", **told(takes=NewRun, gives=Booted, status=201, says="The run."))
+@router.post("", **told(takes=NewRun, gives=Booted, status=201, says="The run.", refuses=(404,)))
 async def boot(request: Request) -> Response:
     """Start a run. An id that is taken is a conflict: nothing is ever reset."""
     caller = caller_of(request)
@@ -134,13 +134,15 @@ async def list_runs(request: Request, limit: Limit = 100, cursor: Cursor = None)
     return reply(Page(items=names, cursor=after))
 
 
-@router.get("/{run_id}", **told(gives=dict[str, Any], says="The working set."))
+@router.get("/{run_id}", **told(gives=dict[str, Any], says="The working set.", headers=KNOWS))
 async def get_run(request: Request, run_id: str, seq: Moment = None, at: Moment = None) -> Response:
     """A working set as it is, at sequence number `seq`, or `at` a position of the store."""
     return await working_set(request, run_id, seq, at)
 
 
-@router.patch("/{run_id}", **told(takes=Patch, gives=Patched, says="The new working set."))
+@router.patch(
+    "/{run_id}", **told(takes=Patch, gives=Patched, says="The new working set.", headers=GUARDS)
+)
 async def patch_run(request: Request, run_id: str) -> Response:
     """Change the working set, if it is still at `expected_seq`."""
     caller = caller_of(request)

@@ -102,7 +102,7 @@ async def head(request: Request) -> Response:
     return reply(_head(await _operator(request).pf.store.head()))
 
 
-@router.post("/verify", **told(takes=HeadGiven, gives=ReportShown, optional=True))
+@router.post("/verify", **told(takes=HeadGiven, gives=ReportShown, optional=True, refuses=(404,)))
 async def verify(request: Request) -> Response:
     """Walk the hash chain of the tenant; with a head kept elsewhere, prove that nothing is cut."""
     caller = _operator(request)
@@ -146,7 +146,7 @@ async def names(
     return reply(page_by_name(found, limit))
 
 
-@router.get("/document", **told(gives=Stored))
+@router.get("/document", **told(gives=Stored, refuses=(404,)))
 async def document(
     request: Request, name: Name, version: Number = None, at: Number = None
 ) -> Response:
@@ -158,7 +158,7 @@ async def document(
     return reply(_stored(found, found.name, found.version, found.deleted))
 
 
-@router.get("/document/history", **told(gives=Page))
+@router.get("/document/history", **told(gives=Page, refuses=(404,)))
 async def document_history(
     request: Request, name: Name, limit: Limit = 100, cursor: Cursor = None
 ) -> Response:
@@ -170,7 +170,7 @@ async def document_history(
     return reply(Page(items=items, cursor=after))
 
 
-@router.get("/log", **told(gives=Page))
+@router.get("/log", **told(gives=Page, refuses=(404,)))
 async def log(
     request: Request, name: Name, limit: Limit = 100, cursor: Cursor = None, at: Number = None
 ) -> Response:

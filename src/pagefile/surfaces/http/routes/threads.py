@@ -15,7 +15,7 @@ from pagefile.records import Receipt
 from pagefile.surfaces.http import etag, slots
 from pagefile.surfaces.http.bodies import body_of, encoded, reply
 from pagefile.surfaces.http.call import Caller, caller_of
-from pagefile.surfaces.http.documents import told
+from pagefile.surfaces.http.documents import GUARDS, RESUMES, told
 from pagefile.surfaces.http.hot import store_key
 from pagefile.surfaces.http.idempotency import key_in
 from pagefile.surfaces.http.owning import may_see, require_own_thread
@@ -151,7 +151,7 @@ async def get_slot(request: Request, thread_id: str, index: int) -> Response:
 
 @router.post(
     "/{thread_id}/slots/batch",
-    **told(takes=NewSlots, gives=SlotList, status=201, says="The slots."),
+    **told(takes=NewSlots, gives=SlotList, status=201, says="The slots.", headers=GUARDS),
 )
 async def append_slots(request: Request, thread_id: str) -> Response:
     """Append several slots in one commit: all of them, next to each other, or none."""
@@ -202,7 +202,7 @@ async def fork_thread(request: Request, thread_id: str) -> Response:
 
 @router.get(
     "/{thread_id}/follow",
-    **told(binary=MEDIA_TYPE, says="Events named `slot`, their ids are indexes."),
+    **told(binary=MEDIA_TYPE, says="Events named `slot`, their ids are indexes.", headers=RESUMES),
 )
 async def follow_thread(
     request: Request,
