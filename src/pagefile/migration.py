@@ -58,7 +58,7 @@ def migrate(url: str, *, check: bool = False, grant: str | None = None) -> Migra
 
 
 def _migrate_file(url: str, name: str, check: bool) -> MigrationReport:
-    from pagefile.engines.sqlite_file import read_format
+    from pagefile.engines.sqlite_format import read_format
 
     path = Path(name).expanduser().absolute()
     before, known = read_format(path)

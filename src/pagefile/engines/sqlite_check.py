@@ -38,6 +38,9 @@ def examine(connection: apsw.Connection, sql: dict[str, str], tenant: str) -> It
     for (line,) in fetch(connection, "PRAGMA integrity_check(20)"):
         if line != "ok":
             yield Problem(None, f"SQLite finds: {line}")
+    homeless = fetch(connection, sql["records_homeless"])[0][0]
+    if homeless:
+        yield Problem(None, f"{homeless} logs, documents or records belong to no tenant")
     found = fetch(connection, sql["tenant_by_name"], tenant)
     if not found:
         return

@@ -13,14 +13,12 @@ from typing import Any
 import apsw
 
 from pagefile.engines.gate import Gate, waited_too_long
-from pagefile.engines.queries import load_migrations
 from pagefile.engines.sqlite_errors import misshapen, translate
+from pagefile.engines.sqlite_format import bring_up_to_date, pragma, require_place
 from pagefile.engines.sqlite_rows import fetch
-from pagefile.errors import Forbidden, Invalid, Unsupported
+from pagefile.errors import Forbidden, Unsupported
 from pagefile.records import Durability
 
-#: "PgFl": how a file says that it is ours.
-APPLICATION_ID = 0x5067466C
 #: Older ones can lose pages when two connections checkpoint at the same instant.
 OLDEST_SAFE_SQLITE = (3, 51, 3)
 _LOCK_PAUSE_SECONDS = 0.0001
@@ -77,7 +75,7 @@ class SqliteFile:
         # FULL, not NORMAL, at level power: under WAL, NORMAL can lose the last
         # commits on a power cut, and S4 says that an acknowledged one survives.
         level = "FULL" if self.durability == "power" else "NORMAL"
-        for pragma in (
+        for setting in (
             f"synchronous = {level}",
             "fullfsync = ON",
             # Deleted content is overwritten with zeros at once: S9 promises it.
@@ -85,12 +83,12 @@ class SqliteFile:
             f"cache_size = -{_CACHE_KIB}",
             "foreign_keys = OFF",
         ):
-            connection.execute(f"PRAGMA {pragma}").fetchall()
+            connection.execute(f"PRAGMA {setting}").fetchall()
         connection.set_busy_timeout(0)
         return connection
 
     def _prepare_format(self) -> None:
-        """Create the tables, or bring an older format up to date, in one transaction."""
+        """Make the file if there is none, with its tables; or bring these up to date."""
         is_new = not self.path.exists() or self.path.stat().st_size == 0
         if self._vfs is None and not self.path.exists():
             # What people told an agent is nobody else's to read; SQLite's own files follow it.
@@ -98,18 +96,7 @@ class SqliteFile:
         connection = apsw.Connection(str(self.path), vfs=self._vfs)
         try:
             connection.set_busy_timeout(int(self.lock_seconds * 1000))
-            migrations = load_migrations("sqlite")
-            version = _checked_format(connection, self.path, len(migrations))
-            # Also for a file that exists: a copy made by VACUUM INTO is not in this mode.
-            connection.execute("PRAGMA journal_mode = WAL").fetchall()
-            if version == len(migrations):
-                return
-            connection.execute("PRAGMA synchronous = FULL").fetchall()
-            with connection:
-                for script in migrations[version:]:
-                    connection.execute(script).fetchall()
-                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}").fetchall()
-                connection.execute(f"PRAGMA user_version = {len(migrations)}").fetchall()
+            bring_up_to_date(connection, self.path)
         finally:
             connection.close()
         if is_new and self.durability == "power" and self._vfs is None:
@@ -182,7 +169,7 @@ class SqliteFile:
                 self.require_own_process()
                 if self._stamper is None:
                     self._stamper = self._connect_reader()
-                return _pragma(self._stamper, "data_version")
+                return pragma(self._stamper, "data_version")
         except apsw.Error as error:
             raise translate(error, str(self.path)) from error
 
@@ -230,7 +217,7 @@ class SqliteFile:
             if done:
                 # SQLite does not sync the cut. The next commit does, so make one:
                 # a power cut must not bring the journal's old bytes back.
-                version = _pragma(connection, "user_version")
+                version = pragma(connection, "user_version")
                 fetch(connection, f"PRAGMA user_version = {version}")
             return done
         except apsw.Error as error:
@@ -281,62 +268,8 @@ class SqliteFile:
                 return  # Somebody else took the last one, and closes it when done.
 
 
-def read_format(path: Path) -> tuple[int | None, int]:
-    """The file's format, None when there is none yet, and the one this version knows.
-
-    Raises:
-        Invalid: it is no store. Unsupported: it has a newer format.
-    """
-    known = len(load_migrations("sqlite"))
-    if not path.exists() or not path.stat().st_size:
-        return None, known
-    try:
-        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-        try:
-            return _checked_format(connection, path, known) or None, known
-        finally:
-            connection.close()
-    except apsw.NotADBError as error:
-        raise Invalid("url", f"{path} is not a database", "name another file") from error
-    except apsw.Error as error:
-        raise translate(error, str(path)) from error
-
-
-def _checked_format(connection: apsw.Connection, path: Path, known: int) -> int:
-    owner = _pragma(connection, "application_id")
-    version = _pragma(connection, "user_version")
-    tables = fetch(connection, "SELECT count(*) FROM sqlite_schema")[0][0]
-    if tables and owner != APPLICATION_ID:
-        raise Invalid("url", f"{path} is another program's database", "name another")
-    if version > known:
-        raise Unsupported(
-            f"{path} has format {version}, this Pagefile knows {known}",
-            "upgrade Pagefile; nothing was changed",
-        )
-    return version
-
-
 def _open_gate(path: Path) -> Gate:
-    if path.is_dir():
-        raise Invalid("url", f"{path} is a folder", "name a file in it")
-    if path.exists() and not path.is_file():
-        raise Invalid("url", f"{path} is no ordinary file", "name another, or a new one")
-    if not path.parent.is_dir():
-        raise Invalid("url", f"there is no folder {path.parent}", f"mkdir -p {path.parent}")
-    if path.exists() and not os.access(path, os.W_OK):
-        raise Forbidden(f"{path} is read-only for this user", "change its permissions, or copy it")
-    if not os.access(path.parent, os.W_OK):
-        raise Forbidden(
-            f"the folder {path.parent} is read-only for this user",
-            "SQLite needs to write its journal there; change the permissions",
-        )
-    if path.exists() and not path.with_name(path.name + "-journal").exists():
-        # Before the gate is made: nothing is left beside a file that is not ours.
-        # With a journal, SQLite has to say: a power cut may have torn the very
-        # first page while the file was made, and the journal undoes that.
-        with path.open("rb") as file:
-            if file.read(16) not in (b"", b"SQLite format 3\x00"):
-                raise Invalid("url", f"{path} is not a database", "name another file, or a new one")
+    require_place(path)
     # Whoever may write the database may pass: it may have been opened up to a group.
     mode = path.stat().st_mode & 0o666 if path.exists() else PRIVATE
     return Gate(path.with_name(path.name + "-gate"), mode)
@@ -349,10 +282,6 @@ def _require_safe_library(version: str) -> None:
             f"SQLite {version} can lose pages when two processes checkpoint at once",
             f"pip install --upgrade apsw, for SQLite {oldest} or newer",
         )
-
-
-def _pragma(connection: apsw.Connection, name: str) -> int:
-    return int(fetch(connection, f"PRAGMA {name}")[0][0])
 
 
 def _truncate_journal(connection: apsw.Connection) -> bool:

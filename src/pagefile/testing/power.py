@@ -209,7 +209,7 @@ class Recording:
         """States after a cut before operation `at`.
 
         Of what was not certain: nothing, everything, every prefix (or that many,
-        drawn by `seed`), everything with the last write torn either way, and
+        evenly spread), everything with the last write torn either way, and
         `subsets` drawn from it, some with a torn write. A subset is also what a
         disk leaves that wrote in another order.
         """
@@ -222,7 +222,10 @@ class Recording:
         found.append(self._cut(at, "everything", moment, uncertain))
         lengths = list(range(1, len(uncertain)))
         if prefixes is not None and len(lengths) > prefixes:
-            lengths = sorted(rng.sample(lengths, prefixes))
+            # One of each stretch, from its middle.
+            lengths = [
+                lengths[(2 * n + 1) * len(lengths) // (2 * prefixes)] for n in range(prefixes)
+            ]
         found += [self._cut(at, f"the first {n}", moment, uncertain[:n]) for n in lengths]
         for part in self._tears(uncertain[-1]):
             found.append(self._cut(at, "the last torn", moment, uncertain, part))

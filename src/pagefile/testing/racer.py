@@ -17,9 +17,12 @@ from pagefile.batch import Append, Batch, Put, VersionIs
 from pagefile.errors import Conflict, PagefileError
 from pagefile.store import Store
 
+#: How many entries `fill_to_a_limit` may leave.
+LIMIT = 100
+
 
 def append_to_one_log(store: Store, count: int, name: str) -> list[Any]:
-    """Indexes acknowledged for appends to a log that everybody appends to."""
+    """Indexes acknowledged for appends to a log that everybody appends to, in their order."""
     return [
         store.commit(Batch([Append("shared", {"by": name, "n": n})])).indexes[0]
         for n in range(count)
@@ -46,11 +49,11 @@ def update_with_helper(store: Store, count: int, name: str) -> list[Any]:
 
 
 def fill_to_a_limit(store: Store, count: int, name: str) -> list[Any]:
-    """Indexes acknowledged in a log that takes 100 entries, however many try."""
+    """Indexes acknowledged in a log that takes `LIMIT` entries, however many try."""
     indexes: list[int] = []
     for n in range(count):
         try:
-            indexes += store.commit(Batch([Append("limited", n, limit=100)])).indexes
+            indexes += store.commit(Batch([Append("limited", n, limit=LIMIT)])).indexes
         except pagefile.LimitExceeded:
             continue
     return indexes

@@ -228,6 +228,11 @@ JOIN records r ON r.id = k.record JOIN streams s ON s.id = r.stream
 WHERE (k.value, k.position, k.ordinal) < (?5, ?6, ?7) AND r.number >= ?8 AND r.number < ?9
 ORDER BY k.value DESC, k.position DESC, k.ordinal DESC LIMIT ?10
 
+-- :records_homeless check(): streams and records of tenants that there are not.
+SELECT (SELECT count(*) FROM streams WHERE tenant NOT IN (SELECT id FROM tenants))
+     + (SELECT count(*) FROM records
+        WHERE (id + CASE WHEN id < 0 THEN 1 << 62 ELSE 0 END) >> 40 NOT IN (SELECT id FROM tenants))
+
 -- :records_astray check(): records outside their tenant's numbers, or of no stream of its.
 SELECT count(*) FROM records r LEFT JOIN streams s ON s.id = r.stream
 WHERE (r.id BETWEEN :first AND :last OR r.id BETWEEN :further_first AND :further_last)

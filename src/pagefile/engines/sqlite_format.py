@@ -1,0 +1,190 @@
+"""Whose an SQLite file is, and which format it has: asked before anything is written."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import apsw
+
+from pagefile.engines.queries import load_migrations
+from pagefile.engines.sqlite_errors import translate
+from pagefile.engines.sqlite_rows import fetch
+from pagefile.errors import Corrupt, Forbidden, Invalid, Unsupported
+
+#: "PgFl": how a file says that it is ours.
+APPLICATION_ID = 0x5067466C
+_MAGIC = b"SQLite format 3\x00"
+_HEADER_BYTES = 100
+_TABLES = frozenset(
+    ["tenants", "partitions", "streams", "records", "used_keys", "keys", "past_keys", "holdings"]
+)
+#: How long to wait for a program that is just writing to what may be its file.
+_BUSY_MS = 10_000
+
+
+def require_place(path: Path) -> None:
+    """Refuse a path where no store can be, or where there is something else.
+
+    Nothing is made or changed: what is not ours is left as it was, with nothing beside it.
+
+    Raises:
+        Invalid: no file can be there, or it is not ours. Forbidden: it cannot be written to.
+    """
+    if path.is_dir():
+        raise Invalid("url", f"{path} is a folder", "name a file in it")
+    if path.exists() and not path.is_file():
+        raise Invalid("url", f"{path} is no ordinary file", "name another, or a new one")
+    _require_folder(path.parent)
+    if path.exists() and not os.access(path, os.R_OK | os.W_OK):
+        raise Forbidden(f"{path} is read-only for this user", "change its permissions, or copy it")
+    if not os.access(path.parent, os.W_OK):
+        raise Forbidden(
+            f"the folder {path.parent} is read-only for this user",
+            "SQLite needs to write its journal there; change the permissions",
+        )
+    # With a journal, SQLite has to say: a power cut may have torn the very
+    # first page while the file was made, and the journal undoes that.
+    if path.exists() and not path.with_name(path.name + "-journal").exists():
+        _require_ours(path)
+
+
+def _require_folder(folder: Path) -> None:
+    if folder.is_dir():
+        return
+    there = next((place for place in (folder, *folder.parents) if place.exists()), folder)
+    if there.exists() and not there.is_dir():
+        raise Invalid("url", f"{there} is a file, not a folder", "name a file in a folder")
+    raise Invalid("url", f"there is no folder {folder}", f"mkdir -p {folder}")
+
+
+def _require_ours(path: Path) -> None:
+    header = _header_of(path)
+    if not header:
+        return
+    if header[: len(_MAGIC)] != _MAGIC:
+        raise Invalid("url", f"{path} is not a database", "name another file, or a new one")
+    owner = int.from_bytes(header[68:72], "big")
+    if owner == APPLICATION_ID:
+        return
+    if owner:
+        raise _others(path)
+    # Nobody's: most programs leave no mark. Ours may still be in the journal.
+    with suppress(apsw.Error):  # Whoever opens it in earnest is told what is wrong.
+        # Not read-only: such a connection would leave a journal and its index behind.
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            connection.set_busy_timeout(_BUSY_MS)
+            with connection:  # One snapshot: it may be a store that is just being made.
+                _require_owner(connection, path)
+        finally:
+            connection.close()
+
+
+def _header_of(path: Path) -> bytes:
+    """The first bytes of the file.
+
+    Read by SQLite: if this process has the file open already, closing it in any
+    other way would let go of the locks, and others would take it for unused.
+    """
+    try:
+        flags = apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY
+        file = apsw.VFSFile("", str(path), [flags, 0])
+        try:
+            return bytes(file.xRead(_HEADER_BYTES, 0))
+        finally:
+            file.xClose()
+    except apsw.Error as error:
+        raise translate(error, str(path)) from error
+
+
+def read_format(path: Path) -> tuple[int | None, int]:
+    """The file's format, None when there is none yet, and the one this version knows.
+
+    Raises:
+        Invalid: it is no store. Unsupported: it has a newer format.
+        Corrupt: it is one, without the tables of its format.
+    """
+    known = len(load_migrations("sqlite"))
+    if not path.exists() or not path.stat().st_size:
+        return None, known
+    try:
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            return checked_format(connection, path, known) or None, known
+        finally:
+            connection.close()
+    except apsw.NotADBError as error:
+        raise Invalid("url", f"{path} is not a database", "name another file") from error
+    except apsw.Error as error:
+        raise translate(error, str(path)) from error
+
+
+def checked_format(connection: apsw.Connection, path: Path, known: int) -> int:
+    """The file's format, 0 when there is none yet.
+
+    Raises:
+        Invalid: it is another program's. Unsupported: it has a newer format.
+        Corrupt: it is ours, without the tables of its format.
+    """
+    tables = _require_owner(connection, path)
+    version = pragma(connection, "user_version")
+    if version > known:
+        raise Unsupported(
+            f"{path} has format {version}, this Pagefile knows {known}",
+            "upgrade Pagefile; nothing was changed",
+        )
+    if version < 0 or bool(tables) != bool(version) or (version == known and _TABLES - tables):
+        raise Corrupt(
+            f"{path} says that it has format {version}, and its tables are not those",
+            "restore a copy; nothing was changed",
+        )
+    return version
+
+
+def _require_owner(connection: apsw.Connection, path: Path) -> set[str]:
+    """The names of the tables, which are ours or none."""
+    tables = {name for (name,) in fetch(connection, "SELECT name FROM sqlite_schema")}
+    owner = pragma(connection, "application_id")
+    # An empty file may be nobody's; one with a version has had somebody.
+    if owner != APPLICATION_ID and (owner or tables or pragma(connection, "user_version")):
+        raise _others(path)
+    return tables
+
+
+def _others(path: Path) -> Invalid:
+    return Invalid(
+        "url", f"{path} is another program's database", "name another file, or a new one"
+    )
+
+
+def bring_up_to_date(connection: apsw.Connection, path: Path) -> None:
+    """Create the tables, or bring an older format up to date, in one transaction.
+
+    Raises:
+        Invalid, Unsupported, Corrupt: see `checked_format`; nothing was changed.
+    """
+    migrations = load_migrations("sqlite")
+    version = checked_format(connection, path, len(migrations))
+    # Also for a file that exists: a copy made by VACUUM INTO is not in this mode.
+    connection.execute("PRAGMA journal_mode = WAL").fetchall()
+    if version == len(migrations):
+        return
+    connection.execute("PRAGMA synchronous = FULL").fetchall()
+    try:
+        with connection:
+            for script in migrations[version:]:
+                connection.execute(script).fetchall()
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}").fetchall()
+            connection.execute(f"PRAGMA user_version = {len(migrations)}").fetchall()
+    except (apsw.SQLError, apsw.ConstraintError, apsw.MismatchError) as error:
+        raise Unsupported(
+            f"{path} has format {version} and cannot be brought to {len(migrations)} ({error})",
+            "nothing was changed: open it with the Pagefile that wrote it, and report this",
+        ) from error
+
+
+def pragma(connection: apsw.Connection, name: str) -> int:
+    """What SQLite says of one of its settings that is a number."""
+    return int(fetch(connection, f"PRAGMA {name}")[0][0])
