@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
@@ -29,6 +30,8 @@ from pagefile.memory.extraction.chat import ChatClient
 from pagefile.memory.extraction.faults import BudgetSpent, Cancelled, Malformed, Silent
 from pagefile.memory.extraction.model import ChatExtractor
 from pagefile.memory.extraction.rules import RuleExtractor
+from pagefile.memory.memory import Memory
+from pagefile.testing.memory.ground import Clock, say
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import extraction as labelled
@@ -581,6 +584,9 @@ class Model:
 
     def __init__(self) -> None:
         self.answers: list[Answer] = []
+        #: What it answers to the n-th request about a text, where it is told this instead.
+        self.script: Callable[[str, int], Answer] | None = None
+        self.asked: Counter[str] = Counter()
         self.requests: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
         self.paths: list[str] = []
@@ -616,7 +622,12 @@ class Model:
             self.keys.append(handler.headers["Authorization"])
             self.paths.append(handler.path)
             self.times.append(time.monotonic())
-            answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+            if self.script is not None:
+                text = json.loads(body["messages"][-1]["content"])["input"]
+                self.asked[text] += 1
+                answer = self.script(text, self.asked[text])
+            else:
+                answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
             self.together += 1
             self.most_together = max(self.most_together, self.together)
         try:
@@ -1122,6 +1133,103 @@ def test_a_closed_client_says_so(model: Model, asker: Asker, opened: list[ChatCl
 
     with pytest.raises(Silent, match="closed"):
         extractor.extract(SAID)
+
+
+# Through consolidation
+
+
+def _facts(*facts: dict[str, Any]) -> Answer:
+    return completion(json.dumps({"facts": facts}))
+
+
+def _liking(text: str) -> dict[str, Any]:
+    return {"subject": "user", "predicate": "likes", "object": text, "confidence": 0.95}
+
+
+def _scripted(text: str, time: int) -> Answer:
+    word = text.split()[-1]
+    if "busy" in text and time == 1:
+        return Answer(429, headers={"Retry-After": "0"})
+    if "never" in text or ("malformed" in text and time == 1):
+        return completion("I have no idea.")
+    if "odd" in text:
+        return _facts(_liking(word), _liking(word + "\x00"), _liking(word))
+    if "twice" in text:
+        spans = [("2001", "2002"), ("2005", "2006"), ("2010", None)]
+        home = {"subject": "user", "predicate": "lives_in", "object": word, "confidence": 0.95}
+        return _facts(*(home | {"valid_from": a, "valid_until": b} for a, b in spans))
+    return _facts(_liking(word))
+
+
+@pytest.mark.parametrize("engine", ["memory", "sqlite"])
+def test_each_episode_is_paid_for_once_and_once_more_for_each_fault(
+    model: Model, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"MODEL": "test-model", "BASE_URL": model.url, "API_KEY": KEY}.items():
+        monkeypatch.setenv(f"PAGEFILE_LLM_{name}", value)
+    model.script = _scripted
+    clock = Clock(AT)
+    texts = ["plain tea", "busy milk", "malformed jam", "odd figs", "twice Rome", "never mind"]
+    with Memory(
+        "memory:" if engine == "memory" else str(tmp_path / "store.db"),
+        embedder=None,
+        extractor="openai",
+        policy=ConsolidationPolicy(attempts=2),
+        clock=clock,
+    ) as memory:
+        say(memory, *texts, at=AT)
+        told = []
+        for _ in range(4):
+            told.append(memory.consolidate())
+            clock.passes(hours=1)
+        known = memory.facts.query(user_id="ann", history=True, limit=100)
+
+    assert [(r.episodes, r.facts, r.dropped, r.failed) for r in told] == [
+        (4, 6, 1, 2),
+        (1, 1, 0, 1),
+        (0, 0, 0, 0),
+        (0, 0, 0, 0),
+    ]
+    assert dict(model.asked) == {
+        "plain tea": 1,
+        "busy milk": 2,
+        "malformed jam": 2,
+        "odd figs": 1,
+        "twice Rome": 1,
+        "never mind": 2,
+    }
+    assert sorted(fact.object for fact in known) == [
+        *["Rome"] * 3,
+        "figs",
+        "jam",
+        "milk",
+        "tea",
+    ]
+    assert set(model.keys) == {f"Bearer {KEY}"}
+
+
+def test_an_episode_that_met_a_silent_server_is_read_when_it_speaks(
+    model: Model, asker: Asker
+) -> None:
+    over = threading.Event()
+    model.script = lambda text, time: (
+        Answer(before=_until(over)) if time == 1 else _facts(_liking(text.split()[-1]))
+    )
+    clock = Clock(AT)
+    with Memory(
+        "memory:", embedder=None, extractor=asker(timeout=0.2, retries=0), clock=clock
+    ) as memory:
+        say(memory, "slow tea", at=AT)
+        try:
+            first = memory.consolidate()
+        finally:
+            over.set()
+        clock.passes(hours=1)
+        memory._extractor = asker()
+        second = memory.consolidate()
+        known = [fact.object for fact in memory.facts.query(user_id="ann")]
+
+    assert (first.failed, second.facts, known, model.asked["slow tea"]) == (1, 1, ["tea"], 2)
 
 
 def test_without_httpx_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

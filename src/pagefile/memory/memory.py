@@ -167,6 +167,7 @@ class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):
                 self._follower.end()
         finally:
             self._uses.flush()
+            self._close_extractor()
             if self._arm is not None and self._owns_arm:
                 self._arm.close()
             self._close()
