@@ -20,6 +20,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import pagefile
+from pagefile import Consolidator
 from pagefile.errors import Forbidden, Invalid, PagefileError, Unavailable, Unsupported
 from pagefile.memory import fact_kinds
 from pagefile.memory.consolidation import ConsolidationPolicy
@@ -31,7 +33,7 @@ from pagefile.memory.extraction.faults import BudgetSpent, Cancelled, Malformed,
 from pagefile.memory.extraction.model import ChatExtractor
 from pagefile.memory.extraction.rules import RuleExtractor
 from pagefile.memory.memory import Memory
-from pagefile.testing.memory.ground import Clock, say
+from pagefile.testing.memory.ground import Clock, episode, say
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import extraction as labelled
@@ -1230,6 +1232,65 @@ def test_an_episode_that_met_a_silent_server_is_read_when_it_speaks(
         known = [fact.object for fact in memory.facts.query(user_id="ann")]
 
     assert (first.failed, second.facts, known, model.asked["slow tea"]) == (1, 1, ["tea"], 2)
+
+
+def test_a_consolidator_reads_what_it_is_given_into_any_store_of_facts(model: Model) -> None:
+    def script(text: str, time: int) -> Answer:
+        odd = _liking("x" * 900) | {"predicate": "x" * 190 + "\x00"}
+        return completion("?") if "bad" in text else _facts(odd, _liking(text.split()[-1]))
+
+    model.script = script
+    episodes = [episode(text) for text in ("likes tea", "bad", "likes jam")]
+    with pagefile.open("memory:") as pf, pagefile.ChatClient(model.url, "m") as client:
+        consolidator = Consolidator(model=pagefile.ChatExtractor(client))
+        store = pagefile.FactStore(pf)
+        for _ in range(2):
+            with pytest.raises(Malformed):
+                consolidator.consolidate(episodes, store=store)
+        known = store.query(user_id="ann")
+        again = consolidator.consolidate(episodes[:1], store=store)
+        count = store.count(user_id="ann")
+
+    assert sorted(fact.object for fact in known) == ["jam", "tea"]
+    assert ([fact.object for fact in again], again[0].sources, count) == (
+        ["tea"],
+        (episodes[0].id,),
+        2,
+    )
+
+
+def test_a_consolidator_ends_what_is_said_to_be_over() -> None:
+    with pagefile.open("memory:") as pf:
+        store = pagefile.FactStore(pf)
+        consolidator = Consolidator()
+        told = consolidator.consolidate(
+            [
+                episode("I work at Acme.", at=AT),
+                episode("I no longer work at Acme.", at=AT + timedelta(days=30)),
+            ],
+            store=store,
+        )
+        consolidator.close()
+        now = store.query(user_id="ann")
+
+    assert ([fact.object for fact in told], now) == (["Acme"], [])
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"episodes": 5}, "episodes"),
+        ({"episodes": [5]}, "episode"),
+        ({"store": None}, "store"),
+    ],
+)
+def test_what_a_consolidator_cannot_read_or_fill_is_refused(
+    given: dict[str, Any], field: str
+) -> None:
+    with pagefile.open("memory:") as pf:
+        named: dict[str, Any] = {"episodes": [], "store": pagefile.FactStore(pf)} | given
+        with pytest.raises(Invalid, match=field):
+            Consolidator().consolidate(named["episodes"], store=named["store"])
 
 
 def test_without_httpx_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
