@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
@@ -19,6 +20,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import pagefile
+from pagefile import Consolidator
 from pagefile.errors import Forbidden, Invalid, PagefileError, Unavailable, Unsupported
 from pagefile.memory import fact_kinds
 from pagefile.memory.consolidation import ConsolidationPolicy
@@ -29,6 +32,8 @@ from pagefile.memory.extraction.chat import ChatClient
 from pagefile.memory.extraction.faults import BudgetSpent, Cancelled, Malformed, Silent
 from pagefile.memory.extraction.model import ChatExtractor
 from pagefile.memory.extraction.rules import RuleExtractor
+from pagefile.memory.memory import Memory
+from pagefile.testing.memory.ground import Clock, episode, say
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import extraction as labelled
@@ -581,6 +586,9 @@ class Model:
 
     def __init__(self) -> None:
         self.answers: list[Answer] = []
+        #: What it answers to the n-th request about a text, where it is told this instead.
+        self.script: Callable[[str, int], Answer] | None = None
+        self.asked: Counter[str] = Counter()
         self.requests: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
         self.paths: list[str] = []
@@ -616,7 +624,12 @@ class Model:
             self.keys.append(handler.headers["Authorization"])
             self.paths.append(handler.path)
             self.times.append(time.monotonic())
-            answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+            if self.script is not None:
+                text = json.loads(body["messages"][-1]["content"])["input"]
+                self.asked[text] += 1
+                answer = self.script(text, self.asked[text])
+            else:
+                answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
             self.together += 1
             self.most_together = max(self.most_together, self.together)
         try:
@@ -1122,6 +1135,162 @@ def test_a_closed_client_says_so(model: Model, asker: Asker, opened: list[ChatCl
 
     with pytest.raises(Silent, match="closed"):
         extractor.extract(SAID)
+
+
+# Through consolidation
+
+
+def _facts(*facts: dict[str, Any]) -> Answer:
+    return completion(json.dumps({"facts": facts}))
+
+
+def _liking(text: str) -> dict[str, Any]:
+    return {"subject": "user", "predicate": "likes", "object": text, "confidence": 0.95}
+
+
+def _scripted(text: str, time: int) -> Answer:
+    word = text.split()[-1]
+    if "busy" in text and time == 1:
+        return Answer(429, headers={"Retry-After": "0"})
+    if "never" in text or ("malformed" in text and time == 1):
+        return completion("I have no idea.")
+    if "odd" in text:
+        return _facts(_liking(word), _liking(word + "\x00"), _liking(word))
+    if "twice" in text:
+        spans = [("2001", "2002"), ("2005", "2006"), ("2010", None)]
+        home = {"subject": "user", "predicate": "lives_in", "object": word, "confidence": 0.95}
+        return _facts(*(home | {"valid_from": a, "valid_until": b} for a, b in spans))
+    return _facts(_liking(word))
+
+
+@pytest.mark.parametrize("engine", ["memory", "sqlite"])
+def test_each_episode_is_paid_for_once_and_once_more_for_each_fault(
+    model: Model, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"MODEL": "test-model", "BASE_URL": model.url, "API_KEY": KEY}.items():
+        monkeypatch.setenv(f"PAGEFILE_LLM_{name}", value)
+    model.script = _scripted
+    clock = Clock(AT)
+    texts = ["plain tea", "busy milk", "malformed jam", "odd figs", "twice Rome", "never mind"]
+    with Memory(
+        "memory:" if engine == "memory" else str(tmp_path / "store.db"),
+        embedder=None,
+        extractor="openai",
+        policy=ConsolidationPolicy(attempts=2),
+        clock=clock,
+    ) as memory:
+        say(memory, *texts, at=AT)
+        told = []
+        for _ in range(4):
+            told.append(memory.consolidate())
+            clock.passes(hours=1)
+        known = memory.facts.query(user_id="ann", history=True, limit=100)
+
+    assert [(r.episodes, r.facts, r.dropped, r.failed) for r in told] == [
+        (4, 6, 1, 2),
+        (1, 1, 0, 1),
+        (0, 0, 0, 0),
+        (0, 0, 0, 0),
+    ]
+    assert dict(model.asked) == {
+        "plain tea": 1,
+        "busy milk": 2,
+        "malformed jam": 2,
+        "odd figs": 1,
+        "twice Rome": 1,
+        "never mind": 2,
+    }
+    assert sorted(fact.object for fact in known) == [
+        *["Rome"] * 3,
+        "figs",
+        "jam",
+        "milk",
+        "tea",
+    ]
+    assert set(model.keys) == {f"Bearer {KEY}"}
+
+
+def test_an_episode_that_met_a_silent_server_is_read_when_it_speaks(
+    model: Model, asker: Asker
+) -> None:
+    over = threading.Event()
+    model.script = lambda text, time: (
+        Answer(before=_until(over)) if time == 1 else _facts(_liking(text.split()[-1]))
+    )
+    clock = Clock(AT)
+    with Memory(
+        "memory:", embedder=None, extractor=asker(timeout=0.2, retries=0), clock=clock
+    ) as memory:
+        say(memory, "slow tea", at=AT)
+        try:
+            first = memory.consolidate()
+        finally:
+            over.set()
+        clock.passes(hours=1)
+        memory._extractor = asker()
+        second = memory.consolidate()
+        known = [fact.object for fact in memory.facts.query(user_id="ann")]
+
+    assert (first.failed, second.facts, known, model.asked["slow tea"]) == (1, 1, ["tea"], 2)
+
+
+def test_a_consolidator_reads_what_it_is_given_into_any_store_of_facts(model: Model) -> None:
+    def script(text: str, time: int) -> Answer:
+        odd = _liking("x" * 900) | {"predicate": "x" * 190 + "\x00"}
+        return completion("?") if "bad" in text else _facts(odd, _liking(text.split()[-1]))
+
+    model.script = script
+    episodes = [episode(text) for text in ("likes tea", "bad", "likes jam")]
+    with pagefile.open("memory:") as pf, pagefile.ChatClient(model.url, "m") as client:
+        consolidator = Consolidator(model=pagefile.ChatExtractor(client))
+        store = pagefile.FactStore(pf)
+        for _ in range(2):
+            with pytest.raises(Malformed):
+                consolidator.consolidate(episodes, store=store)
+        known = store.query(user_id="ann")
+        again = consolidator.consolidate(episodes[:1], store=store)
+        count = store.count(user_id="ann")
+
+    assert sorted(fact.object for fact in known) == ["jam", "tea"]
+    assert ([fact.object for fact in again], again[0].sources, count) == (
+        ["tea"],
+        (episodes[0].id,),
+        2,
+    )
+
+
+def test_a_consolidator_ends_what_is_said_to_be_over() -> None:
+    with pagefile.open("memory:") as pf:
+        store = pagefile.FactStore(pf)
+        consolidator = Consolidator()
+        told = consolidator.consolidate(
+            [
+                episode("I work at Acme.", at=AT),
+                episode("I no longer work at Acme.", at=AT + timedelta(days=30)),
+            ],
+            store=store,
+        )
+        consolidator.close()
+        now = store.query(user_id="ann")
+
+    assert ([fact.object for fact in told], now) == (["Acme"], [])
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"episodes": 5}, "episodes"),
+        ({"episodes": [5]}, "episode"),
+        ({"store": None}, "store"),
+    ],
+)
+def test_what_a_consolidator_cannot_read_or_fill_is_refused(
+    given: dict[str, Any], field: str
+) -> None:
+    with pagefile.open("memory:") as pf:
+        named: dict[str, Any] = {"episodes": [], "store": pagefile.FactStore(pf)} | given
+        with pytest.raises(Invalid, match=field):
+            Consolidator().consolidate(named["episodes"], store=named["store"])
 
 
 def test_without_httpx_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

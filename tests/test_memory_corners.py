@@ -25,6 +25,7 @@ from pagefile import (
     NotFound,
     PagefileError,
     Put,
+    Unsupported,
 )
 from pagefile.access.keys import KeyStore
 from pagefile.aio_memory import AsyncMemory
@@ -285,3 +286,42 @@ def test_cancelling_an_awaited_consolidation_ends_it_and_gives_back_its_claims()
 
     assert asyncio.run(cancelled()) == 8
     assert len(extractor.read) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "error", "step"),
+    [
+        ("inmemory", Invalid, "memory:"),
+        ("memory", Invalid, "memory:"),
+        ("sqlite", Invalid, "memory:"),
+        ("sqlite:", Invalid, "sqlite:///path"),
+        ("sqlite:foo.db", Invalid, "sqlite:///foo.db"),
+        ("chroma", Unsupported, "qdrant"),
+        ("chroma:folder", Unsupported, "qdrant"),
+        (" ", Invalid, "path"),
+    ],
+)
+@pytest.mark.parametrize("opened", [Memory, pagefile.open])
+def test_a_word_of_the_earlier_system_makes_no_file_of_that_name(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    opened: Any,
+    url: str,
+    error: type[PagefileError],
+    step: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=step):
+        opened(url)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_may_be_named_like_one_when_it_is_given_as_a_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in (Path("memory"), "./sqlite", "chroma.db"):
+        pagefile.open(path).close()
+
+    assert {"memory", "sqlite", "chroma.db"} <= {one.name for one in tmp_path.iterdir()}

@@ -75,8 +75,11 @@ if TYPE_CHECKING:
     from pagefile.context.thread import ThreadContext
     from pagefile.memory.block import MemoryBlock
     from pagefile.memory.consolidation import ConsolidationPolicy, ConsolidationReport
+    from pagefile.memory.consolidator import Consolidator
     from pagefile.memory.episode import Episode
     from pagefile.memory.export import MemoryExport
+    from pagefile.memory.extraction.chat import ChatClient
+    from pagefile.memory.extraction.model import ChatExtractor
     from pagefile.memory.extraction.rules import RuleExtractor
     from pagefile.memory.fact import Fact
     from pagefile.memory.facts import FactStore
@@ -111,11 +114,14 @@ __all__ = [
     "Batch",
     "BufferSlot",
     "Change",
+    "ChatClient",
+    "ChatExtractor",
     "Commit",
     "Conflict",
     "ConsolidationPolicy",
     "ConsolidationReport",
     "ConsolidationWorker",
+    "Consolidator",
     "ContextBuffer",
     "Conversations",
     "Corrupt",
@@ -208,9 +214,12 @@ _ELSEWHERE = {
     "AssemblyReceipt": "pagefile.assembly.receipt",
     "BackendConfig": "pagefile.context.shared",
     "BufferSlot": "pagefile.context.slot",
+    "ChatClient": "pagefile.memory.extraction.chat",
+    "ChatExtractor": "pagefile.memory.extraction.model",
     "ConsolidationPolicy": "pagefile.memory.consolidation",
     "ConsolidationReport": "pagefile.memory.consolidation",
     "ConsolidationWorker": "pagefile.memory.worker",
+    "Consolidator": "pagefile.memory.consolidator",
     "ContextBuffer": "pagefile.context.buffer",
     "Conversations": "pagefile.context.conversations",
     "Sweeper": "pagefile.context.sweeper",

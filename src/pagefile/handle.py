@@ -195,6 +195,8 @@ class Admin:
             url = Settings.from_environment().store_url()
         elif not isinstance(url, (str, os.PathLike)):
             raise Invalid("url", f"{shown(url)} names no store", _URLS)
+        if isinstance(url, str):
+            _check_words(url)
         self.url = os.fspath(url)
         self.engine = open_engine(self.url, self._options)
         if isinstance(self.engine, Joinable):
@@ -421,6 +423,22 @@ def _check_url(url: object) -> None:
             url.encode()
         except UnicodeEncodeError:
             raise Invalid("url", f"{shown(url)} is no valid Unicode text", "rename it") from None
+
+
+def _check_words(url: str) -> None:
+    """Refuse what reads like a URL and would silently become a file of that name."""
+    word, colon, rest = url.partition(":")
+    if not url.strip() and url:
+        raise Invalid("url", f"{shown(url)} is blank", _URLS)
+    if url in ("memory", "inmemory"):
+        step = f"say 'memory:' for a store in memory, './{url}' for a file"
+        raise Invalid("url", f"{shown(url)} is no path", step)
+    if word == "sqlite" and not rest.startswith("//"):
+        step = f"write 'sqlite:///{rest}'" if rest else "say 'memory:', or 'sqlite:///path'"
+        raise Invalid("url", f"{shown(url)} has no slashes", step)
+    if word == "chroma" and (colon or not rest):
+        step = "keep the store in a file or on a server, and vectors in vectors='qdrant'"
+        raise Unsupported("there is no engine for 'chroma'", step)
 
 
 def _check(options: Options) -> None:

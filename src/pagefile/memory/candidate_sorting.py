@@ -53,7 +53,7 @@ class CandidateSorting:
     def _sort(self, episode: Episode, candidate: Candidate, done: Sorted) -> None:
         is_sure = self._sure is not None and candidate.confidence >= self._sure
         ends = ""
-        if _says_it_ended(candidate):
+        if says_it_ended(candidate):
             ending = self._ending(episode, candidate)
             if ending is None:
                 return
@@ -175,7 +175,7 @@ def _later(end: datetime | None, start: datetime) -> datetime | None:
     return end if end is not None and end > start else None
 
 
-def _says_it_ended(candidate: Candidate) -> bool:
+def says_it_ended(candidate: Candidate) -> bool:
     """Whether it says until when something was so; a plan's end is only its date."""
     if candidate.predicate == "plans_to" or candidate.valid_until is None:
         return False

@@ -25,6 +25,8 @@ class Consolidating:
     _indexing: FactIndexing
     #: A name is looked up at the first consolidation: what it stands for may need a library.
     _extractor: Extractor | str
+    #: What was made from a name, and is closed with the memory.
+    _made_here: Extractor | None = None
     _policy: ConsolidationPolicy
     _clock: Callable[[], datetime]
 
@@ -47,8 +49,13 @@ class Consolidating:
         if progress is not None:
             require_callable("progress", progress)
         if isinstance(self._extractor, str):
-            self._extractor = chosen_extractor(self._extractor)
+            self._extractor = self._made_here = chosen_extractor(self._extractor)
         consolidation = Consolidation(
             self._store, self._facts, self._indexing, self._extractor, self._policy, self._clock
         )
         return consolidation.run(limit, cancel, progress)
+
+    def _close_extractor(self) -> None:
+        close = getattr(self._made_here, "close", None)
+        if close is not None:
+            close()

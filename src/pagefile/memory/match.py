@@ -9,7 +9,8 @@ import msgspec
 
 from pagefile.memory.episode import Episode
 from pagefile.memory.fact import Fact
-from pagefile.memory.item import MemoryItem
+from pagefile.memory.fact_documents import document_of as fact_document
+from pagefile.memory.item import MemoryItem, place_of
 from pagefile.recall.hit import Hit
 
 
@@ -78,7 +79,7 @@ class MemoryMatch(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @classmethod
-    def of_item(cls, item: MemoryItem, score: float) -> MemoryMatch:
+    def of_item(cls, item: MemoryItem, score: float, hit: Hit | None = None) -> MemoryMatch:
         return cls(
             kind="item",
             id=item.memory_id,
@@ -86,4 +87,15 @@ class MemoryMatch(msgspec.Struct, frozen=True, kw_only=True):
             score=score,
             at=item.updated_at,
             value=item,
+            hit=hit,
         )
+
+    @property
+    def document(self) -> str:
+        """The name of the document that holds it."""
+        value = self.value
+        if isinstance(value, Episode):
+            return value.document
+        if isinstance(value, Fact):
+            return fact_document(value.user_id, value.id)
+        return place_of(value.scope, value.user_id, value.project_id).document(value.memory_id)

@@ -141,7 +141,7 @@ class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):
         self._episodes = Episodes(self._store)
         self._rememberer = Rememberer(self._store, self._index, guard, duplicates, on_duplicate)
         self._recaller = Recaller(self._store, self._index, self._facts, self._uses, reranker)
-        self._searching = Searching(self._recaller, ItemReader(self._store))
+        self._searching = Searching(self._recaller, ItemReader(self._store), self._uses)
         derived = DerivedFromEpisodes(self._store, indexing)
         self._forgetting = Forgetting(self._store, self._index, derived)
         self._profiles = Profiles(self._store, self._index, self._facts)
@@ -167,6 +167,7 @@ class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):
                 self._follower.end()
         finally:
             self._uses.flush()
+            self._close_extractor()
             if self._arm is not None and self._owns_arm:
                 self._arm.close()
             self._close()
@@ -344,7 +345,9 @@ class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):
     ) -> list[MemoryMatch]:
         """Episodes, facts and long-term items that answer a question, in one list, best first.
 
-        `session_id` leaves episodes alone; `status`, `scope` and `project_id` are
+        A kind that cannot match a filter is left out: `session_id` leaves
+        episodes alone, a `scope` other than "user" items, a `status` other than
+        "active" what can have it; "superseded" is for facts too. `project_id` is
         about items, `valid_at` and `known_at` about facts.
         """
         self._watch(user_id)

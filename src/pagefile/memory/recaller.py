@@ -11,6 +11,7 @@ import msgspec
 from pagefile.errors import Invalid, shown
 from pagefile.memory.episodes import Episodes, TimeRange, bounds_of, require_limit
 from pagefile.memory.fact import Fact
+from pagefile.memory.fact import Status as FactStatus
 from pagefile.memory.fact_documents import fact_id_in
 from pagefile.memory.fact_reader import MOST_IDS
 from pagefile.memory.facts import FactStore
@@ -65,8 +66,12 @@ class Recaller:
         *,
         exclude_session_id: str | None = None,
         explain: bool = True,
+        note: bool = True,
     ) -> list[EpisodeMatch]:
-        """Episodes that answer the question; the newest when it is blank."""
+        """Episodes that answer the question; the newest when it is blank.
+
+        Without `note`, whoever asks says what of it was used.
+        """
         text = _require_query(query)
         weights = _weights(alpha)
         low, high = bounds_of(time_range)
@@ -94,7 +99,7 @@ class Recaller:
         if self._reranker is not None:
             found = self._reranked(text, found)
         found = found[:limit]
-        if self._uses.is_on:
+        if note and self._uses.is_on:
             self._uses.note(user_id, [match.episode.document for match in found])
         return found
 
@@ -107,9 +112,16 @@ class Recaller:
         known_at: datetime | None,
         *,
         explain: bool = True,
+        status: FactStatus | None = "active",
+        note: bool = True,
     ) -> list[FactMatch]:
-        """Facts that answer the question and hold at that time; the newest when it is blank."""
-        return self.facts_and_past(query, user_id, limit, valid_at, known_at, explain=explain)[0]
+        """Facts that answer the question and hold at that time; the newest when it is blank.
+
+        With another `status`, those that have it then; None is all that held at any time.
+        """
+        return self.facts_and_past(
+            query, user_id, limit, valid_at, known_at, explain=explain, status=status, note=note
+        )[0]
 
     def facts_and_past(
         self,
@@ -120,6 +132,8 @@ class Recaller:
         known_at: datetime | None,
         *,
         explain: bool = True,
+        status: FactStatus | None = "active",
+        note: bool = True,
     ) -> tuple[list[FactMatch], list[str]]:
         """As `facts`, and the ids of assertions that answer it too and hold no longer."""
         text = _require_query(query)
@@ -127,7 +141,12 @@ class Recaller:
             return [], []
         if not text:
             newest = self._facts.query(
-                valid_at=valid_at, known_at=known_at, user_id=user_id, limit=limit
+                valid_at=valid_at,
+                known_at=known_at,
+                user_id=user_id,
+                limit=limit,
+                history=status is None,
+                status=status,
             )
             return [FactMatch(fact=fact, score=1.0) for fact in newest], []
         looked_at = max(_FACTS_LOOKED_AT * limit, _FACTS_AT_LEAST)
@@ -136,7 +155,7 @@ class Recaller:
                 owner_key(user_id), text, limit=looked_at, kinds=("fact",), explain=explain
             )
             by_id = {fact_id_in(hit.key): hit for hit in hits}
-            holding = self._holding(list(by_id), user_id, valid_at, known_at)
+            holding = self._holding(list(by_id), user_id, valid_at, known_at, status)
             if len(holding) >= limit or len(hits) < looked_at or looked_at >= _FACTS_AT_MOST:
                 break
             # What was so often said before must not hide what holds now.
@@ -146,7 +165,8 @@ class Recaller:
             # The first that says so: of several assertions of a fact, the one found best.
             hit = next(by_id[name] for name in by_id if name in fact.asserted)
             best.append(FactMatch(fact=fact, score=hit.score, hit=hit))
-        self._uses.note(user_id, [_document(match.fact) for match in best])
+        if note:
+            self._uses.note(user_id, [_document(match.fact) for match in best])
         held = {name for fact in holding for name in fact.asserted}
         return best, [name for name in by_id if name not in held]
 
@@ -156,15 +176,21 @@ class Recaller:
         user_id: str | None,
         valid_at: datetime | None,
         known_at: datetime | None,
+        status: FactStatus | None,
     ) -> list[Fact]:
         """The facts that these assertions support, each once, however many they are."""
         found: dict[tuple[str, datetime], Fact] = {}
         for at in range(0, len(fact_ids), MOST_IDS):
             some = fact_ids[at : at + MOST_IDS]
             for fact in self._facts.holding(
-                some, valid_at=valid_at, known_at=known_at, user_id=user_id
+                some,
+                valid_at=valid_at,
+                known_at=known_at,
+                user_id=user_id,
+                history=status != "active",
             ):
-                found.setdefault((fact.id, fact.valid_from), fact)
+                if status in (None, fact.status):
+                    found.setdefault((fact.id, fact.valid_from), fact)
         return list(found.values())
 
     def _newest(

@@ -11,12 +11,11 @@ from pagefile import ordering
 from pagefile.memory.block import MemoryBlock, document_of
 from pagefile.memory.blocks import MOST_BLOCKS, Blocks
 from pagefile.memory.episode import Episode, episode_of
-from pagefile.memory.fact import Fact
 from pagefile.memory.fact_documents import document_of as fact_document
 from pagefile.memory.fact_documents import fact_id_in
 from pagefile.memory.facts import FactStore
 from pagefile.memory.guard import Guard
-from pagefile.memory.item import MemoryItem, place_of, revision_of
+from pagefile.memory.item import revision_of
 from pagefile.memory.match import EpisodeMatch, FactMatch, MemoryMatch
 from pagefile.memory.reader import ItemReader
 from pagefile.memory.recaller import Recaller
@@ -132,7 +131,7 @@ class Recollection:
             replaced = self._items.search(
                 asked, user_id=user_id, project_id=project_id, status="superseded", top_k=limit
             )
-            gone += [_document(hit.item) for hit in replaced]
+            gone += [MemoryMatch.of_item(hit.item, hit.score).document for hit in replaced]
         found = [one for match in matches if (one := self._recalled(match)) is not None]
         return Answer(sorted(found, key=_order), gone)
 
@@ -166,7 +165,7 @@ class Recollection:
         self._uses.note(self._user_id, documents, recall_id)
 
     def _recalled(self, match: MemoryMatch) -> Recalled | None:
-        record = self._record(_document(match.value))
+        record = self._record(match.document)
         if record is None:
             return None
         sure = 1.0 if isinstance(match.value, Episode) else match.value.confidence
@@ -179,11 +178,3 @@ class Recollection:
 
 def _order(one: Recalled) -> tuple[float, str, str]:
     return -one.score, one.kind, one.record.name
-
-
-def _document(value: Episode | Fact | MemoryItem) -> str:
-    if isinstance(value, Episode):
-        return value.document
-    if isinstance(value, Fact):
-        return fact_document(value.user_id, value.id)
-    return place_of(value.scope, value.user_id, value.project_id).document(value.memory_id)

@@ -6,20 +6,33 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal, get_args
 
+import msgspec
+
 from pagefile.errors import Invalid, shown
 from pagefile.memory.change import Scope
 from pagefile.memory.episodes import TimeRange, bounds_of, require_limit
+from pagefile.memory.fact import Status as FactStatus
 from pagefile.memory.item import Status as ItemStatus
+from pagefile.memory.lexical import Hit as ItemHit
+from pagefile.memory.lexical import words
 from pagefile.memory.match import MemoryMatch
 from pagefile.memory.reader import ItemReader
 from pagefile.memory.recaller import MOST_QUERY, Recaller
 from pagefile.memory.text import require_session, require_text
+from pagefile.memory.use import UseRecorder
 from pagefile.ordering import microseconds
 from pagefile.recall.analysis import terms
+from pagefile.recall.hit import Arm, Hit
 
 MemoryKind = Literal["episode", "fact", "item"]
 _WIDE = 1_000
 _KINDS: tuple[MemoryKind, ...] = get_args(MemoryKind)
+#: Which facts an item's status asks for; of the others there are none.
+_OF_FACTS: dict[ItemStatus | None, FactStatus | None] = {
+    "active": "active",
+    "superseded": "superseded",
+    None: None,
+}
 #: How many characters of a question the search for items reads.
 ITEM_QUERY = 10_000
 
@@ -33,9 +46,10 @@ class Searching:
     does not stand beside one that answers it.
     """
 
-    def __init__(self, recaller: Recaller, items: ItemReader) -> None:
+    def __init__(self, recaller: Recaller, items: ItemReader, uses: UseRecorder) -> None:
         self._recaller = recaller
         self._items = items
+        self._uses = uses
 
     def search(
         self,
@@ -57,6 +71,10 @@ class Searching:
             raise Invalid("kinds", shown(kinds), f"give some of {', '.join(_KINDS)}")
         if any(kind not in _KINDS for kind in kinds):
             raise Invalid("kinds", shown(kinds), f"give some of {', '.join(_KINDS)}")
+        for field, value, known in (("status", status, ItemStatus), ("scope", scope, Scope)):
+            if value is not None and value not in get_args(known):
+                step = f"use one of {', '.join(get_args(known))}, or None"
+                raise Invalid(field, shown(value), step)
         require_text("query", query, MOST_QUERY)
         if session_id is not None:
             require_session(session_id)
@@ -65,13 +83,20 @@ class Searching:
             return []
         # Facts and items are filtered by their time here, so more than are wanted are asked for.
         wide = limit if time_range is None else max(limit, _WIDE)
+        # Episodes and facts are a user's; an episode holds for good, and a fact has no other
+        # statuses of an item's than these.
+        own = scope in (None, "user")
         found: list[MemoryMatch] = []
-        if "episode" in kinds:
-            episodes = self._recaller.episodes(query, user_id, limit, time_range, session_id, None)
+        if "episode" in kinds and own and status in (None, "active"):
+            episodes = self._recaller.episodes(
+                query, user_id, limit, time_range, session_id, None, note=False
+            )
             found += shares(query, [MemoryMatch.of_episode(match) for match in episodes])
         # What has no session is not found in one.
-        if "fact" in kinds and session_id is None:
-            facts = self._recaller.facts(query, user_id, wide, valid_at, known_at)
+        if "fact" in kinds and session_id is None and own and status in _OF_FACTS:
+            facts = self._recaller.facts(
+                query, user_id, wide, valid_at, known_at, status=_OF_FACTS[status], note=False
+            )
             found += shares(query, [MemoryMatch.of_fact(match) for match in facts])
         if "item" in kinds and session_id is None and query.strip():
             items = self._items.search(
@@ -82,10 +107,35 @@ class Searching:
                 status=status,
                 top_k=wide,
             )
-            found += shares(query, [MemoryMatch.of_item(hit.item, hit.score) for hit in items])
+            found += shares(query, _explained(query[:ITEM_QUERY], items))
         within = [one for one in found if low <= microseconds(one.at) <= high]
         # Stable: of equal scores, episodes stand before facts, and facts before items.
-        return sorted(within, key=lambda match: -match.score)[:limit]
+        best = sorted(within, key=lambda match: -match.score)[:limit]
+        # Only what is given back was used; the newest for a blank question answer nothing.
+        if self._uses.is_on and query.strip():
+            self._uses.note(user_id, [match.document for match in best])
+        return best
+
+
+def _explained(query: str, items: Sequence[ItemHit]) -> list[MemoryMatch]:
+    """Items with their reasons: they are found by the words they share with the question."""
+    asked = list(dict.fromkeys(words(query)))
+    found: list[MemoryMatch] = []
+    for rank, one in enumerate(items, 1):
+        match = MemoryMatch.of_item(one.item, one.score)
+        held = frozenset(words(one.item.content))
+        hit = Hit(
+            key=match.document,
+            kind="item",
+            score=one.score,
+            time_us=microseconds(match.at),
+            status=one.item.status,
+            scope=one.item.scope,
+            arms=(Arm("lexical", rank, one.score, one.score),),
+            matched=tuple(word for word in asked if word in held),
+        )
+        found.append(msgspec.structs.replace(match, hit=hit))
+    return found
 
 
 def shares(query: str, matches: list[MemoryMatch]) -> list[MemoryMatch]:

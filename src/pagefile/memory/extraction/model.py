@@ -56,6 +56,10 @@ class ChatExtractor:
             budget=budget,
         )
 
+    def close(self) -> None:
+        """Close the client's connections."""
+        self._client.close()
+
     def extract(
         self, exchange: Exchange, *, cancel: threading.Event | None = None
     ) -> list[Candidate]:

@@ -49,6 +49,30 @@ class ProvenanceContract(MemoryFixtures):
 
         assert (len(uses), [line for line in kept(handle) if "zyq" in line]) == (1, [])
 
+    def test_a_search_notes_what_it_gives_back_and_nothing_else(self, handle: Pagefile) -> None:
+        memory = Memory(handle, embedder=None, record_use=True)
+        (tea,) = say(memory, "green tea")
+        early = memory.facts.append(fact("a tea house", valid_from=START - 9 * HOUR, id="early"))
+        late = memory.facts.append(fact("tea", predicate="likes", id="late"))
+        batch = handle.items.propose([item_request("buys tea", "ann")], user_id="ann")
+        handle.items.commit(batch.batch_id, reviewer="rev")
+        since = (START - HOUR, None)
+        found = memory.search("tea", time_range=since, user_id="ann")
+        memory.search("tea", limit=1, kinds=["episode", "item"], user_id="ann")
+        (item,) = [one.id for one in found if one.kind == "item"]
+        uses = {name: memory.why(name, user_id="ann").uses for name in (tea, early, late, item)}
+
+        assert {name: len(some) for name, some in uses.items()} == {
+            tea: 2,
+            early: 0,
+            late: 1,
+            item: 1,
+        }
+        assert {some[-1].recall_id for some in uses.values() if some} == {uses[item][0].recall_id}
+        assert [one.id for one in found] == sorted(
+            (tea, late, item), key=lambda name: uses[name][-1].rank
+        )
+
     def test_nothing_is_noted_unless_it_is_switched_on(
         self, handle: Pagefile, memory: Memory
     ) -> None:

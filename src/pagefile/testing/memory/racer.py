@@ -15,6 +15,7 @@ from typing import Any
 import pagefile
 from pagefile.errors import PagefileError
 from pagefile.memory.memory import Memory
+from pagefile.records import Durability
 from pagefile.testing.memory.ground import START, Scripted, episode, fact
 
 
@@ -72,7 +73,9 @@ TASKS = {
 
 def main(url: str, task: str, count: str, name: str) -> None:
     told: dict[str, Any] = {"acknowledged": [], "errors": []}
-    with pagefile.open(url, durability="process") as pf:
+    # A manager's store is as durable as its process, and takes no other word for it.
+    durability: Durability | None = None if url.startswith("manager:") else "process"
+    with pagefile.open(url, durability=durability) as pf:
         memory = Memory(pf, embedder=None)
         print("ready", flush=True)
         sys.stdin.readline()

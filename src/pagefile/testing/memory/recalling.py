@@ -10,6 +10,8 @@ import pytest
 from pagefile.batch import Batch, Delete
 from pagefile.errors import Invalid, Unavailable, Unsupported
 from pagefile.handle import Pagefile
+from pagefile.memory.change import Scope
+from pagefile.memory.item import Status as ItemStatus
 from pagefile.memory.memory import Memory
 from pagefile.testing.backend import Backend
 from pagefile.testing.memory.ground import (
@@ -46,6 +48,16 @@ class ByLength:
 
     def scores(self, query: str, texts: Sequence[str]) -> list[float]:
         return [-float(len(text)) for text in texts]
+
+
+_FILTERS: list[tuple[ItemStatus | None, Scope | None]] = [
+    ("active", None),
+    ("active", "user"),
+    ("active", "global"),
+    ("superseded", None),
+    (None, None),
+    ("rejected", None),
+]
 
 
 class RecallingContract(MemoryFixtures):
@@ -194,6 +206,52 @@ class RecallingContract(MemoryFixtures):
         assert [one.kind for one in memory.search("tea", session_id="s", user_id="ann")] == (
             ["episode"]
         )
+
+    def test_a_search_leaves_out_what_cannot_match_its_filters(
+        self, handle: Pagefile, memory: Memory
+    ) -> None:
+        say(memory, "we drank jasmine tea")
+        memory.facts.append(fact("a jasmine garden", valid_from=START - timedelta(days=9)))
+        memory.facts.append(fact("a jasmine house"))
+        told = {
+            (status, scope): sorted(
+                (one.kind, one.text)
+                for one in memory.search("jasmine", status=status, scope=scope, user_id="ann")
+            )
+            for status, scope in _FILTERS
+        }
+        said = ("episode", "we drank jasmine tea")
+        garden = ("fact", "user lives in a jasmine garden")
+        house = ("fact", "user lives in a jasmine house")
+
+        assert told == {
+            ("active", None): [said, house],
+            ("active", "user"): [said, house],
+            ("active", "global"): [],
+            ("superseded", None): [garden],
+            (None, None): [said, garden, house],
+            ("rejected", None): [],
+        }
+        blank = memory.search("", kinds=["fact"], status="superseded", user_id="ann")
+        assert [one.text for one in blank] == [garden[1]]
+
+    def test_an_item_that_is_found_says_why(self, handle: Pagefile, memory: Memory) -> None:
+        for text in ("jasmine tea in the garden", "tea"):
+            batch = handle.items.propose([item_request(text, "ann")], user_id="ann")
+            handle.items.commit(batch.batch_id, reviewer="rev")
+        found = memory.search("which Jasmine tea?", user_id="ann")
+        hits = [one.hit for one in found if one.hit is not None]
+
+        assert [hit.matched for hit in hits] == [("jasmine", "tea"), ("tea",)]
+        assert [(hit.kind, hit.status, hit.scope) for hit in hits] == [
+            ("item", "active", "user")
+        ] * 2
+        assert [[(arm.name, arm.rank) for arm in hit.arms] for hit in hits] == [
+            [("lexical", 1)],
+            [("lexical", 2)],
+        ]
+        assert [hit.explained() for hit in hits] == [hit.score for hit in hits]
+        assert all(handle.store.get(hit.key) is not None for hit in hits)
 
     def test_memory_Q12_a_time_range_of_a_search_is_not_cut_from_its_answer(
         self, memory: Memory
