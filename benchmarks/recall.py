@@ -1,14 +1,15 @@
 """How much of what answers a question recall finds, on conversations with known answers.
 
-    python benchmarks/recall.py --data PATH [--json] [--embedder bundled|none] [--pooled]
-                                [--rerank] [--ablate] [--cache FILE] [--quick]
+    python benchmarks/recall.py --data PATH [--json] [--embedder bundled|none] [--no-pooled]
+                                [--no-rerank] [--no-ablate] [--cache FILE] [--quick]
 
 The data is a list of conversations in the form of LoCoMo; it is not part of the
 project. One memory for each turn, with its speaker, its session and the session's
 date; the question as it stands. No language model takes part, and two runs give
-the same figures. Each conversation is searched alone; with --pooled once more
-with all of them as one user's memory. Questions whose evidence is missing or
-malformed are left out, and counted.
+the same figures. Each conversation is searched alone, then all of them as one
+user's memory; alone also with the reranker, and without each thing in turn. What
+takes long can be left out; where it is under way is told on stderr. Questions
+whose evidence is missing or malformed are left out, and counted.
 """
 
 from __future__ import annotations
@@ -245,7 +246,11 @@ def ablations(embedder: Remembering | None) -> dict[str, Subject]:
         "the answer's bonus": {"answer": 0},
     }  # fmt: skip
     if embedder is not None:
-        without = {**without, "the first person": {"first_person": 0}}
+        without = {
+            **without,
+            "the first person": {"first_person": 0},
+            "the lexical arm": {"alpha": 1},
+        }
     return {
         f"without {what}": ours(msgspec.structs.replace(Weights(), **changed), embedder)
         for what, changed in without.items()
@@ -271,7 +276,8 @@ class Row:
 
 def measured(store: str, name: str, subject: Subject, talks: Sequence[Talk]) -> Iterator[Row]:
     """One row over all categories, then one for each."""
-    print(f"{store}: {name} …", file=sys.stderr, flush=True)
+    began = time.perf_counter()
+    print(f"{store}: {name} …", end="", file=sys.stderr, flush=True)
     figures: dict[int, list[tuple[float, ...]]] = {}
     for talk in talks:
         for asked in talk.asked:
@@ -283,6 +289,7 @@ def measured(store: str, name: str, subject: Subject, talks: Sequence[Talk]) -> 
             figures.setdefault(asked.category, []).append(
                 (at_5, at_10, at_10 > 0, at_10 == 1, 1 / (ranks[0] + 1) if ranks else 0, ms / 100)
             )
+    print(f" {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
     everything = [figure for category in sorted(figures) for figure in figures[category]]
     for category, some in (("1-4", everything), *sorted((str(k), v) for k, v in figures.items())):
         means = (100 * np.mean(some, axis=0)).tolist()
@@ -323,7 +330,10 @@ def _entry(turn: Turn, vector: Floats | None = None) -> IndexEntry:
     )  # fmt: skip
 
 
-def subjects(asked: argparse.Namespace, embedder: Remembering | None) -> dict[str, Subject]:
+def subjects(
+    asked: argparse.Namespace, embedder: Remembering | None, *, is_pooled: bool
+) -> dict[str, Subject]:
+    """What is compared; the reranker and the ablation only where each conversation is alone."""
     lexical, fts5 = ours(Weights.plain(0), None), Fts5()
     chosen: dict[str, Subject] = {"substring and recency": substrings, "FTS5 BM25 alone": fts5}
     chosen["lexical arm alone"] = lexical
@@ -334,9 +344,9 @@ def subjects(asked: argparse.Namespace, embedder: Remembering | None) -> dict[st
     chosen["recall, no embedder"] = ours(Weights(), None)
     if embedder is not None:
         chosen["recall"] = ours(Weights(), embedder)
-        if asked.rerank:
+        if asked.rerank and not is_pooled:
             chosen["recall, reranked"] = with_reranker(embedder)
-    if asked.ablate:
+    if asked.ablate and not is_pooled:
         for name, subject in ablations(None).items():
             chosen[f"recall, no embedder, {name}"] = subject
         if embedder is not None:
@@ -359,7 +369,8 @@ def main() -> int:
     for store, some in stores.items():
         print(f"{store}: indexing …", file=sys.stderr, flush=True)
         build(some, embedder)
-        for name, subject in subjects(asked, embedder).items():
+        chosen = subjects(asked, embedder, is_pooled=store == "pooled")
+        for name, subject in chosen.items():
             rows += measured(store, name, subject, some)
     if embedder is not None:
         embedder.save()
@@ -382,9 +393,14 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True, help="conversations with questions")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--embedder", choices=("bundled", "none"), default="bundled")
-    parser.add_argument("--pooled", action="store_true", help="also all conversations as one")
-    parser.add_argument("--rerank", action="store_true", help="also with the reranker; slow")
-    parser.add_argument("--ablate", action="store_true", help="also without each thing in turn")
+    for name, what in (
+        ("pooled", "all conversations as one"),
+        ("rerank", "the reranker, which is slow"),
+        ("ablate", "each thing left out in turn"),
+    ):
+        parser.add_argument(
+            f"--{name}", action=argparse.BooleanOptionalAction, default=True, help=what
+        )
     parser.add_argument("--cache", type=Path, help="a file (.npz) that keeps vectors between runs")
     parser.add_argument("--quick", action="store_true", help="the first conversation only")
     return parser.parse_args()

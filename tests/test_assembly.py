@@ -41,7 +41,10 @@ from pagefile import (
 )
 from pagefile.assembly.fence import fenced
 from pagefile.assembly.measuring import PER_MESSAGE, PER_PROMPT, Meter
+from pagefile.assembly.relevance import FLOORS
 from pagefile.assembly.tail import TailReader
+from pagefile.recall.bundled import BundledEmbedder
+from pagefile.recall.embedder import Embedder
 from pagefile.runs.tokens import CharsPerFour, TokenCounter
 from pagefile.snapshot import Snapshot
 
@@ -890,6 +893,31 @@ class TestFence:
         assert content.endswith("</persona>")
 
 
+PRIVATE = [
+    "I was in therapy for depression in 2021.",
+    "My sister is called Clara.",
+    "My salary is 50000.",
+    "I like it spicy.",
+    "I live in Lisbon.",
+]
+needs_model = pytest.mark.skipif(
+    not BundledEmbedder.available(), reason="the files of the model are not installed"
+)
+
+
+def memory_of_ann(pf: Pagefile, embedder: Embedder | None, sessions: str = "many") -> Memory:
+    """What Ann said of herself, in one conversation or in one each."""
+    memory = Memory(pf.store, embedder=embedder)
+    for number, text in enumerate(PRIVATE):
+        session_id = "s" if sessions == "one" else f"s{number}"
+        memory.remember(Episode(session_id=session_id, user_id=ANN, input=text))
+    return memory
+
+
+def private_in(prompt: Prompt) -> list[str]:
+    return [text for text in PRIVATE if text in whole_text(prompt)]
+
+
 class TestRecall:
     def test_only_what_holds_is_recalled_and_the_rest_is_told(
         self, pf: Pagefile, assembly: Assembly, memory: Memory
@@ -978,6 +1006,99 @@ class TestRecall:
         assert "house" not in whole_text(prompt)
         assert "rum" not in whole_text(prompt)
         assert reasons(prompt, "recall") == ["threshold", "threshold"]
+
+    @needs_model
+    @pytest.mark.parametrize("sessions", ["one", "many"])
+    def test_a_question_about_something_else_takes_nothing_private_along(
+        self, pf: Pagefile, sessions: str
+    ) -> None:
+        with_model = Assembly(pf.store, memory=memory_of_ann(pf, BundledEmbedder(), sessions))
+
+        for query in ("What is 2+2?", "How do I reset my router?"):
+            prompt = with_model.assemble(None, query, 600, user_id=ANN)
+            assert (query, prompt.messages) == (query, [])
+            assert "unrelated" in reasons(prompt, "recall")
+            assert len(reasons(prompt, "recall")) == len(PRIVATE)
+            assert with_model.verify_receipt(prompt.receipt, query=query)
+        every = AssemblyOptions(related_only=False)
+        prompt = with_model.assemble(None, "What is 2+2?", 600, user_id=ANN, options=every)
+        assert private_in(prompt)
+
+    @needs_model
+    @pytest.mark.parametrize(
+        ("query", "wanted"),
+        [
+            ("Where does Ann live?", "I live in Lisbon."),
+            ("What should I cook?", "I like it spicy."),
+            ("How much do I earn?", "My salary is 50000."),
+            ("Tell me about my family", "My sister is called Clara."),
+        ],
+    )
+    def test_what_is_near_the_question_is_taken_without_a_word_in_common(
+        self, pf: Pagefile, query: str, wanted: str
+    ) -> None:
+        with_model = Assembly(pf.store, memory=memory_of_ann(pf, BundledEmbedder()))
+
+        assert private_in(with_model.assemble(None, query, 600, user_id=ANN)) == [wanted]
+
+    def test_without_a_model_words_in_common_decide(self, pf: Pagefile) -> None:
+        by_words = Assembly(pf.store, memory=memory_of_ann(pf, None, "one"))
+        committed(pf, op="add", content="The code of my safe is 1234")
+
+        asked = {
+            "What is my code?": [],
+            "Where does Ann live?": ["I live in Lisbon."],
+            "What is the salary of my sister?": [
+                "My sister is called Clara.",
+                "My salary is 50000.",
+            ],
+            "What is 2+2?": [],
+            "Who am I?": [],
+        }
+        prompts = {q: by_words.assemble(None, q, 600, user_id=ANN) for q in asked}
+        assert {query: private_in(prompt) for query, prompt in prompts.items()} == asked
+        assert ["1234" in whole_text(prompt) for prompt in prompts.values()] == [True] + [False] * 4
+
+    def test_whom_the_question_names_and_the_time_it_asks_for_are_reasons(
+        self, assembly: Assembly, memory: Memory
+    ) -> None:
+        said = Episode(session_id="s", user_id=ANN, input="Never again!", speaker="Melanie")
+        memory.remember(said)
+        memory.remember(
+            Episode(session_id="s", user_id=ANN, input="Help with pottery?", speaker="user")
+        )
+
+        def found(query: str) -> bool:
+            return "Never again!" in whole_text(assembly.assemble(None, query, 600, user_id=ANN))
+
+        assert found("What does Melanie think of pottery?")
+        assert not found("What do I think of pottery?")
+        assert found("What did we do today?")
+
+    def test_cosines_of_another_model_are_bounded_by_who_knows_it(self, pf: Pagefile) -> None:
+        class Lengths:
+            """Every two texts are near each other."""
+
+            name = "lengths"
+            dimensions = 2
+
+            def embed(self, text: str) -> list[float]:
+                return [1.0, len(text) / 1_000]
+
+            def embed_batch(self, texts: Sequence[str]) -> list[list[float]]:
+                return [self.embed(text) for text in texts]
+
+        foreign = Assembly(pf.store, memory=memory_of_ann(pf, Lengths()))
+        bounded = AssemblyOptions(min_similarity=1.0)
+        prompt = foreign.assemble(None, "What is 2+2?", 600, user_id=ANN)
+        strict = foreign.assemble(None, "What is 2+2?", 600, user_id=ANN, options=bounded)
+
+        assert private_in(prompt)
+        assert private_in(strict) == []
+        assert "unrelated" in reasons(strict, "recall")
+
+    def test_the_bundled_model_has_a_bound(self) -> None:
+        assert BundledEmbedder.name in FLOORS
 
     def test_without_a_query_nothing_is_recalled(self, assembly: Assembly, memory: Memory) -> None:
         memory.remember(episode("Ann drinks green tea"))
@@ -1109,6 +1230,16 @@ class TestReceipts:
         memory.reindex()
 
         assert assembly.verify_receipt(receipt.receipt_id, user_id=ANN, query=TEA)
+
+    def test_what_was_unrelated_is_so_when_the_index_was_made_anew(self, pf: Pagefile) -> None:
+        memory = memory_of_ann(pf, None, "one")
+        assembly = Assembly(pf.store, memory=memory)
+        query = "Where does Ann live?"
+        prompt = assembly.assemble(None, query, 300, user_id=ANN)
+        memory.reindex()
+
+        assert "unrelated" in reasons(prompt, "recall")
+        assert assembly.verify_receipt(prompt.receipt, query=query)
 
     def test_a_receipt_verifies_on_a_handle_with_another_embedder(
         self, pf: Pagefile, assembly: Assembly, memory: Memory
@@ -1260,6 +1391,8 @@ class TestRefusals:
             {"kinds": 5},
             {"blocks": 1},
             {"min_score": "0"},
+            {"related_only": 1},
+            {"min_similarity": 1.5},
         ],
         ids=str,
     )

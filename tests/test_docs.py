@@ -19,6 +19,8 @@ import msgspec
 import pytest
 
 import pagefile
+from pagefile.runs.artifacts import schema
+from pagefile.runs.config import TRANSITIONS
 from pagefile.testing.promises import markdown, table
 
 ROOT = Path(__file__).parent.parent
@@ -232,6 +234,29 @@ def test_every_default_limit_is_the_one_in_the_reference() -> None:
     defaults = {name: f"{value:,}" if value else "None" for name, value in limits().items()}
 
     assert defaults.items() <= rows.items()
+
+
+def test_every_field_of_a_working_set_and_of_its_items_is_in_the_page_of_runs() -> None:
+    page = (ROOT / "docs/reference/runs.md").read_text(encoding="utf-8")
+    made = schema("working_set")
+    rows = dict(re.findall(r"^\| `(\w+)` \| [^|]+ \| (✓?) ?\| ", page, re.MULTILINE))
+    patched = schema("ws_patch")["properties"]["set"]["properties"]
+
+    assert rows == {name: "✓" if name in patched else "" for name in made["properties"]}
+    for item in ("sliding", "pinned", "artifact"):
+        shape = made["$defs"][{"artifact": "artifact_ref"}.get(item, f"{item}_item")]
+        row = re.search(rf"^\| {item} \| (.*) \| (.*)\|$", page, re.MULTILINE)
+        assert row is not None
+        must, may = (re.findall(r"`(\w+)`", cell) for cell in row.groups())
+        assert (must, set(must + may)) == (shape["required"], set(shape["properties"]))
+
+
+def test_the_page_of_runs_has_the_table_of_statuses() -> None:
+    page = (ROOT / "docs/reference/runs.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([A-Z_]+)` \| (.*) \|$", page, re.MULTILINE))
+    told = {before: frozenset(re.findall(r"`(\w+)`", after)) for before, after in rows.items()}
+
+    assert told == TRANSITIONS
 
 
 def limits() -> dict[str, int | None]:

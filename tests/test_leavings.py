@@ -205,6 +205,62 @@ def test_over_http_the_receipt_names_no_pack_that_it_removed_itself(
     assert elsewhere.stem.removeprefix("of-ann_") in steps[0]
 
 
+# Slots of nobody beside a user's
+
+
+def test_forgetting_names_the_threads_where_nobody_s_slots_stay_beside_the_user_s(
+    pf: pagefile.Pagefile,
+) -> None:
+    spoke: dict[str, list[str | None]] = {
+        "mixed": ["ann", None, "ann"],
+        "hers": ["ann", "ann"],
+        "of two": ["ann", "bob"],
+        "nobody's": [None],
+        "mixed, of bob": ["bob", None],
+    }
+    for thread, users in spoke.items():
+        for user in users:
+            say(pf, thread, user, "hello")
+    would = pf.memory.forget(user_id="ann", dry_run=True).receipt.remaining
+    done = pf.memory.forget(user_id="ann").receipt.remaining
+    taken = pf.memory.forget(session_id="mixed")
+
+    for told in (would, done):
+        steps = [step for step in told if "without a user" in step]
+        assert len(steps) == 1
+        assert "thread 'mixed' " in steps[0]
+        assert "forget(session_id='mixed')" in steps[0]
+    assert taken.counts == {"slots": 1}
+    assert not pf.context.thread_exists("mixed")
+
+
+def test_forgetting_a_session_or_a_time_names_the_thread_too_and_twice_nothing() -> None:
+    with pagefile.open("memory:") as pf:
+        for thread in ("one", "two"):
+            say(pf, thread, "ann", "hello")
+            say(pf, thread, None, "hello, ann")
+        later = datetime.now(UTC) + timedelta(hours=1)
+        of_one = pf.memory.forget(user_id="ann", session_id="one").receipt.remaining
+        of_then = pf.memory.forget(user_id="ann", before=later).receipt.remaining
+        again = pf.memory.forget(user_id="ann").receipt.remaining
+
+    assert [step.split()[1] for step in of_one] == ["'one'"]
+    assert [step.split()[1] for step in of_then] == ["'two'"]
+    assert again == ()
+
+
+def test_of_many_such_threads_the_first_are_named_and_the_rest_counted() -> None:
+    with pagefile.open("memory:") as pf:
+        for n in range(23):
+            say(pf, f"t{n:02}", "ann", "hello")
+            say(pf, f"t{n:02}", None, "hello, ann")
+        steps = pf.memory.forget(user_id="ann").receipt.remaining
+
+    assert len(steps) == 21
+    assert "'t19'" in steps[19]
+    assert steps[20].startswith("3 more threads")
+
+
 # A run of which part is forgotten
 
 

@@ -19,6 +19,7 @@ from pagefile.assembly.options import (
 from pagefile.assembly.prompt import Prompt, copy_of
 from pagefile.assembly.receipt import AssemblyReceipt, LeftOut, Piece, Verification
 from pagefile.assembly.recording import ReceiptPage, Whose
+from pagefile.assembly.relevance import Relevance
 from pagefile.assembly.sources import Source, counter_of, source_of
 from pagefile.assembly.tail import Tail, TailReader
 from pagefile.assembly.writing import Inputs, ReceiptWriter
@@ -119,7 +120,7 @@ class Assembly(ClosesItsStore):
         if chosen.blocks or query is not None:
             warn_if_anonymous(self._store, where.user_id)
         recollection = self._recollection(past, where, asked)
-        answer = self._answer(recollection, where, asked)
+        answer = self._answer(recollection, past, where, asked)
         prompt, whose = _made(asked, past, where, recollection, answer)
         if not record:
             return prompt
@@ -186,7 +187,7 @@ class Assembly(ClosesItsStore):
             return Verification(receipt.receipt_id, ("source",), str(error))
         recollection = self._recollection(past, where, asked)
         if recollection is None or recollection.is_findable or query is None:
-            answer = self._answer(recollection, where, asked)
+            answer = self._answer(recollection, past, where, asked)
         else:
             answer = _as_recorded(recollection, receipt)
         try:
@@ -205,12 +206,12 @@ class Assembly(ClosesItsStore):
         return self._memory._at(past, where.user_id)
 
     def _answer(
-        self, recollection: Recollection | None, where: Source, asked: _Asked
+        self, recollection: Recollection | None, past: Snapshot, where: Source, asked: _Asked
     ) -> Answer | None:
         if recollection is None or asked.query is None:
             return None
         options = asked.options
-        return recollection.recall(
+        answer = recollection.recall(
             asked.query,
             options.max_recalled,
             kinds=options.kinds,
@@ -218,6 +219,10 @@ class Assembly(ClosesItsStore):
             more_episodes=0 if where.thread_id is None else options.max_recalled,
             project_id=asked.project_id,
         )
+        if not options.related_only:
+            return answer
+        about = Relevance(asked.query, recollection.model, past.time_us, options.min_similarity)
+        return msgspec.structs.replace(answer, unrelated=about.unrelated(answer))
 
 
 def _made(
@@ -268,7 +273,9 @@ def _as_recorded(recollection: Recollection, receipt: AssemblyReceipt) -> Answer
     recalled = [entry for entry in entries if entry.section == "recall"]
     found = {entry.stream: entry.score for entry in recalled if entry.score is not None}
     gone = [entry.stream for entry in recalled if entry.score is None]
-    return recollection.again(found, gone)
+    unrelated = [entry.stream for entry in receipt.left_out if entry.reason == "unrelated"]
+    answer = recollection.again(found, gone)
+    return msgspec.structs.replace(answer, unrelated=frozenset(unrelated))
 
 
 def _compared(recorded: AssemblyReceipt, made: AssemblyReceipt) -> Verification:

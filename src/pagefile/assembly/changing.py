@@ -86,6 +86,8 @@ class Changing:
             self.seen.append(one)
             if one.score < options.min_score or one.confidence < options.min_confidence:
                 self.left_out.append(_left(one, "threshold"))
+            elif one.record.name in answer.unrelated:
+                self.left_out.append(_left(one, "unrelated"))
             elif not is_new:
                 self.left_out.append(_left(one, "duplicate"))
             else:

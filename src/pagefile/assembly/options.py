@@ -39,6 +39,11 @@ class AssemblyOptions(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[MemoryKind, ...] = _KINDS
     #: Recalled memories below are left out; the best of each kind is at least 0.5.
     min_score: float = 0.2
+    #: Recalled memories that share no word with the query, and are not near it, are left out.
+    related_only: bool = True
+    #: The cosine from which on one is near; None is the bundled model's own. With another
+    #: model and None, all that its vectors find is near, and `min_score` decides.
+    min_similarity: float | None = None
     #: Facts and items below are left out.
     min_confidence: float = 0.3
     #: The newest message of the thread must be in the prompt.
@@ -47,9 +52,12 @@ class AssemblyOptions(msgspec.Struct, frozen=True, kw_only=True):
     include_query: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("blocks", "require_newest", "include_query"):
+        for name in ("blocks", "related_only", "require_newest", "include_query"):
             require_flag(name, getattr(self, name))
-        for name in ("tail_share", "working_share", "min_score", "min_confidence"):
+        shares = ["tail_share", "working_share", "min_score", "min_confidence"]
+        if self.min_similarity is not None:
+            shares.append("min_similarity")
+        for name in shares:
             value = getattr(self, name)
             if type(value) not in (int, float) or not 0 <= value <= 1:
                 raise Invalid(name, shown(value), "give a number from 0 to 1")

@@ -15,6 +15,7 @@ Reason = Literal[
     "duplicate",
     "superseded",
     "threshold",
+    "unrelated",
     "unpaired_tool_call",
     "unpaired_tool_result",
     "erased",

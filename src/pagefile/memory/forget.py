@@ -17,7 +17,7 @@ from pagefile.memory.episodes import Episodes
 from pagefile.memory.fact import require_moment
 from pagefile.memory.forget_receipt import ForgetReceipt, forget_receipt, joined
 from pagefile.memory.forgotten import forgotten_of
-from pagefile.memory.leavings import copies_of, erased_in_part, texts_of_nothing_else
+from pagefile.memory.leavings import beside_nobody, copies_of, erased_in_part, texts_of_nothing_else
 from pagefile.memory.owner import RECEIPTS, owner_key, require_user, unchanged_since
 from pagefile.memory.rehearsal import rehearsed
 from pagefile.memory.text import require_session
@@ -25,7 +25,7 @@ from pagefile.memory.use import OF_MEMORY, use_log
 from pagefile.ordering import microseconds
 from pagefile.recall.index import SearchIndex
 from pagefile.recall.logs import entries_of
-from pagefile.records import Touched
+from pagefile.records import Receipt, Touched
 from pagefile.store import Store
 
 #: How often it is tried again after something was remembered meanwhile.
@@ -185,6 +185,8 @@ class Forgetting:
         selectors = list(dict.fromkeys([*selectors, *entries]))
         if dry_run or not selectors:
             receipt = rehearsed(self._store, selectors)
+            if user_id is not None and part is None:
+                receipt = _with_steps(receipt, beside_nobody(self._store, touched))
             return forget_receipt(receipt, derived.kept, dry_run=dry_run)
         if len(selectors) > rehearsal.MOST_NAMED:
             raise _TooMany(_Part(sorted(ahead), going), len(selectors))
@@ -207,11 +209,11 @@ class Forgetting:
             unchanged_since(user_id, position),
         ]
         # Read before their ledgers go: packs are files that no store reaches.
-        packs = self._packs(extent, touched) if part is None else []
+        left_over = self._packs(extent, touched) if part is None else []
+        if user_id is not None and part is None:
+            left_over += beside_nobody(self._store, touched)
         receipt = self._store.erase(selectors, beside=Batch(operations, conditions), scrub=scrub)
-        if packs:
-            remaining = (*receipt.remaining, *packs)
-            receipt = msgspec.structs.replace(receipt, remaining=remaining)
+        receipt = _with_steps(receipt, left_over)
         if self._index.keeper is not None:
             left = self._index.keeper.erased(owner_key(user_id), whole=is_whole)
             if left:
@@ -318,6 +320,10 @@ def of_nobody(store: Store, before_us: int | None = None) -> list[Selector]:
     if store.has_log(log):
         found.append(Selector(anonymous=True, log=log, before_us=before_us))
     return found
+
+
+def _with_steps(receipt: Receipt, steps: Sequence[str]) -> Receipt:
+    return msgspec.structs.replace(receipt, remaining=(*receipt.remaining, *steps))
 
 
 def _naming(names: Iterable[str]) -> list[Selector]:

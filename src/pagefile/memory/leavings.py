@@ -1,4 +1,4 @@
-"""What is left of somebody when their records are gone: texts they shared, copies in files."""
+"""What is left of somebody when their records are gone: shared texts, copies, nobody's slots."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 from pagefile.batch import Selector
 from pagefile.context.names import THREADS, usage_document
 from pagefile.errors import Corrupt
+from pagefile.memory.rehearsal import rehearsed
 from pagefile.memory.run_events import LEDGERS, RUNS, RunEvent, run_event
 from pagefile.query import Query
 from pagefile.recall.logs import entries_of
@@ -26,6 +27,9 @@ _STREAMS = {
 }
 _USAGE = "usage"
 _PAGE = 500
+#: How many threads are rehearsed at once, and how many a receipt names.
+_THREADS_AT_ONCE = 10_000
+_THREADS_NAMED = 20
 
 
 def texts_of_nothing_else(store: Store, going: Selector, logs: Iterable[str]) -> list[str]:
@@ -57,6 +61,29 @@ def copies_of(store: Store, logs: Iterable[str], thread_id: str | None = None) -
     ]
 
 
+def beside_nobody(store: Store, touched: Sequence[Touched]) -> list[str]:
+    """A step for each thread in which slots of nobody stay beside those that go.
+
+    An answer that was appended without its user may well speak of them.
+    """
+    going = _lengths(touched)
+    logs = sorted(going)
+    found: list[str] = []
+    for at in range(0, len(logs), _THREADS_AT_ONCE):
+        some = [Selector(log=log) for log in logs[at : at + _THREADS_AT_ONCE]]
+        there = _lengths(rehearsed(store, some).removed)
+        # Where nothing else is, nothing has to be read.
+        found += [log for log, n in there.items() if n > going[log] and _has_nobodys(store, log)]
+    steps = [
+        f"thread {thread!r} holds slots without a user beside theirs: forget(session_id={thread!r})"
+        " takes them, if they speak of the user"
+        for thread in (log.removeprefix(THREADS) for log in found[:_THREADS_NAMED])
+    ]
+    if more := len(found) - len(steps):
+        steps.append(f"{more} more threads hold slots without a user beside theirs")
+    return steps
+
+
 def erased_in_part(
     store: Store, touched: Sequence[Touched], doomed: Collection[str]
 ) -> list[RunEvent]:
@@ -75,6 +102,21 @@ def erased_in_part(
         if RUNS + run_id not in doomed:
             told.append(run_event(store, run_id, "RUN_ERASED", payload, "forget"))
     return [event for event in told if event is not None]
+
+
+def _lengths(touched: Sequence[Touched]) -> Counter[str]:
+    """How many slots of each thread."""
+    lengths: Counter[str] = Counter()
+    for one in touched:
+        if one.stream == "log" and one.name is not None and one.name.startswith(THREADS):
+            lengths[one.name] += one.last - one.first + 1
+    return lengths
+
+
+def _has_nobodys(store: Store, log: str) -> bool:
+    return store.has_log(log) and any(
+        entry.user is None and not entry.erased for entry in entries_of(store, log)
+    )
 
 
 def _is_in(store: Store, run_id: str, thread_id: str) -> bool:

@@ -22,6 +22,7 @@ from pagefile.memory.recaller import Recaller
 from pagefile.memory.searching import ITEM_QUERY, MemoryKind, shares
 from pagefile.memory.use import UseRecorder
 from pagefile.recall.embedder import Embedder
+from pagefile.recall.hit import Hit
 from pagefile.recall.past_index import PastIndex
 from pagefile.recall.reranker import Reranker
 from pagefile.recall.shelf import Shelf
@@ -48,6 +49,8 @@ class Recalled(msgspec.Struct, frozen=True):
     confidence: float
     when: datetime
     record: Document
+    #: Why it was found; None for items, and for what is only read again.
+    hit: Hit | None = None
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -55,6 +58,8 @@ class Answer(msgspec.Struct, frozen=True):
 
     found: Sequence[Recalled]
     superseded: Sequence[str] = ()
+    #: The documents of what was found and has nothing to do with the question.
+    unrelated: frozenset[str] = frozenset()
 
 
 class MemoryParts(msgspec.Struct, frozen=True):
@@ -89,6 +94,11 @@ class Recollection:
     def is_findable(self) -> bool:
         """Whether a question would be answered now as it was then."""
         return self._index.is_kept
+
+    @property
+    def model(self) -> str:
+        """The name of the model whose vectors are compared."""
+        return self._index.model.name
 
     def pinned(self) -> list[Pinned]:
         """The user's blocks, in order."""
@@ -169,7 +179,9 @@ class Recollection:
         if record is None:
             return None
         sure = 1.0 if isinstance(match.value, Episode) else match.value.confidence
-        return Recalled(match.kind, match.id, match.text, match.score, sure, match.at, record)
+        return Recalled(
+            match.kind, match.id, match.text, match.score, sure, match.at, record, match.hit
+        )
 
     def _record(self, document: str) -> Document | None:
         found = self._past.get(document)

@@ -115,6 +115,10 @@ class WorkingRun(Recorder):
 
         `change` gets the working set and returns `set` fields, or a mapping with
         `set` and `ops`. It may run several times, so it must not do anything else.
+        As with `apply_patch`, a patch that is refused is told by the result, not raised.
+
+        Raises:
+            Invalid: `change` returned no mapping.
         """
         return self._update(change, attempts, writer_id)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 import apsw
 import msgspec
 
+from pagefile.committer import Committer
 from pagefile.content import Action
 from pagefile.engine import (
     Engine,
@@ -28,6 +29,7 @@ from pagefile.engine import (
 )
 from pagefile.errors import Conflict, PagefileError, Unavailable
 from pagefile.records import Durability, Erasure, Problem, StreamKind
+from pagefile.store import Store
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -196,6 +198,12 @@ class FaultyEngine:
 
     def close(self) -> None:
         self._engine.close()
+
+
+def on_faulty_engine(store: Store) -> tuple[Store, FaultyEngine]:
+    """The same tenant on the same engine, which can be told to fail for this one."""
+    engine = FaultyEngine(store._engine)
+    return Store(engine, Committer(engine), store._preparer, store.tenant), engine
 
 
 def _with_other_body(row: Row) -> Row:

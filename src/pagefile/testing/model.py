@@ -67,6 +67,8 @@ class Model:
         self.bases: dict[int, tuple[int, int]] = {}
         #: Every log there has been, as it was last, by number.
         self.latest: dict[int, _Log] = {}
+        #: Numbers of logs whose names an erasure took: nobody can ask for them any more.
+        self.forgotten: set[int] = set()
 
     @property
     def now(self) -> _State:
@@ -84,7 +86,7 @@ class Model:
         self.records += added
         for log, before in prunings:
             self._prune(state, log, before)
-        for log in state.logs.values():
+        for log in (*self._dropping, *state.logs.values()):
             self.latest[log.number] = log
         for log in self._dropping:
             self._free_for(state, log)
@@ -192,12 +194,11 @@ class Model:
             return
         marked = {id(r) for r in doomed}
         state = self.now.clone()
-        for name, log in list(state.logs.items()):
-            shared = [r for r in log.entries[log.pruned : log.base_at] if not r.is_pruned]
-            if _is_emptied(log.own, marked) and all(
-                r.value is ERASED or id(r) in marked for r in shared
-            ):
-                del state.logs[name]
+        self.latest |= {log.number: log for log in state.logs.values()}
+        emptied = {log.number for log in self.latest.values() if _shows_nothing(log, marked)}
+        self.forgotten |= emptied
+        dropped = [log for log in state.logs.values() if log.number in emptied]
+        state.logs = {name: log for name, log in state.logs.items() if log not in dropped}
         ended: set[int] = set()
         for name, versions in list(state.documents.items()):
             if _is_emptied(versions, marked):
@@ -211,6 +212,30 @@ class Model:
                     del past.documents[name]
         for record in doomed:
             record.value, record.key, record.user = ERASED, None, ERASED
+        for log in dropped:
+            self._free_for(state, log)
+
+    def shown_at(self, position: int) -> dict[str, Any]:
+        """What a reader sees now of a position: what was pruned or erased since is gone."""
+        state = self.states[position]
+        logs = {
+            name: [
+                (i, record.value)
+                for i, record in enumerate(log.entries)
+                if i >= self.latest[log.number].pruned and not record.is_pruned
+            ]
+            for name, log in state.logs.items()
+            if log.number not in self.forgotten
+        }
+        return {"logs": logs, "documents": shown_by_model(state)["documents"]}
+
+
+def _shows_nothing(log: _Log, doomed: set[int]) -> bool:
+    """Whether an erasure leaves nothing of what the log holds, and of what it shares."""
+    shared = [r for r in log.entries[log.pruned : log.base_at] if not r.is_pruned]
+    return _is_emptied(log.own, doomed) and all(
+        r.value is ERASED or id(r) in doomed for r in shared
+    )
 
 
 def _is_emptied(records: list[_Record], doomed: set[int]) -> bool:

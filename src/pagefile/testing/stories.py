@@ -1,8 +1,8 @@
 """Random stories that an engine and the model live through side by side.
 
 Hypothesis drives both through the same batches, forks, drops, prunings,
-erasures, refusals, crashes and reopenings, and after each step what the store
-shows must be what the model shows, now and at earlier positions.
+erasures, refusals, failures in mid-commit, crashes and reopenings, and after each
+step what the store shows must be what the model shows, now and at earlier positions.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from pagefile.batch import (
     Selector,
     VersionIs,
 )
-from pagefile.errors import Conflict, PagefileError
+from pagefile.errors import Conflict, PagefileError, Unavailable
 from pagefile.query import Query
 from pagefile.store import Store
 from pagefile.testing.backend import Backend
+from pagefile.testing.faults import on_faulty_engine
 from pagefile.testing.model import ERASED, Model, shown_by_model
 
 LOGS = ("a", "b", "c")
@@ -146,6 +147,30 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.last_batch is not None
         assert self.store.commit(self.last_batch).repeated
 
+    @rule(operations=operations_of_a_batch, stored=st.booleans(), crash=st.booleans())
+    def commit_without_an_answer(
+        self, operations: list[Operation], stored: bool, crash: bool
+    ) -> None:
+        """The engine fails before the batch is stored, or after: it can be committed again."""
+        batch, before = Batch(operations), self.store.head().position
+        store, engine = on_faulty_engine(self.backend.open().store)
+        if stored:
+            engine.fail_after()
+        else:
+            engine.fail_before()
+        expected = self._refusal(lambda: self.model.commit(operations))
+        told = self._refusal(lambda: store.commit(batch))
+        assert told is Unavailable, (operations, told)
+        if crash:
+            self.crash_and_reopen()
+        added = self.store.head().position - before
+        assert added == (stored and expected is None), (operations, stored, added)
+        if expected is None:
+            assert self.store.commit(batch).repeated == stored
+            self.last_batch = batch
+        else:
+            assert self._refusal(lambda: self.store.commit(batch)) == expected
+
     @rule(user=st.sampled_from(USERS))
     def erase_a_user(self, user: str | None) -> None:
         selector = Selector(user=user, anonymous=user is None)
@@ -191,9 +216,8 @@ class StoreMachine(RuleBasedStateMachine):
     def the_past_is_what_it_was(self) -> None:
         position = len(self.model.states) - 1
         for at in {position // 2, max(0, position - 1)}:
-            state = self.model.states[at]
-            shown = shown_by_store(self.store, set(state.logs), at)
-            assert shown["documents"] == shown_by_model(state)["documents"]
+            expected = self.model.shown_at(at)
+            assert shown_by_store(self.store, set(expected["logs"]), at) == expected
 
     def teardown(self) -> None:
         problems = self.backend.finish()

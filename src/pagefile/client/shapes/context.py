@@ -17,6 +17,8 @@ class AssemblyOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     max_recalled: int = 20
     kinds: tuple[str, ...] = ("episode", "fact", "item")
     min_score: float = 0.2
+    related_only: bool = True
+    min_similarity: float | None = None
     min_confidence: float = 0.3
     require_newest: bool = True
     include_query: bool = False

@@ -91,8 +91,8 @@ def forget(
             screen.note(f"{things} would go; nothing was touched")
         else:
             screen.done(f"{things} forgotten ({receipt.receipt.level})")
-            for step in receipt.receipt.remaining:
-                screen.warn(f"left to do: {step}")
+        for step in receipt.receipt.remaining:
+            screen.warn(f"left to do: {step}")
 
     return Answer(told, show, count=int(receipt))
 
