@@ -67,11 +67,12 @@ class Duplicates(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ConsolidationReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one consolidation did. `errors` names the episodes that could not be read, and why."""
+    """What one consolidation did."""
 
     episodes: int = 0
     facts: int = 0
     proposed: int = 0
+    dropped: int = 0
     failed: int = 0
     cancelled: bool = False
     errors: tuple[tuple[str, str], ...] = ()
