@@ -279,6 +279,8 @@ def _leftovers(draft: _Draft) -> dict[int, Stream]:
     """
     found: dict[int, Stream] = {}
     for stream, place in draft.dropped:
+        if not stream.base:
+            continue  # Most are no forks, and looking through the manifest for each adds up.
         pruned_since = {entry[1] for entry in draft.manifest[place:] if entry[0] == Action.PRUNE}
         while stream.base:
             stream = draft.tx.stream_number(stream.base)
