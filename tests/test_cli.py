@@ -276,6 +276,7 @@ def one_of_each() -> list[list[str]]:
         ["update", "e1", "I live in Oslo."],
         ["update", "--block", "persona", "Answer at length."],
         ["search", "Oslo"],
+        ["prompt", "Where does Ann live?", "--explain"],
         ["list"],
         ["list", "facts"],
         ["list", "blocks"],
@@ -324,6 +325,45 @@ def one_of_each() -> list[list[str]]:
         ["forget", "--yes"],
         ["help"],
     ]
+
+
+def test_a_prompt_is_shown_with_what_went_in_and_what_did_not(cli: Cli) -> None:
+    cli("init")
+    for text in ("I live in Lisbon.", "My salary is 50000."):
+        cli("add", text, "-u", "ann")
+    cli("add", "--fact", "Ann", "likes", "tea", "-u", "ann")
+    cli("threads", "append", "t", "hello there", "-u", "ann")
+    cli("runs", "boot", "Plan a trip", "--id", "r1")
+    where = "Where does Ann live?"
+    alone = cli("prompt", where, "-u", "ann", "--budget", "600", "-q")
+    piped = cli("prompt", "-u", "ann", "--budget", "600", "-q", stdin=where)
+    told = cli("prompt", "t", where, "-u", "ann", "--explain", "--json", "--system", "Be brief.")
+    shown = cli("prompt", "t", where, "-u", "ann", "--explain", "-q").out
+    every = cli("prompt", where, "-u", "ann", "--explain", "--unrelated", "-q").out
+    of_run = cli("prompt", "--run", "r1", where, "-u", "ann", "-q").out
+
+    assert alone.out.startswith("user (context)\n# From memory\n")
+    assert "- I live in Lisbon. (episode" in alone.out
+    assert "salary" not in alone.out
+    assert alone == piped
+    assert [message["role"] for message in told.data["messages"]] == ["system", "user", "user"]
+    assert told.data["receipt"]["tokens"] == told.data["tokens"]
+    rows = [line.split("\t") for line in shown.splitlines() if "\t" in line]
+    cells = {(row[0], row[1], row[4], row[5]) for row in rows}
+    assert {
+        ("yes", "tail", "-", "-"),
+        ("yes", "recall", "-", "I live in Lisbon."),
+        ("yes", "recall", "-", "ann likes tea"),
+        ("no", "recall", "unrelated", "My salary is 50000."),
+    } <= cells
+    found = next(row[6] for row in rows if row[5] == "I live in Lisbon.")
+    assert cli("get", found, "-u", "ann").status == 0
+    assert "- My salary is 50000." in every
+    assert "Plan a trip" in of_run
+    assert cli("list", "episodes", "-u", "ann", "--json").told["count"] == 2
+    assert cli("prompt", "t", where, "--run", "r1").status == 5
+    assert cli("prompt", "unknown", where, "-u", "ann").status == 3
+    assert cli("prompt", where, "-u", "ann", "--system", "x" * 99, "--budget", "9").status == 6
 
 
 def test_a_key_is_shown_once_and_let_in_until_it_is_revoked(cli: Cli) -> None:
@@ -961,7 +1001,8 @@ def test_whatever_is_typed_is_answered_or_refused_in_words(
 
     assert ran.status in {*range(11)}, (command, rest, ran)
     assert "Traceback" not in ran.err
-    if "--help" not in rest and "-h" not in rest and command != "export":
+    # What these two print is for somebody else: lines of a file, messages of a protocol.
+    if "--help" not in rest and "-h" not in rest and command not in ("export", "mcp"):
         assert set(ran.told) >= ENVELOPE
 
 

@@ -45,6 +45,7 @@ HOOKS = (
     ),
     Hook("add", f"{_HERE}.remembering:add", "Remember something.", MEMORY),
     Hook("search", f"{_HERE}.finding:search", "Find what answers a question.", MEMORY),
+    Hook("prompt", f"{_HERE}.prompting:prompt", "See what a model would be sent, and why.", MEMORY),
     Hook("list", f"{_HERE}.finding:list_", "List episodes, facts, blocks, users and more.", MEMORY),
     Hook("get", f"{_HERE}.finding:get", "Show one memory and where it comes from.", MEMORY),
     Hook("update", f"{_HERE}.remembering:update", "Change a memory; the past stays.", MEMORY),
