@@ -11,10 +11,26 @@ STAMP := .venv/.installed
 LIGHT := .venv/.light
 SERVED := .venv/.served
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-SOAK_SUITES := $(wildcard tests/test_crash.py tests/test_power.py tests/test_model.py \
-                          tests/test_race*.py tests/test_interrupts.py tests/test_postgres.py tests/test_dispatch_crash.py \
-                          tests/test_dispatch_stress.py tests/test_copy.py tests/test_redis*.py tests/test_manager*.py \
-                          tests/test_registry.py tests/test_arms.py tests/test_pgvector.py)
+SOAK_SUITES := $(wildcard \
+    tests/test_arms.py \
+    tests/test_bad_input.py \
+    tests/test_codec.py \
+    tests/test_copy.py \
+    tests/test_crash.py \
+    tests/test_damage.py \
+    tests/test_dispatch_crash.py \
+    tests/test_dispatch_stress.py \
+    tests/test_interrupts.py \
+    tests/test_manager*.py \
+    tests/test_model.py \
+    tests/test_pgvector.py \
+    tests/test_postgres.py \
+    tests/test_power.py \
+    tests/test_race*.py \
+    tests/test_redis*.py \
+    tests/test_registry.py \
+    tests/test_sqlite_file.py \
+    )
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test check demo serve bench soak format clean
@@ -74,7 +90,7 @@ bench: setup  ## what the store, the context, runs and memory cost, next to peer
 	$(BIN)/python benchmarks/server.py
 	$(BIN)/python benchmarks/dispatch.py
 
-soak: setup  ## the long forms of the crash, power, model, race and copy suites
+soak: setup  ## the long forms of the crash, power, damage, fuzz, model, race and copy suites
 	PAGEFILE_SOAK=1 $(BIN)/pytest -n $(JOBS) --dist loadgroup $(SOAK_SUITES)
 
 format: setup  ## format the code and mend what the linter can

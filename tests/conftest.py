@@ -27,7 +27,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("seeded", derandomize=True, deadline=None)
-settings.register_profile("soak", deadline=None)
+settings.register_profile("soak", deadline=None, max_examples=5_000)
 settings.load_profile("soak" if os.environ.get("PAGEFILE_SOAK") == "1" else "seeded")
 
 

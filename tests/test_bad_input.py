@@ -271,9 +271,7 @@ anything = st.recursive(
 
 
 @settings(
-    max_examples=150,
-    deadline=None,
-    derandomize=True,
+    max_examples=max(150, settings().max_examples),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(log=st.text(), value=anything, user=st.none() | st.text(), key=anything)
@@ -290,7 +288,7 @@ def test_whatever_comes_in_is_stored_whole_or_refused_whole(
     except PagefileError:
         assert store.head() == before
     else:
-        assert store.read(log)[-1].value == value
+        assert store.read(log, -1)[0].value == value
         assert commit.position == before.position + 1
 
 
