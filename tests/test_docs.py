@@ -375,3 +375,15 @@ def test_every_module_imports_only_from_the_layers_above_its_own() -> None:
             wrong += [f"{layer} imports {name}" for name in imports_of(file) - allowed]
 
     assert wrong == []
+
+
+def test_the_reading_order_names_every_module_of_the_store_and_its_engines() -> None:
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    order = page.partition("## 6. ")[2].partition("\nDecisions")[0]
+    named = {name.rpartition("/")[2] for name in re.findall(r"`([\w/]+\.py)`", order)}
+    package = ROOT / "src/pagefile"
+    modules = {
+        path.name for folder in (package, package / "engines") for path in folder.glob("*.py")
+    }
+
+    assert sorted(modules - named - {"__init__.py"}) == []

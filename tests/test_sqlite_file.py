@@ -494,27 +494,50 @@ def test_a_file_that_cannot_be_ours_is_refused_and_left_alone(
     assert (target.read_bytes() if target.is_file() else None) == before
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become a user without rights")
-def test_a_read_only_file_is_refused_with_the_reason() -> None:
+@pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
+@pytest.mark.parametrize(
+    ("of_file", "of_folder", "fact", "next_step"),
+    [
+        (0o444, 0o755, "{path} is read-only", "change its permissions, or copy it"),
+        (0o000, 0o755, "{path} cannot be read and written", "change its permissions, or copy it"),
+        (0o222, 0o755, "{path} cannot be read and written", "change its permissions, or copy it"),
+        (0o666, 0o555, "the folder {path.parent} is read-only", "change the permissions"),
+    ],
+)
+def test_what_may_not_be_written_to_is_refused_with_the_reason_and_left_alone(
+    of_file: int, of_folder: int, fact: str, next_step: str
+) -> None:
     """In a forked child that gives up its rights: to root every file is writable."""
+    # Not in pytest's folder, which only its owner may enter.
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         path = Path(folder) / "store.db"
         pagefile.open(path).close()
-        os.chmod(folder, 0o755)
+        before = path.read_bytes()
         for file in Path(folder).iterdir():
-            file.chmod(0o444)
-        said = _said_by_a_stranger(path)
+            file.chmod(of_file)
+        os.chmod(folder, of_folder)
+        code, said = _said_by_a_stranger(path)
+        os.chmod(folder, 0o755)
+        path.chmod(0o644)
 
-    assert said.startswith("forbidden")
+        assert (code, fact.format(path=path) in said, said.endswith(next_step)) == (
+            "forbidden",
+            True,
+            True,
+        ), said
+        assert path.read_bytes() == before
+        assert {file.name for file in Path(folder).iterdir()} == {"store.db", "store.db-gate"}
 
 
-def _said_by_a_stranger(path: Path) -> str:
+def _said_by_a_stranger(path: Path) -> tuple[str, str]:
+    """The code and the words of what somebody without special rights is told."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         said = "nothing"
         try:
-            os.setuid(65534)
+            if os.getuid() == 0:
+                os.setuid(65534)
             pagefile.open(path)
         except pagefile.PagefileError as error:
             said = f"{error.code} {error}"
@@ -522,7 +545,8 @@ def _said_by_a_stranger(path: Path) -> str:
             os.write(writing, said.encode())
             os._exit(0)
     os.waitpid(child, 0)
-    return os.read(reading, 1000).decode()
+    code, _, said = os.read(reading, 1000).decode().partition(" ")
+    return code, said
 
 
 def _with_migrations(monkeypatch: pytest.MonkeyPatch, *more: str) -> None:

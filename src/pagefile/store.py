@@ -42,28 +42,34 @@ class Store(Reading, VectorKeeping):
     S1  Atomic: a reader or a crash never shows part of a batch.
     S2  Ordered: log indexes and tenant positions are gapless, assigned by the
         store, the same for every reader, under any number of writers. Commits
-        of one tenant are serial; batching amortises them.
+        of one tenant are serial, batching amortises them; tenants are parallel,
+        save that those of one file share its writer and its syncs.
     S3  Conditional: of two batches expecting the same version or length, exactly
         one commits; the other gets `Conflict` with the current number and
         nothing of it is stored. Appends without a condition never conflict.
     S4  Durable: once `commit` returns, `kill -9` cannot lose it; at level
-        `power`, neither can a power cut. The engine states the level it has.
-    S5  Isolated: no data, count, name, limit or order of another tenant is
-        observable through this handle, nor of another user in a call for one
-        user; waiting for the engine's lock is bounded and fair.
+        `power`, the default for files, neither can a power cut. The engine
+        states the level it has; nothing weakens it silently.
+    S5  Isolated: no data, count, name, limit, order or ranking statistic of
+        another tenant is observable through this handle, nor of another user in
+        a call for one user; waiting for the engine's lock is bounded and fair.
     S6  Read-your-writes, and consistent reads at a past position.
     S7  Idempotent: every batch has a key (made if not given), kept for a stated
         time, and commits once; a repeat returns the first `Commit`; the same
         key with other content is an error.
-    S8  Bounded: limits are enforced inside the commit, never passed by a race.
-    S9  Erasable: `erase` removes content and secondary keys; what stays is a
-        salted digest whose salt is gone, so the hash chain still verifies. The
-        receipt lists what was removed and how far: `bytes`, free pages and
-        journals too, or `logical`, nothing that can be read, with the steps
-        that finish it. The engine states the level it has.
+    S8  Bounded: limits (entries of a log, bytes of an entry, documents, size of
+        a batch) are enforced inside the commit, never passed by a race.
+    S9  Erasable: `erase` removes content, its secondary keys and vectors, and of
+        a user also the search index; what stays is a salted digest whose salt is
+        gone, so the hash chain still verifies. The receipt lists what was
+        removed and how far: `bytes`, free pages and journals too, or `logical`,
+        nothing that can be read, with the steps that finish it. The engine
+        states the level it has.
     S10 Verifiable: each commit carries a digest over its content digests and
         the commit before; `verify` finds any change, deletion or reordering and
-        says where; against a head kept elsewhere also a cut-off tail.
+        says where; against a head kept elsewhere also a cut-off tail or a
+        rewritten chain. Content digests are made by who commits, before it
+        reaches the engine, and cover no number that the store assigns.
     S11 Recoverable: after any crash the store opens by itself, drops at most
         what was never acknowledged, and `check` is clean.
 

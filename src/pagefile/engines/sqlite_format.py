@@ -38,7 +38,9 @@ def require_place(path: Path) -> None:
         raise Invalid("url", f"{path} is no ordinary file", "name another, or a new one")
     _require_folder(path.parent)
     if path.exists() and not os.access(path, os.R_OK | os.W_OK):
-        raise Forbidden(f"{path} is read-only for this user", "change its permissions, or copy it")
+        readable = os.access(path, os.R_OK)
+        what = "is read-only for" if readable else "cannot be read and written by"
+        raise Forbidden(f"{path} {what} this user", "change its permissions, or copy it")
     if not os.access(path.parent, os.W_OK):
         raise Forbidden(
             f"the folder {path.parent} is read-only for this user",
