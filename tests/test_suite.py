@@ -24,7 +24,7 @@ def _collect(hash_seed: str) -> subprocess.Popen[str]:
 
 def test_every_process_gives_the_tests_the_same_names() -> None:
     """An address or the order of a set in a name would differ between the workers."""
-    told = [collector.communicate(timeout=120)[0] for collector in [_collect("1"), _collect("2")]]
+    told = [collector.communicate(timeout=600)[0] for collector in [_collect("1"), _collect("2")]]
     names, others = ([line for line in text.splitlines() if "::" in line] for text in told)
 
     assert names
