@@ -15,7 +15,7 @@ import apsw.ext
 import pytest
 
 import pagefile
-from pagefile import Append, Batch, Delete, Fork, Prune, Put, Selector
+from pagefile import Append, Batch, Delete, Fork, Options, Prune, Put, Selector
 from pagefile.engines import sqlite_format
 from pagefile.engines.queries import load_migrations, load_queries
 from pagefile.engines.sqlite_format import APPLICATION_ID
@@ -805,3 +805,41 @@ def test_a_store_that_was_opened_up_to_a_group_keeps_that(tmp_path: Path) -> Non
         os.umask(before)
 
     assert set(modes.values()) == {0o660}
+
+
+def test_a_single_append_with_a_clock_that_fails_leaves_the_store_as_it_was(tmp_path: Path) -> None:
+    told: list[int | None] = [1, 2, None, 4]
+
+    def clock() -> int:
+        now = told.pop(0)
+        if now is None:
+            raise ValueError("the clock has stopped")
+        return now
+
+    with pagefile.open(tmp_path / "store.db", options=Options(clock=clock)) as pf:
+        for number in range(2):
+            pf.store.append(Append("log", number))
+        with pytest.raises(ValueError, match="stopped"):
+            pf.store.append(Append("log", 2))
+        again = pf.store.append(Append("log", 3))
+
+        assert (again.index, again.position, again.time_us) == (2, 3, 4)
+        assert pf.verify()
+        assert pf.check()
+
+
+def test_single_appends_of_two_handles_in_turns_are_numbered_without_a_gap(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with pagefile.open(path) as one, pagefile.open(path) as other:
+        made = []
+        for number in range(24):
+            # Runs of several: whoever was alone for a while takes the shortest way.
+            pf = one if number % 6 < 4 else other
+            made.append(pf.store.append(Append("log", number)))
+            if number == 12:
+                other.store.commit(Batch([Prune(2, log="log")]))
+
+        assert [entry.index for entry in made] == list(range(24))
+        assert [entry.value for entry in one.store.read("log", 2)] == list(range(2, 24))
+        assert one.verify()
+        assert other.check()

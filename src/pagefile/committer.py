@@ -17,9 +17,10 @@ from collections import deque
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from pagefile.engine import Engine, Prepared, Sealed
+from pagefile.engine import Engine, Lone, Prepared, Sealed, TakesLone
 from pagefile.errors import Forbidden, PagefileError, Unavailable
 from pagefile.flag import Flag
+from pagefile.single import batched
 from pagefile.ticket import Ticket, own_copy, release_group, result_of, settle, stopped_commit
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Committer:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._lone = engine if isinstance(engine, TakesLone) else None
         self._last_group = 1
         self._last_seconds = 0.0
         #: Once closed, `_busy` stays true, so that only those who would queue need to ask.
@@ -73,24 +75,24 @@ class Committer:
         #: One closes at a time; a signal handler may do so while its own thread does.
         self.closing = threading.RLock()
 
-    def commit(self, tenant: str, batch: Prepared) -> Sealed:
-        """Commit and wait."""
+    def commit(self, tenant: str, batch: Prepared | Lone) -> Sealed:
+        """Commit and wait; a single append as such only where the engine `TakesLone`."""
         if self._engine.instant:
-            return result_of(self._engine.apply(((tenant, batch),))[0])
+            return result_of(self._engine.apply(((tenant, batched(batch)),))[0])
         ticket: Ticket | None = None
         with self._mutex:
             if not self._busy:
                 self._busy = True
             else:
                 self._require_open()
-                ticket = Ticket(tenant, batch)
+                ticket = Ticket(tenant, batched(batch))
                 ticket.wake = threading.Lock()
                 ticket.wake.acquire()
                 self._enqueue(ticket)
         if ticket is None:
             if self._last_group < 2:
                 return self._commit_alone(tenant, batch)
-            ticket = Ticket(tenant, batch)
+            ticket = Ticket(tenant, batched(batch))
             ticket.leads = True
         else:
             self._wait(ticket)
@@ -98,12 +100,16 @@ class Committer:
             self._lead(ticket)
         return result_of(ticket.outcome)
 
-    def _commit_alone(self, tenant: str, batch: Prepared) -> Sealed:
+    def _commit_alone(self, tenant: str, batch: Prepared | Lone) -> Sealed:
         """A group of one, for a writer who finds nobody else: no ticket, no waiting."""
         started = time.perf_counter()
+        outcome: Sealed | PagefileError
         with self._leading:
             try:
-                outcome = self._engine.apply(((tenant, batch),))[0]
+                if self._lone is not None and type(batch) is Lone:
+                    outcome = self._lone.apply_lone(tenant, batch)
+                else:
+                    outcome = self._engine.apply(((tenant, batched(batch)),))[0]
             finally:
                 self._last_seconds = time.perf_counter() - started
                 following: Ticket | None = None

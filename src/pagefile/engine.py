@@ -122,7 +122,10 @@ class Prepared(msgspec.Struct, frozen=True, gc=False):
 
 
 class Lone(msgspec.Struct, frozen=True, gc=False):
-    """A single prepared append; `most` is how many entries the log may have."""
+    """A batch of one append and nothing else, under a made key: what most commits are.
+
+    `most` is how many entries the log may have. Only an engine that `TakesLone` is given one.
+    """
 
     log: str
     content: Content
@@ -130,6 +133,8 @@ class Lone(msgspec.Struct, frozen=True, gc=False):
     keys: Sequence[IndexKey]
     most: int
     limits: Limits
+    key: str
+    after: int
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
@@ -332,6 +337,15 @@ class Transaction(Protocol):
         """Store the commit itself; `head` already shows it."""
 
 
+class AddsLone(Transaction, Protocol):
+    """What a transaction has besides when its engine `TakesLone` or is `instant`."""
+
+    def add_lone(
+        self, stream: Stream, row: Row, keys: Sequence[IndexKey], commit: RawCommit
+    ) -> None:
+        """`add` of one entry, then `seal`."""
+
+
 @runtime_checkable
 class ReadsAhead(Protocol):
     """What a transaction has besides when each question is a journey: many asked at once."""
@@ -397,10 +411,22 @@ class KeepsVectors(Protocol):
 
 
 @runtime_checkable
+class TakesLone(Protocol):
+    """What an engine has besides when it stores a single append with less than a batch needs."""
+
+    def apply_lone(self, tenant: str, one: Lone) -> Sealed:
+        """Commit a single append: `apply` of a batch with nothing else in it.
+
+        Raises:
+            PagefileError: it was refused, or the disk failed; as with `apply`.
+        """
+
+
+@runtime_checkable
 class Instant(Protocol):
     """What an engine has besides when it is `instant`."""
 
-    def append_one(self, tenant: str, one: Lone, key: str) -> tuple[int, int, int]:
+    def append_one(self, tenant: str, one: Lone) -> tuple[int, int, int]:
         """Commit a single append: position, time and index."""
 
 

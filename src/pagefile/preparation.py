@@ -116,8 +116,26 @@ class Preparer:
             return Prepared(stored_key(key), writes, when, self._limits)
         return Prepared(key, writes, when, self._limits, position_before(key))
 
-    def prepare_one(self, op: Append) -> Lone:
-        """A single append without conditions and without a key of the caller's.
+    def prepare_lone(self, batch: Batch, reached: int) -> Lone | None:
+        """The batch, when it is one append and nothing else, with its key filled in.
+
+        Raises:
+            Invalid, LimitExceeded: nothing was stored, nothing was sent.
+        """
+        if type(batch) is not Batch or batch.key or batch.when != ():
+            return None
+        operations = batch.operations
+        if type(operations) is not list or len(operations) != 1:
+            return None
+        operation = operations[0]
+        if type(operation) is not Append or operation.vector is not None:
+            return None
+        one = self.prepare_one(operation, reached)
+        # Another thread may be committing the same batch, and have given it its key.
+        return one if _give_key(batch, one.key) is one.key else None
+
+    def prepare_one(self, op: Append, reached: int) -> Lone:
+        """A single append without conditions, under a key that nobody else has.
 
         Raises:
             Invalid, LimitExceeded: nothing was stored, nothing was sent.
@@ -126,7 +144,7 @@ class Preparer:
             require_type("operation", op, Append)
         log, limits, most = op.log, self._limits, op.limit
         if op.vector is not None:
-            raise no_vectors()  # Engines that are instant keep none.
+            raise no_vectors()  # Engines that take a single append so keep none.
         name = self.naming.packed("log", log)
         if most is None or most > limits.log_entries:
             most = (
@@ -153,11 +171,8 @@ class Preparer:
             salt,
         )
         digest = sha256(salt + HEAD + name + envelope.tail + body).digest()
-        return Lone(log, content, digest, envelope.keys, most, limits)
-
-    def fresh_key(self, reached: int) -> str:
-        """A key for one attempt that nobody will repeat."""
-        return made_key(reached, self._salt())
+        key = made_key(reached, self._salt())
+        return Lone(log, content, digest, envelope.keys, most, limits, key, reached)
 
     def _append_run(self, operations: Sequence[Any], start: int, last: list[Any]) -> Write:
         """The appends from `start` on that go to the same log, prepared together."""

@@ -10,6 +10,7 @@ from pagefile.conditions import log_is_full
 from pagefile.content import Action, chain, pack
 from pagefile.engine import (
     LOG,
+    AddsLone,
     Limits,
     Lone,
     Prepared,
@@ -24,13 +25,13 @@ from pagefile.engine import (
 ManifestEntry = tuple[int | bytes, ...]
 
 
-def append_one(tx: Transaction, one: Lone, key: str, now_us: int) -> tuple[int, int, int] | None:
+def append_one(tx: AddsLone, one: Lone, now_us: int) -> tuple[RawCommit, int] | None:
     """Commit a single append, for engines where every step of `transaction.apply` is felt.
 
-    The same rules with less around them: nothing is conditional, and the key was
-    made for this very call, so nobody can have used it. Returns position, time
-    and index; or None, with nothing done, when the log is not there or the clock
-    is wrong: those are for `transaction.apply`, with `batch_of` the append.
+    The same rules with less around them. Returns the commit and the index; or
+    None, with nothing done, when the log is not there or the clock is wrong:
+    those are for `transaction.apply`, with `batch_of` the append. So are keys
+    that may have been used; who calls sees to that.
     """
     stream = tx.stream(LOG, one.log)
     head = tx.head
@@ -43,16 +44,25 @@ def append_one(tx: Transaction, one: Lone, key: str, now_us: int) -> tuple[int, 
         raise log_is_full(one.log, one.most, index + 1)
     stream.length = index + 1
     row = Row(index, position, 0, time_us, Action.APPEND, one.content)
-    tx.add(stream, (row,), (one.keys,) if one.keys else ())
-    seal(tx, key, position, time_us, [(Action.APPEND, stream.oid, index, one.digest)])
-    return position, time_us, index
+    manifest = pack(((Action.APPEND, stream.oid, index, one.digest),))
+    head.digest = digest = chain(head.digest, position, time_us, one.key, manifest)
+    head.position = position
+    head.time_us = time_us
+    commit = RawCommit(position, time_us, one.key, manifest, digest)
+    tx.add_lone(stream, row, one.keys, commit)
+    return commit, index
 
 
-def batch_of(one: Lone, key: str, after: int) -> Prepared:
-    """The same append for `transaction.apply`; `after` is the last position there is."""
+def batched(batch: Prepared | Lone) -> Prepared:
+    """A single append in the form that every engine takes, and `transaction.apply`."""
+    return batch_of(batch) if type(batch) is Lone else batch  # type: ignore[return-value]
+
+
+def batch_of(one: Lone) -> Prepared:
+    """The same append for `transaction.apply`."""
     keys = (one.keys,) if one.keys else ()
     write = Write(Action.APPEND, LOG, one.log, (one.content,), (one.digest,), keys, one.most)
-    return Prepared(key, (write,), (), one.limits, after)
+    return Prepared(one.key, (write,), (), one.limits, one.after)
 
 
 def append_alone(tx: Transaction, batch: Prepared, position: int, time_us: int) -> Sealed | None:

@@ -17,7 +17,7 @@ from pagefile.batch import Append, Batch, Put, Selector, VersionIs
 from pagefile.bounds import require_count, require_seconds
 from pagefile.committer import Committer
 from pagefile.content import Action
-from pagefile.engine import DOCUMENT, Engine, Instant, Prepared, Sealed
+from pagefile.engine import DOCUMENT, Engine, Instant, Lone, Prepared, Sealed, TakesLone
 from pagefile.errors import Conflict, Corrupt, Invalid, Unavailable, shown
 from pagefile.naming import require_callable, require_flag, require_type
 from pagefile.preparation import Preparer
@@ -25,6 +25,7 @@ from pagefile.reading import Reading
 from pagefile.records import Commit, Document, Entry, Head, Problem, Receipt, Report, Stats
 from pagefile.repeats import require_same_content
 from pagefile.selection import Rehearsed, receipt_of
+from pagefile.single import batch_of
 from pagefile.vector_keeping import VectorKeeping, kept_by
 
 _T = TypeVar("_T")
@@ -88,6 +89,7 @@ class Store(Reading, VectorKeeping):
         if engine.instant:
             assert isinstance(engine, Instant)
             self._instant = engine
+        self._takes_lone = isinstance(engine, TakesLone)
         #: A position this tenant is known to have reached; made keys carry it.
         self._reached = 0
         # A damaged store opens, so that `verify` and `check` can say what is damaged.
@@ -105,6 +107,14 @@ class Store(Reading, VectorKeeping):
             NotFound: it deletes, forks, drops or prunes what is not there.
             Unavailable: see its `outcome`; committing the same batch again is safe.
         """
+        if self._takes_lone:
+            one = self._preparer.prepare_lone(batch, self._reached)
+            if one is not None:
+                sealed = self._appended_alone(one)
+                raw = sealed.commit
+                if sealed.repeated:  # By another thread, with the same batch.
+                    return self._answer(batch, batch_of(one), sealed)
+                return Commit(raw.position, raw.time_us, sealed.indexes, (), one.key, raw.digest)
         return self._committed(batch, self._answer)
 
     async def commit_async(self, batch: Batch) -> Commit:
@@ -120,9 +130,8 @@ class Store(Reading, VectorKeeping):
         instant = self._instant
         if instant is None:
             return self.commit_entries(Batch([operation]))[0]
-        one = self._preparer.prepare_one(operation)
-        key = self._preparer.fresh_key(self._reached)
-        position, time_us, index = instant.append_one(self._tenant, one, key)
+        one = self._preparer.prepare_one(operation, self._reached)
+        position, time_us, index = instant.append_one(self._tenant, one)
         if position > self._reached:
             self._reached = position
         return Entry(position, time_us, one.content, one.log, index, one.log)
@@ -135,6 +144,14 @@ class Store(Reading, VectorKeeping):
 
     def commit_entries(self, batch: Batch) -> list[Entry]:
         """`commit`, and the entries that the batch's appends became, as they are stored."""
+        if self._takes_lone:
+            one = self._preparer.prepare_lone(batch, self._reached)
+            if one is not None:
+                sealed = self._appended_alone(one)
+                if sealed.repeated:
+                    return self._appended(batch, batch_of(one), sealed)
+                raw, index = sealed.commit, sealed.indexes[0]
+                return [Entry(raw.position, raw.time_us, one.content, one.log, index, one.log)]
         return self._committed(batch, self._appended)
 
     async def commit_entries_async(self, batch: Batch) -> list[Entry]:
@@ -249,6 +266,16 @@ class Store(Reading, VectorKeeping):
         )
 
     # Inside
+
+    def _appended_alone(self, one: Lone) -> Sealed:
+        try:
+            sealed = self._committer.commit(self._tenant, one)
+        except Unavailable as failure:
+            failure.key = one.key
+            raise
+        if sealed.commit.position > self._reached:
+            self._reached = sealed.commit.position
+        return sealed
 
     def _committed(self, batch: Batch, tell: Callable[[Batch, Prepared, Sealed], _T]) -> _T:
         prepared = self._preparer.prepare(batch, self._reached)

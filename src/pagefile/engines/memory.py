@@ -143,6 +143,12 @@ class _Tenant:
             if keys:
                 self.keys.add(stream, row, keys[at])
 
+    def add_lone(
+        self, stream: Stream, row: Row, keys: Sequence[IndexKey], commit: RawCommit
+    ) -> None:
+        self.add(stream, (row,), (keys,) if keys else ())
+        self.seal(commit)
+
     def drop(self, stream: Stream, *, forget_name: bool = False) -> None:
         if self.living[stream.kind].get(stream.name) is stream:
             self.living[stream.kind].take_out(stream)
@@ -265,7 +271,7 @@ class MemoryEngine:
                 self._changed.wake()
         return outcomes
 
-    def append_one(self, tenant: str, one: Lone, key: str) -> tuple[int, int, int]:
+    def append_one(self, tenant: str, one: Lone) -> tuple[int, int, int]:
         if self._closed or os.getpid() != self._pid:
             self._require_usable()
         with self._lock:
@@ -273,13 +279,14 @@ class MemoryEngine:
             if held is None:
                 held = self._tenants[tenant] = _Tenant(tenant, self._key_lifetime_us)
             now_us = self._clock()
-            placed = append_one(held, one, key, now_us)
+            placed = append_one(held, one, now_us)
             if placed is None:
-                sealed = apply(held, batch_of(one, key, held.head.position), now_us)
-                placed = sealed.commit.position, sealed.commit.time_us, sealed.indexes[0]
+                sealed = apply(held, batch_of(one), now_us)
+                placed = sealed.commit, sealed.indexes[0]
             if self._changed:
                 self._changed.wake()
-        return placed
+        commit, index = placed
+        return commit.position, commit.time_us, index
 
     def _require_usable(self) -> None:
         if os.getpid() != self._pid:

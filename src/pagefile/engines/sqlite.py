@@ -1,24 +1,17 @@
-"""The SQLite engine: one file, many processes, durable to a power cut.
-
-The writing connection keeps what it knows about tenants and streams in memory
-and drops all of it when another process has written (`data_version` says so),
-so that a process writing alone only inserts. Rows are collected and inserted
-together just before the transaction commits.
-"""
+"""The SQLite engine: one file, many processes, durable to a power cut."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import apsw
 import msgspec
 
 from pagefile.engine import (
     Hit,
     KeyRange,
+    Lone,
     Prepared,
     RawCommit,
     Row,
@@ -28,7 +21,6 @@ from pagefile.engine import (
 )
 from pagefile.engines.queries import load_queries
 from pagefile.engines.sqlite_check import examine
-from pagefile.engines.sqlite_errors import MISSHAPEN, misshapen, translate
 from pagefile.engines.sqlite_file import SqliteFile
 from pagefile.engines.sqlite_rows import (
     MOST_RECORDS,
@@ -46,14 +38,12 @@ from pagefile.engines.sqlite_rows import (
     stream_from,
     user_from,
 )
-from pagefile.engines.sqlite_transaction import SqliteTransaction
+from pagefile.engines.sqlite_writer import SqliteWriter
 from pagefile.engines.watch import Watch
 from pagefile.errors import Corrupt, PagefileError, Unavailable
 from pagefile.records import Durability, Erasure, Problem, StreamKind
-from pagefile.transaction import apply
 
 _LAST_CHARACTER = "\U0010ffff"
-_MOST_CACHED_TENANTS = 1_000
 _MOST_CACHED_USERS = 100_000
 
 
@@ -80,103 +70,16 @@ class SqliteEngine:
         self._sql = load_queries("sqlite")
         self._file = SqliteFile(path, durability, vfs=vfs, lock_seconds=lock_seconds)
         self.durability: Durability = durability
-        self._clock = clock
-        self._key_lifetime_us = key_lifetime_us
-        #: Handles queue at their committer; a copy into the store comes from beside it.
-        self._applying = threading.Lock()
-        self._transactions: dict[str, SqliteTransaction] = {}
-        self._data_version = -1
-        #: How often others were seen to have committed.
-        self._others = 0
         self._watch = Watch(self._file)
+        self._writer = SqliteWriter(self._file, self._watch, self._sql, clock, key_lifetime_us)
         self._users: dict[int, str | None] = {}
         self._tenant_numbers: dict[str, int] = {}
 
     def apply(self, items: Sequence[tuple[str, Prepared]]) -> list[Sealed | PagefileError]:
-        # One function on purpose: after a sync, each further call is a cache miss or two.
-        # A forked child is refused before it could wait for what its parent was doing.
-        self._file.require_own_process()
-        committing = finished = False
-        writer: apsw.Connection | None = None
-        try:
-            with self._applying:
-                try:
-                    # Known before it begins: what stops us in between must not leave it begun.
-                    writer = self._file.writer
-                    self._file.begin()
-                    known = self._transactions
-                    version = writer.data_version()
-                    if version != self._data_version:
-                        self._others += 1
-                        self._data_version = version
-                    if len(known) > _MOST_CACHED_TENANTS:
-                        known.clear()
-                    now_us = self._clock()
-                    outcomes: list[Sealed | PagefileError] = []
-                    changed: set[SqliteTransaction] = set()
-                    try:
-                        for tenant, batch in items:
-                            transaction = known.get(tenant)
-                            if transaction is None or transaction.seen != self._others:
-                                transaction = self._transaction(tenant, writer)
-                            try:
-                                outcome = apply(transaction, batch, now_us)
-                            except Corrupt:
-                                raise  # No rule refused it: it may have come half of the way.
-                            except PagefileError as refused:
-                                outcomes.append(refused)
-                                continue
-                            outcomes.append(outcome)
-                            if not outcome.repeated:
-                                changed.add(transaction)
-                        for transaction in changed:
-                            transaction.flush()
-                    except MISSHAPEN as error:
-                        raise misshapen(error, str(self._file.path)) from error
-                    if changed:
-                        committing = True
-                        writer.execute("COMMIT")
-                        # Our own commit moves the number too; only others' may surprise us.
-                        self._data_version = writer.data_version()
-                        for transaction in changed:
-                            # Only now: in the middle of a group it may hold what is not stored yet.
-                            if transaction.is_large:
-                                del known[transaction.tenant]
-                    finished = True
-                except apsw.Error as error:
-                    raise translate(error, str(self._file.path), committing=committing) from error
-                finally:
-                    if writer is not None and not (finished and committing):
-                        self._file.end()
-                    if not finished:
-                        # What the cache believes was never stored.
-                        self._transactions.clear()
-        except Corrupt:
-            if committing or len(items) == 1:
-                raise
-            return self._one_by_one(items)
-        if changed and self._watch.waiting:
-            self._watch.notice()
-        return outcomes
+        return self._writer.apply(items)
 
-    def _one_by_one(self, items: Sequence[tuple[str, Prepared]]) -> list[Sealed | PagefileError]:
-        """Batches in transactions of their own: who meets no damage does not suffer from it."""
-        outcomes: list[Sealed | PagefileError] = []
-        for item in items:
-            try:
-                outcomes += self.apply((item,))
-            except PagefileError as failed:
-                outcomes.append(failed)
-        return outcomes
-
-    def _transaction(self, tenant: str, writer: apsw.Connection) -> SqliteTransaction:
-        """The tenant's side of it, up to date."""
-        transaction = self._transactions.get(tenant)
-        if transaction is None or not transaction.catch_up():
-            transaction = SqliteTransaction(writer, self._sql, tenant, self._key_lifetime_us)
-            self._transactions[tenant] = transaction
-        transaction.seen = self._others
-        return transaction
+    def apply_lone(self, tenant: str, one: Lone) -> Sealed:
+        return self._writer.apply_lone(tenant, one)
 
     def tenants(self) -> list[str]:
         """Names of all tenants; for the admin handle only."""

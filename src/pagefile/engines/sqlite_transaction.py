@@ -273,6 +273,46 @@ class SqliteTransaction:
         if stream.kind == DOCUMENT:
             self._index.open_versions[stream_id] = (row, partition, record)
 
+    def add_lone(
+        self, stream: Stream, row: Row, keys: Sequence[IndexKey], commit: RawCommit
+    ) -> None:
+        content, users = row.content, self._users
+        assert content is not None
+        partition = users.known.get(content.user)
+        if keys or partition is None or (partition, stream.id) not in users.held or self._records:
+            self.add(stream, (row,), (keys,) if keys else ())
+            self.seal(commit)
+            return
+        # Nothing else goes with it, so it need not be collected first.
+        self._cursor.execute(
+            self._add_record,
+            (
+                (self._number << POSITION_BITS) + row.position,
+                stream.id,
+                row.number,
+                row.position,
+                row.ordinal,
+                row.time_us,
+                content.action,
+                commit.key,
+                commit.manifest,
+                commit.digest,
+                partition,
+                content.kind,
+                content.actor,
+                msgspec.json.encode(content.sources).decode() if content.sources else None,
+                content.keys or None,
+                content.tenant_keys or None,
+                content.notes or None,
+                content.type_name,
+                content.salt,
+                content.body,
+            ),
+        )
+        self._note_key(commit)
+        if not commit.position % _SWEEP_EVERY:
+            self._sweep_keys(commit.time_us)
+
     def _further_id(self) -> int:
         """The id of a record that does not begin its commit."""
         if not self._last_further:
