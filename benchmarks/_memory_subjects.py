@@ -64,7 +64,7 @@ class Ours:
     def _episode(self, user: str, text: str, row: Vectors) -> Episode:
         self._number += 1
         session = f"session-{self._number // 20}"
-        return Episode(session_id=session, user_id=user, input=text, embedding=row.tolist())
+        return Episode(session_id=session, user_id=user, input=text, embedding=row)  # type: ignore[arg-type]  # An array will do.
 
     def fill(self, user: str, texts: Sequence[str], rows: Vectors) -> None:
         for at in range(0, len(texts), 1_000):
@@ -178,8 +178,8 @@ class LangGraph(Threaded):
         self._given: dict[str, list[float]] = {}
         self._number = 0
         self._exit: Callable[[], None] = lambda: None
-        self._path = None if kind == "memory" else str(folder / "graph.db")
-        if self._path is None:
+        self._path = str(folder / "graph.db")
+        if kind == "memory":
             from langgraph.store.memory import InMemoryStore
 
             self._store: Any = InMemoryStore(index=self._index())
@@ -220,25 +220,6 @@ class LangGraph(Threaded):
     def put(self, user: str, text: str, row: Vectors) -> None:
         self._store.put(*self._place(user, text, row))
 
-    def crowd(self, user: str, texts: Sequence[str], rows: Vectors) -> None:
-        if self._path is None:
-            super().crowd(user, texts, rows)
-        else:
-            asyncio.run(self._crowd(self._path, user, texts, rows))
-
-    async def _crowd(self, path: str, user: str, texts: Sequence[str], rows: Vectors) -> None:
-        """Its async store, which puts what tasks ask for at the same time into one transaction."""
-        from langgraph.store.sqlite.aio import AsyncSqliteStore
-
-        async with AsyncSqliteStore.from_conn_string(path, index=self._index()) as store:
-            await store.setup()
-
-            async def writer(first: int) -> None:
-                for at in range(first, len(texts), WRITERS):
-                    await store.aput(*self._place(user, texts[at], rows[at]))
-
-            await asyncio.gather(*map(writer, range(WRITERS)))
-
     def search(self, user: str, text: str, row: Vectors) -> list[str]:
         self._given[text] = row.tolist()
         found = self._store.search(("memories", user), query=text, limit=WANTED)
@@ -246,6 +227,28 @@ class LangGraph(Threaded):
 
     def close(self) -> None:
         self._exit()
+
+
+class LangGraphBatching(LangGraph):
+    """Its async store, which puts what tasks ask for at the same time into one transaction."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "sqlite")
+
+    def crowd(self, user: str, texts: Sequence[str], rows: Vectors) -> None:
+        asyncio.run(self._crowd(user, texts, rows))
+
+    async def _crowd(self, user: str, texts: Sequence[str], rows: Vectors) -> None:
+        from langgraph.store.sqlite.aio import AsyncSqliteStore
+
+        async with AsyncSqliteStore.from_conn_string(self._path, index=self._index()) as store:
+            await store.setup()
+
+            async def writer(first: int) -> None:
+                for at in range(first, len(texts), WRITERS):
+                    await store.aput(*self._place(user, texts[at], rows[at]))
+
+            await asyncio.gather(*map(writer, range(WRITERS)))
 
 
 class Mem0(Threaded):
@@ -343,6 +346,7 @@ SUBJECTS: dict[str, tuple[str, Callable[[Path], Subject]]] = {
     "FTS5 alone": ("apsw", Fts5),
     "LangGraph InMemoryStore": ("langgraph", lambda folder: LangGraph(folder, "memory")),
     "LangGraph SqliteStore": ("langgraph.store.sqlite", lambda folder: LangGraph(folder, "sqlite")),
+    "LangGraph AsyncSqliteStore": ("langgraph.store.sqlite", LangGraphBatching),
     "mem0, infer=False": ("mem0", Mem0),
     "chromadb": ("chromadb", Chroma),
 }

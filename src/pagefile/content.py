@@ -145,7 +145,7 @@ def keys_to_bytes(keys: Mapping[str, KeyValue]) -> bytes:
             return mapping_to_bytes(keys)
         if type(value) in _PLAIN_PARTS:
             plain[field] = value
-        elif type(value) is tuple and all(type(part) in _PLAIN_PARTS for part in value):
+        elif type(value) is tuple and _PLAIN_PARTS.issuperset(map(type, value)):
             plain[field] = {"$tuple": value}
         else:
             return mapping_to_bytes(keys)

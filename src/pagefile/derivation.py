@@ -86,8 +86,8 @@ def _looked_at(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 def _delegated(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     async def method(self: Any, *args: Any, **options: Any) -> Any:
-        with AwaitedFrom():
-            return await getattr(self._sync, name + _TWIN)(*args, **options)
+        # A twin that warns says itself who awaits it: most have nothing to warn of.
+        return await getattr(self._sync, name + _TWIN)(*args, **options)
 
     return method
 

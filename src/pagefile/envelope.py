@@ -142,8 +142,19 @@ class Envelopes:
                 wanted=len(keys) + len(tenant_keys),
                 next_step="declare fewer keys",
             )
-        found = [self.index_key(scope, field, value) for field, value in keys.items()]
-        found += [self.index_key("tenant", field, value) for field, value in tenant_keys.items()]
+        known, most = self.naming.known_good, self._limits.key_bytes
+        found: list[IndexKey] = []
+        for where, mapping in ((scope, keys), ("tenant", tenant_keys)):
+            for field, value in mapping.items():
+                try:
+                    raw = ordering.encode(value)
+                except Invalid:
+                    raw = b""
+                if not 0 < len(raw) <= most or type(field) is not str or field not in known:
+                    # In the words of what is wrong with it, if anything is.
+                    found.append(self.index_key(where, field, value))
+                else:
+                    found.append(IndexKey(where, field, raw))
         return tuple(found)
 
 

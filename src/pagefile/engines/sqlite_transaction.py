@@ -15,6 +15,7 @@ import msgspec
 from pagefile.engine import (
     DOCUMENT,
     IndexKey,
+    Prepared,
     RawCommit,
     Row,
     Stream,
@@ -159,6 +160,24 @@ class SqliteTransaction:
             place = low + (used[0][0] if used else 0)
             found = self._all("commits", place, place, 1)
         return commit_from(found[0]) if found else None
+
+    def look_ahead(self, batch: Prepared) -> None:
+        """Look at once for all documents that must not be there yet."""
+        streams = self._streams
+        names = [
+            need.name
+            for need in batch.when
+            if need.what == "absent"
+            and streams.get((DOCUMENT, need.name)) is None
+            and not streams.is_missing(DOCUMENT, need.name)
+        ]
+        if len(names) > 1 and self._number:
+            asked = msgspec.json.encode(names).decode()
+            for columns in self._all("documents_named", self._number, asked):
+                self._known(columns)
+            for name in names:
+                if streams.get((DOCUMENT, name)) is None:
+                    streams.miss(DOCUMENT, name)
 
     def stream(self, kind: StreamKind, name: str) -> Stream | None:
         stream = self._streams.get((kind, name))

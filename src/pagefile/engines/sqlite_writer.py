@@ -24,6 +24,8 @@ from pagefile.ticket import result_of
 from pagefile.transaction import apply
 
 _MOST_CACHED_TENANTS = 1_000
+#: From so many conditions on, asking for what they are about at once is worth it.
+_MANY = 4
 
 
 class SqliteWriter:
@@ -79,6 +81,8 @@ class SqliteWriter:
                             if transaction is None or transaction.seen != self._others:
                                 transaction = self._transaction(tenant, writer)
                             try:
+                                if len(batch.when) > _MANY:
+                                    transaction.look_ahead(batch)
                                 outcome = apply(transaction, batch, now_us)
                             except Corrupt:
                                 raise  # No rule refused it: it may have come half of the way.

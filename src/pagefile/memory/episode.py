@@ -8,16 +8,14 @@ another user has under the same id.
 
 from __future__ import annotations
 
-import math
 import re
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from pagefile import chance
+from pagefile import chance, codec
 from pagefile.batch import Put
 from pagefile.errors import Invalid, shown
 from pagefile.memory.document import shaped
@@ -27,6 +25,7 @@ from pagefile.memory.message import Message, ToolCall
 from pagefile.memory.owner import owner_key, require_user, users_key
 from pagefile.memory.text import require_session, require_text
 from pagefile.ordering import microseconds
+from pagefile.recall.embedding import embedding_of
 from pagefile.records import Document
 
 #: A session's episodes stand under this key in the order of their time, then of their id.
@@ -37,8 +36,6 @@ UNREAD = "memory.unread"
 
 MOST_TEXT = 1_000_000
 _MOST_CALLS = 1_000
-_MOST_DIMENSIONS = 8_192
-_LARGEST = sys.float_info.max
 _ID = re.compile(r"[A-Za-z0-9._:@+-]{1,128}")
 
 
@@ -73,7 +70,8 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
             again = tuple(require_moment("said_again", each) for each in again)
             msgspec.structs.force_setattr(self, "said_again", again)
         if self.embedding is not None:
-            _settle_embedding(self, self.embedding)
+            given = embedding_of(self.embedding)
+            msgspec.structs.force_setattr(self, "embedding", given)
         _require(self)
         moment = self.occurred_at
         if type(moment) is not datetime or moment.tzinfo is not UTC:
@@ -116,9 +114,12 @@ def put_episode(episode: Episode, *, unread: bool = True) -> Put:
     tenant_keys = users_key(episode.user_id)
     if unread:
         tenant_keys[UNREAD] = time_us
+    form = stored_form(episode)
+    # Arguments of tools may be anything; the rest is text under names of ours, and was checked.
+    is_text = not episode.tool_calls and episode.tool_transcript is None
     return Put(
         episode.document,
-        stored_form(episode),
+        codec.Encoded(codec.encode_json(form)) if is_text else form,
         user=episode.user_id,
         kind="episode",
         actor=episode.speaker or "",
@@ -179,26 +180,12 @@ def _settle_parts(episode: Episode, field: str, kind: type[Message] | type[ToolC
     msgspec.structs.force_setattr(episode, field, parts)
 
 
-def _settle_embedding(episode: Episode, given: object) -> None:
-    vector = _as_tuple("embedding", given)
-    try:
-        # One that is not finite makes the sum so; looking at each would take longer.
-        fits = 0 < len(vector) <= _MOST_DIMENSIONS and math.isfinite(sum(vector))
-        fits = fits and min(vector) >= -_LARGEST and max(vector) <= _LARGEST
-    except (TypeError, OverflowError):
-        fits = False
-    if not fits:
-        raise Invalid("embedding", shown(vector), "give finite numbers, or leave it out")
-    msgspec.structs.force_setattr(episode, "embedding", vector)
-
-
 def _as_tuple(field: str, given: Any) -> tuple[Any, ...]:
     if type(given) is tuple:
         return given
     if isinstance(given, (str, bytes)):
         raise Invalid(field, shown(given), "give a list")
     try:
-        # Numbers of an array become Python's own, which every codec knows.
-        return tuple(given.tolist() if hasattr(given, "tolist") else given)
+        return tuple(given)
     except TypeError:
         raise Invalid(field, shown(given), "give a list") from None

@@ -28,6 +28,7 @@ from pagefile.memory.facts import FactStore
 from pagefile.memory.findables import Findables
 from pagefile.memory.forget import Forgetting
 from pagefile.memory.guard import Guard
+from pagefile.memory.isolation import AwaitedFrom
 from pagefile.memory.item import Status as ItemStatus
 from pagefile.memory.keeping import Keeping
 from pagefile.memory.match import EpisodeMatch, FactMatch, MemoryMatch
@@ -195,7 +196,8 @@ class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):
 
     async def remember_async(self, episode: Episode) -> str:
         """`remember` for a running event loop, which it never blocks."""
-        await self._watch_async([episode])
+        if getattr(episode, "user_id", "") is None:
+            await self._watch_async([episode])
         return (await self._rememberer.remember_async([episode]))[0]
 
     def remember_many(self, episodes: Sequence[Episode]) -> list[str]:
@@ -212,7 +214,8 @@ class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):
     async def _watch_async(self, episodes: object) -> None:
         if any(getattr(episode, "user_id", "") is None for episode in _listed(episodes)):
             # Whether there are named users, too, has to be read.
-            await asyncio.to_thread(self._watch, None)
+            with AwaitedFrom():
+                await asyncio.to_thread(self._watch, None)
 
     def episode(self, episode_id: str, *, user_id: str | None = None) -> Episode:
         """One episode.

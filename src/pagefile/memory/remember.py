@@ -9,6 +9,7 @@ import msgspec
 
 from pagefile.batch import Absent, Batch, Condition, Operation, Put, VersionIs
 from pagefile.errors import Conflict, Invalid, LimitExceeded, shown
+from pagefile.memory.crowd import Crowd
 from pagefile.memory.duplicates import Duplicate
 from pagefile.memory.episode import UNREAD, Episode, episode_of, put_episode, stored_form
 from pagefile.memory.guard import Guard
@@ -48,6 +49,7 @@ class Rememberer:
         self._policy = policy
         self._on_duplicate = on_duplicate
         self._recognition = Recognition(store, index)
+        self._crowd = Crowd(self.remember, is_instant=store.is_instant)
 
     def remember(self, episodes: Sequence[Episode]) -> list[str]:
         """Store all of them or none, in one commit.
@@ -59,7 +61,7 @@ class Rememberer:
         Raises:
             Forbidden: one of them was forgotten; only a new id can be stored.
         """
-        plans = {episode.document: _Plan(episode) for episode in _checked(episodes)}
+        plans = {plan.name: plan for plan in map(_Plan, _checked(episodes))}
         if self._policy != "keep":
             self._recognise(list(plans.values()))
         for _ in range(_ATTEMPTS):
@@ -85,15 +87,11 @@ class Rememberer:
         import asyncio
 
         if self._is_quick(_checked(episodes)):
-            plans = [_Plan(episode) for episode in episodes]
-            self._analyse(plans)
-            self._refuse(plans)
-            try:
-                await self._store.commit_async(self._batch(plans))
-            except Conflict:
-                pass  # What is in the way has to be read, for which no loop should wait.
-            else:
-                return [plan.episode.id for plan in plans]
+            names = [episode.document for episode in episodes]
+            chars = sum(len(episode.input) + len(episode.output) for episode in episodes)
+            together = self._crowd.join(episodes, names, chars)
+            if together is not None and await together:
+                return [episode.id for episode in episodes]
         return await asyncio.to_thread(self.remember, episodes)
 
     def _is_quick(self, episodes: Sequence[Episode]) -> bool:
@@ -128,7 +126,7 @@ class Rememberer:
     def _refuse(self, plans: Iterable[_Plan]) -> None:
         """What was forgotten is not stored, nor merged with what was not."""
         for plan in plans:
-            names = (plan.asked.document, plan.episode.document)
+            names = (plan.name, plan.episode.document) if plan.is_merged else (plan.name,)
             self._guard.refuse(plan.asked.user_id, names)
 
     def _batch(self, plans: Sequence[_Plan]) -> Batch:
@@ -136,8 +134,10 @@ class Rememberer:
         # Entries of one log stand together: a run of appends is one step.
         appends: list[Operation] = []
         conditions: list[Condition] = []
-        for user in {plan.episode.user_id: None for plan in plans}:
-            own = [plan for plan in plans if plan.episode.user_id == user]
+        of_users: dict[str | None, list[_Plan]] = {}
+        for plan in plans:
+            of_users.setdefault(plan.episode.user_id, []).append(plan)
+        for user, own in of_users.items():
             analysed = [plan.entry for plan in own if plan.entry is not None]
             entries, unchanged = self._index.operations(user, owner_key(user), analysed)
             puts += [plan.put for plan in own if plan.put is not None]
@@ -195,22 +195,26 @@ class Rememberer:
 class _Plan:
     """What is to be stored for one episode; nothing when it is there already."""
 
+    __slots__ = ("asked", "condition", "entry", "episode", "leader", "name", "put")
+
     def __init__(self, episode: Episode) -> None:
         self.asked = episode
+        #: The document that was asked for.
+        self.name = episode.document
         self.start_again()
 
     def start_again(self) -> None:
         """As it was asked for."""
         self.episode = episode = self.asked
         self.put: Put | None = put_episode(episode)
-        self.condition: Condition = Absent(episode.document)
+        self.condition: Condition = Absent(self.name)
         self.entry: IndexEntry | None = None
         self.leader = self
 
     @property
     def is_merged(self) -> bool:
         """Whether it adds to what another says."""
-        return self.episode.document != self.asked.document
+        return self.episode is not self.asked and self.episode.document != self.name
 
     def merge(self, first: _Plan, found: Document) -> None:
         """Add when this was said to a stored episode, together with the first that does."""
@@ -271,6 +275,6 @@ def _checked(episodes: Sequence[Episode]) -> Sequence[Episode]:
     for episode in episodes:
         if not isinstance(episode, Episode):
             raise Invalid("episode", f"{shown(episode)} is no Episode", "give pagefile.Episode(…)")
-    if len({episode.document for episode in episodes}) < len(episodes):
+    if len(episodes) > 1 and len({episode.document for episode in episodes}) < len(episodes):
         raise Invalid("episodes", "two of them have the same id", "give each its own")
     return episodes

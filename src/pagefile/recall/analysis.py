@@ -39,7 +39,8 @@ def folded(text: str) -> str:
 
 def words(text: str) -> list[str]:
     """The words as they stand, folded; apostrophes still in."""
-    return _WORD.findall(_GROUPED.sub("", folded(text)))
+    plain = folded(text)
+    return _WORD.findall(_GROUPED.sub("", plain) if "," in plain else plain)
 
 
 def terms(text: str) -> list[str]:

@@ -11,14 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pagefile.errors import Invalid, PagefileError, Unavailable, shown
+from pagefile.recall.embedding import Embedding
 
 Floats = NDArray[np.float32]
 _T = TypeVar("_T")
 
 #: Room for every model in use; a longer vector is a mistake.
 MOST_DIMENSIONS = 16_384
-#: Lengths whose squares are well within float32.
-_SHORT, _LONG = 1e-12, 1e12
+#: Sums of squares that are well within float32.
+_SHORT, _LONG = 1e-20, 1e20
 #: Of numpy 2 and later.
 _vecdot = getattr(np, "vecdot", None)
 
@@ -93,28 +94,32 @@ def embed_texts(embedder: Embedder, texts: Sequence[str]) -> Floats:
 def unit_vector(values: object, dimensions: int | None = None) -> Floats:
     """The vector scaled to length 1; refused when it is none, or of another length."""
     row = _plain_row(values)
-    if row is not None and (dimensions is None or len(row) == dimensions):
-        largest = float(np.abs(row).max(initial=0))
+    if row is not None and (dimensions is None or len(row) == dimensions) and len(row):
+        with np.errstate(over="ignore", under="ignore"):
+            squares = float(np.dot(row, row))
         # Beyond, squares leave the range of float32; the slow way has none of that.
-        if _SHORT < largest < _LONG and len(row) <= MOST_DIMENSIONS:
-            single: Floats = row.astype(np.float32, copy=False)
-            unit: Floats = single / np.float32(math.sqrt(float(np.dot(single, single))))
+        if _SHORT < squares < _LONG and len(row) <= MOST_DIMENSIONS:
+            unit: Floats = row / np.float32(math.sqrt(squares))
             return unit
     vector: Floats = unit_rows([values], 1, dimensions)[0]
     return vector
 
 
-def _plain_row(values: object) -> NDArray[np.floating[Any]] | None:
+def _plain_row(values: object) -> Floats | None:
     """The numbers as a row, where that is what they are."""
-    if isinstance(values, np.ndarray) and values.dtype == np.float32:
-        return values if values.ndim == 1 else None
     try:
-        # Through an array of C's doubles: numpy takes four times as long over a tuple.
-        wide = np.frombuffer(array("d", values)) if type(values) is tuple else values
-        row = np.asarray(wide, dtype=np.float64)
+        # Through an array of C's floats: numpy takes several times as long.
+        if type(values) is Embedding:
+            return np.frombuffer(values.raw, np.float32)
+        if type(values) is tuple or type(values) is list:
+            return np.frombuffer(array("f", values), np.float32)
+        row = np.asarray(values)
     except (TypeError, ValueError, OverflowError):
         return None
-    return row if row.ndim == 1 else None
+    if row.ndim != 1 or row.dtype.kind != "f":
+        return None
+    with np.errstate(over="ignore"):
+        return row.astype(np.float32, copy=False)
 
 
 def unit_rows(values: object, count: int, dimensions: int | None = None) -> Floats:

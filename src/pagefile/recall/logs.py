@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from pagefile import codec
 from pagefile.batch import Append, Vector
 from pagefile.errors import Corrupt
 from pagefile.recall.entry import IndexEntry
@@ -32,7 +33,9 @@ def append_entry(
     log: str, entry: IndexEntry, user: str | None, vector: Vector | None = None
 ) -> Append:
     """The operation that makes something findable, or no longer so."""
-    return Append(log, msgspec.to_builtins(entry), user=user, kind="recall", vector=vector)
+    # Text, numbers and truth values under names of ours: nothing that JSON would change.
+    body = codec.Encoded(codec.encode_json(entry))
+    return Append(log, body, user=user, kind="recall", vector=vector)
 
 
 def entries_of(store: Store, log: str, start: int = 0) -> Iterator[Entry]:

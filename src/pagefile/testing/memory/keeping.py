@@ -237,6 +237,85 @@ class KeepingContract(MemoryFixtures):
         }
         assert memory.profile(user_id="ann").episode_count == 18
 
+    def test_tasks_that_remember_at_once_share_commits_and_each_finds_its_own(
+        self, handle: Pagefile
+    ) -> None:
+        memory = Memory(handle, embedder=None)
+        say(memory, "first", user="u0")
+        before = handle.store.head().position
+        awaited = AsyncMemory(memory)
+
+        async def task(number: int) -> list[str]:
+            mine = f"u{number % 7}"
+            name = await awaited.remember(episode(f"fact {number}", id=f"e{number}", user=mine))
+            found = await awaited.recall(f"{number}", user_id=mine, limit=1)
+            return [name, *inputs(found)]
+
+        async def story() -> list[list[str]]:
+            return await asyncio.gather(*map(task, range(150)))
+
+        told = asyncio.run(story())
+
+        assert told == [[f"e{number}", f"fact {number}"] for number in range(150)]
+        assert handle.store.head().position - before < 75
+        assert handle.verify()
+
+    def test_one_that_is_refused_among_many_tasks_is_refused_alone(self, handle: Pagefile) -> None:
+        memory = Memory(handle, embedder=None)
+        say(memory, "stays")
+        memory.remember(episode("goes", id="gone", session="t"))
+        memory.forget(user_id="ann", session_id="t")
+        awaited = AsyncMemory(memory)
+
+        async def story() -> list[Any]:
+            names = [*(f"e{number}" for number in range(20)), "gone"]
+            asked = [awaited.remember(episode(f"says {name}", id=name)) for name in names]
+            return await asyncio.gather(*asked, return_exceptions=True)
+
+        *stored, refused = asyncio.run(story())
+
+        assert stored == [f"e{number}" for number in range(20)]
+        assert isinstance(refused, Forbidden)
+        assert memory.profile(user_id="ann").episode_count == 21
+
+    def test_a_task_that_is_cancelled_while_it_waits_takes_nobody_with_it(
+        self, handle: Pagefile
+    ) -> None:
+        memory = Memory(handle, embedder=None)
+        say(memory, "first")
+        awaited = AsyncMemory(memory)
+
+        async def story() -> list[Any]:
+            asked = [
+                asyncio.ensure_future(awaited.remember(episode(f"says {number}", id=f"e{number}")))
+                for number in range(10)
+            ]
+            await asyncio.sleep(0)
+            asked[3].cancel()
+            return await asyncio.gather(*asked, return_exceptions=True)
+
+        told = asyncio.run(story())
+
+        assert isinstance(told.pop(3), asyncio.CancelledError)
+        assert told == [f"e{number}" for number in range(10) if number != 3]
+        assert {one.input for one in memory.recall("says", user_id="ann", limit=50)} >= {
+            f"says {number}" for number in range(10) if number != 3
+        }
+
+    def test_tasks_of_several_event_loops_remember_at_once(self, handle: Pagefile) -> None:
+        memory = Memory(handle, embedder=None)
+        say(memory, "first")
+        awaited = AsyncMemory(memory)
+
+        async def story(name: str) -> None:
+            asked = (episode(f"{name} {number}", id=f"{name}{number}") for number in range(20))
+            await asyncio.gather(*map(awaited.remember, asked))
+
+        told = at_once(lambda number: asyncio.run(story(f"loop{number}")), 4)
+
+        assert told == [None] * 4
+        assert memory.profile(user_id="ann").episode_count == 81
+
     def test_what_was_forgotten_is_refused_when_it_is_awaited_too(self, handle: Pagefile) -> None:
         memory = Memory(handle, embedder=None)
         say(memory, "one")

@@ -49,6 +49,11 @@ DELETE FROM used_keys WHERE tenant = ? AND key = ? AND position = ?
 SELECT id, oid, kind, name, base, base_at, created, dropped, pruned, salt FROM streams
 WHERE tenant = ? AND kind = ? AND name = ? AND dropped = 0
 
+-- :documents_named The living documents of several names, asked for as a JSON array.
+SELECT streams.id, oid, kind, name, base, base_at, created, dropped, pruned, salt
+FROM json_each(?2) n
+CROSS JOIN streams ON tenant = ?1 AND kind = 'document' AND name = n.value AND dropped = 0
+
 -- :stream_by_name_at The stream of that name that lived at a position.
 SELECT id, oid, kind, name, base, base_at, created, dropped, pruned, salt FROM streams
 WHERE tenant = ?1 AND kind = ?2 AND name = ?3 AND created <= ?4 AND (dropped = 0 OR dropped > ?4)
