@@ -17,7 +17,8 @@ from collections import deque
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from pagefile.engine import Engine, Lone, Prepared, Sealed, TakesLone
+from pagefile.capability import TakesLone
+from pagefile.engine import Engine, Lone, Prepared, Sealed
 from pagefile.errors import Forbidden, PagefileError, Unavailable
 from pagefile.flag import Flag
 from pagefile.single import batched

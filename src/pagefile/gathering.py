@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
-from pagefile.engine import Engine, Gathers, Row, Stream
+from pagefile.capability import Gathers
+from pagefile.engine import Engine, Row, Stream
 from pagefile.errors import Corrupt
 
 #: A stream's number and a row's.

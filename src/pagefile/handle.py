@@ -14,8 +14,9 @@ import msgspec
 
 from pagefile.assembly.assembling import AssemblesPrompts
 from pagefile.bounds import require_count, require_seconds
+from pagefile.capability import Joinable
 from pagefile.committer import Committer
-from pagefile.engine import Engine, Joinable, Limits
+from pagefile.engine import Engine, Limits
 from pagefile.errors import Forbidden, Invalid, Unavailable, Unsupported, shown
 from pagefile.feed import Feed, feed_of
 from pagefile.naming import require_callable, require_type

@@ -12,8 +12,9 @@ from pagefile.bounds import (
     require_position,
     require_seconds,
 )
+from pagefile.capability import Finds, Gathers, Stamps
 from pagefile.content import Action, read_manifest
-from pagefile.engine import DOCUMENT, LOG, Engine, Finds, Gathers, Hit, Row, Stamps, Stream
+from pagefile.engine import DOCUMENT, LOG, Engine, Hit, Row, Stream
 from pagefile.errors import Invalid, NotFound, shown
 from pagefile.history import actions_of, length_at
 from pagefile.naming import require_type

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import msgspec
 
 from pagefile.batch import Selector
+from pagefile.capability import ReadsAhead
 from pagefile.content import Action
-from pagefile.engine import DOCUMENT, LOG, ReadsAhead, Row, Stream, Transaction, Wiped
+from pagefile.engine import DOCUMENT, LOG, Row, Stream, Transaction, Wiped
 from pagefile.errors import PagefileError
 from pagefile.records import Receipt, StreamKind, Touched
 

@@ -6,20 +6,10 @@ nothing to take back, because everything that can refuse the batch comes first.
 
 from __future__ import annotations
 
+from pagefile.capability import AddsLone
 from pagefile.conditions import log_is_full
 from pagefile.content import Action, chain, pack
-from pagefile.engine import (
-    LOG,
-    AddsLone,
-    Limits,
-    Lone,
-    Prepared,
-    RawCommit,
-    Row,
-    Sealed,
-    Transaction,
-    Write,
-)
+from pagefile.engine import LOG, Limits, Lone, Prepared, RawCommit, Row, Sealed, Transaction, Write
 
 #: What a commit says of one thing that it did.
 ManifestEntry = tuple[int | bytes, ...]

@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 from pagefile.audit import verify
 from pagefile.batch import Append, Batch, Put, Selector, VersionIs
 from pagefile.bounds import require_count, require_seconds
+from pagefile.capability import Instant, TakesLone
 from pagefile.committer import Committer
 from pagefile.content import Action
-from pagefile.engine import DOCUMENT, Engine, Instant, Lone, Prepared, Sealed, TakesLone
+from pagefile.engine import DOCUMENT, Engine, Lone, Prepared, Sealed
 from pagefile.errors import Conflict, Corrupt, Invalid, Unavailable, shown
 from pagefile.naming import require_callable, require_flag, require_type
 from pagefile.preparation import Preparer

@@ -14,6 +14,7 @@ from typing import cast
 import msgspec
 
 from pagefile.batch import Vector
+from pagefile.capability import TakesVectors
 from pagefile.conditions import require
 from pagefile.content import Action, name_digest
 from pagefile.engine import (
@@ -25,7 +26,6 @@ from pagefile.engine import (
     Row,
     Sealed,
     Stream,
-    TakesVectors,
     Transaction,
     Wiped,
     Write,

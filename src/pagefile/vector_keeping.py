@@ -7,7 +7,8 @@ from typing import cast
 
 from pagefile.batch import Vector
 from pagefile.bounds import require_count
-from pagefile.engine import Engine, KeepsVectors, Near
+from pagefile.capability import KeepsVectors, Near
+from pagefile.engine import Engine
 from pagefile.errors import Invalid, Unsupported, shown
 from pagefile.naming import Naming
 from pagefile.vector_bytes import no_vectors, require_numbers, require_vector

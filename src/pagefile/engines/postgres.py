@@ -12,17 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from pagefile.batch import Vector
-from pagefile.engine import (
-    Hit,
-    KeyRange,
-    Near,
-    Prepared,
-    RawCommit,
-    Row,
-    Sealed,
-    Stream,
-    TenantHead,
-)
+from pagefile.capability import Near
+from pagefile.engine import Hit, KeyRange, Prepared, RawCommit, Row, Sealed, Stream, TenantHead
 from pagefile.engines.postgres_address import address_of
 from pagefile.engines.postgres_check import examine
 from pagefile.engines.postgres_format import prepare_format

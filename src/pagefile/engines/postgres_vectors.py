@@ -17,7 +17,7 @@ import psycopg
 from psycopg import errors as pg
 
 from pagefile.batch import Vector
-from pagefile.engine import Near
+from pagefile.capability import Near
 from pagefile.engines.postgres_binary import Embedding
 from pagefile.engines.postgres_errors import translate
 from pagefile.engines.postgres_link import Link, Session, query, whole

@@ -71,7 +71,7 @@ from pagefile.batch import Append, Batch, Condition, Operation, Selector, Vector
 from pagefile.context.appender import NewSlot
 from pagefile.context.buffer import ContextBuffer
 from pagefile.context.path import Path
-from pagefile.engine import Near
+from pagefile.capability import Near
 from pagefile.context.registry import ThreadRegistry
 from pagefile.context.residency import Eviction
 from pagefile.context.slot import BufferSlot
