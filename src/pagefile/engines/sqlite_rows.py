@@ -1,4 +1,4 @@
-"""How records, streams and key spaces are numbered in the file, and rows read back."""
+"""How records, streams and key spaces are numbered in the file, and rows written and read back."""
 
 from __future__ import annotations
 
@@ -206,3 +206,24 @@ def stream_from(
     # may still hold older ones that a fork shares.
     stream.length = max(stream.length, stream.base_at, stream.pruned)
     return stream
+
+
+def columns_of(content: Content) -> tuple[Any, ...]:
+    """The last columns of a record, from `kind` on."""
+    return (
+        content.kind,
+        content.actor,
+        msgspec.json.encode(content.sources).decode() if content.sources else None,
+        content.keys or None,
+        content.tenant_keys or None,
+        content.notes or None,
+        content.type_name,
+        content.salt,
+        content.body,
+    )
+
+
+def emptied(record: int, stream_id: int, row: Row) -> list[Any]:
+    """The columns of a record whose content is gone."""
+    place = [record, stream_id, row.number, row.position, row.ordinal, row.time_us, row.action]
+    return place + [None] * 13

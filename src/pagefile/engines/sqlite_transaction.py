@@ -27,8 +27,10 @@ from pagefile.engines.sqlite_rows import (
     MOST_RECORDS,
     POSITION_BITS,
     broken,
+    columns_of,
     commit_from,
     commit_ids,
+    emptied,
     fetch,
     further_ids,
     last_from,
@@ -255,7 +257,7 @@ class SqliteTransaction:
                 number = self._number or self._own_number()
                 record = (number << POSITION_BITS) + row.position
             if content is None:
-                opened.append(_emptied(record, stream_id, row))
+                opened.append(emptied(record, stream_id, row))
                 partition = 0
                 continue
             partition = users.known.get(content.user) or users.number(content.user)
@@ -272,15 +274,7 @@ class SqliteTransaction:
                     None,
                     None,
                     partition,
-                    content.kind,
-                    content.actor,
-                    msgspec.json.encode(content.sources).decode() if content.sources else None,
-                    content.keys or None,
-                    content.tenant_keys or None,
-                    content.notes or None,
-                    content.type_name,
-                    content.salt,
-                    content.body,
+                    *columns_of(content),
                 ]
             )
             if (partition, stream_id) not in users.held:
@@ -317,15 +311,7 @@ class SqliteTransaction:
                 commit.manifest,
                 commit.digest,
                 partition,
-                content.kind,
-                content.actor,
-                msgspec.json.encode(content.sources).decode() if content.sources else None,
-                content.keys or None,
-                content.tenant_keys or None,
-                content.notes or None,
-                content.type_name,
-                content.salt,
-                content.body,
+                *columns_of(content),
             ),
         )
         self._note_key(commit)
@@ -477,9 +463,3 @@ class SqliteTransaction:
             )
         self._insert("add_stream", rows)
         self._drafts.clear()
-
-
-def _emptied(record: int, stream_id: int, row: Row) -> list[Any]:
-    """The columns of a record whose content is gone."""
-    place = [record, stream_id, row.number, row.position, row.ordinal, row.time_us, row.action]
-    return place + [None] * 13
