@@ -20,13 +20,19 @@ from pagefile import Append, Batch
 class Stop(BaseException): pass
 
 armed = False
+left = 0
 
 def stop(*_):
+    global left
     if armed:
+        if left:
+            left -= 1
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(2e-6, 6e-5))
         raise Stop
 
 signal.signal(signal.SIGALRM, stop)
 path, beside, seconds = sys.argv[1], sys.argv[2] == "beside", float(sys.argv[3])
+twice = sys.argv[2] == "twice"
 faulthandler.dump_traceback_later(seconds + 100, exit=True)
 pf = pagefile.open(path, durability="process")
 over = False
@@ -45,13 +51,15 @@ until, interrupts, acknowledged = time.monotonic() + seconds, 0, 0
 while time.monotonic() < until or interrupts < 20:
     try:
         try:
-            armed = True
+            armed, left = True, int(twice)
             signal.setitimer(signal.ITIMER_REAL, random.random() * 0.0006 + 1e-6)
             for _ in range(50):
                 pf.store.commit(Batch([Append("log", 1)]))
                 acknowledged += 1
+                pf.store.commit(Batch([Append("two", 1), Append(f"new{acknowledged}", 1)]))
         finally:
             armed = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
     except Stop:
         interrupts += 1
     probed = []
@@ -79,7 +87,7 @@ print("fine", interrupts)
 """
 
 
-@pytest.mark.parametrize("beside", ["alone", "beside"])
+@pytest.mark.parametrize("beside", ["alone", "beside", "twice"])
 def test_a_commit_that_is_interrupted_anywhere_stops_nobody(tmp_path: Path, beside: str) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", INTERRUPTED, str(tmp_path / "a.db"), beside, str(SECONDS)],

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pagefile
@@ -325,3 +326,116 @@ def test_a_file_may_be_named_like_one_when_it_is_given_as_a_path(
         pagefile.open(path).close()
 
     assert {"memory", "sqlite", "chroma.db"} <= {one.name for one in tmp_path.iterdir()}
+
+
+class Turn:
+    """An array of another library: it has a dtype, which is none of numpy's."""
+
+    dtype = object()
+
+    def tolist(self) -> list[float]:
+        return [3.0, 4.0]
+
+
+def test_an_embedding_is_kept_as_it_was_given() -> None:
+    single = np.array([3, 4], np.float32)
+    kept = [
+        Episode(session_id="s", embedding=given).embedding  # type: ignore[arg-type]
+        for given in ([3.0, 4.0], (3.0, 4.0), single, single.astype("f8"), Turn())
+    ]
+    single[0] = 9
+
+    assert all(each == (3.0, 4.0) for each in kept)
+    assert [list(each or ()) for each in kept] == [[3.0, 4.0]] * 5
+    assert kept[2] == kept[0]
+    assert hash(kept[2]) == hash(kept[0])
+    assert kept[2] is not None
+    assert (kept[2][1], kept[2][:1], len(kept[2])) == (4.0, (3.0,), 2)
+    assert repr(kept[2]) == "Embedding([3.0, 4.0])"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [],
+        np.zeros(0, np.float32),
+        np.array([1, np.nan], np.float32),
+        np.array([np.inf, -np.inf], np.float32),
+        np.zeros((2, 2), np.float32),
+        [10**400, -(10**400)],
+        ["1"],
+        "12",
+        b"12",
+        7,
+        object(),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_an_embedding_that_is_none_is_refused(given: Any) -> None:
+    with pytest.raises(Invalid, match="embedding"):
+        Episode(session_id="s", embedding=given)
+
+
+def test_an_embedding_of_large_numbers_is_taken_without_a_warning() -> None:
+    kept = Episode(session_id="s", embedding=np.full(300, 1e30, np.float32)).embedding  # type: ignore[arg-type]
+
+    assert kept is not None
+    assert len(kept) == 300
+
+
+def test_episodes_are_remembered_by_a_loop_that_begins_tasks_at_once(memory: Memory) -> None:
+    """As `asyncio.eager_task_factory` does it, for Pythons that have none."""
+
+    def factory(loop: Any, coro: Any, **_: Any) -> Any:
+        try:
+            waits_for = coro.send(None)
+        except StopIteration as ended:
+            done = loop.create_future()
+            done.set_result(ended.value)
+            return done
+
+        async def rest() -> Any:
+            waiting = waits_for
+            while True:
+                if waiting is None:
+                    await asyncio.sleep(0)
+                else:
+                    waiting._asyncio_future_blocking = False
+                    await asyncio.wait([waiting])
+                try:
+                    waiting = coro.send(None)
+                except StopIteration as ended:
+                    return ended.value
+
+        return asyncio.Task(rest(), loop=loop)
+
+    async def story() -> list[str]:
+        memory.remember(episode("first"))
+        loop = asyncio.get_running_loop()
+        told = []
+        for number in range(3):
+            loop.set_task_factory(factory)
+            asked = memory.remember_async(episode(f"says {number}", id=f"e{number}"))
+            told.append(await asyncio.wait_for(asked, 20))
+            loop.set_task_factory(None)
+        return told
+
+    assert asyncio.run(story()) == ["e0", "e1", "e2"]
+
+
+def test_a_loop_that_ends_while_episodes_wait_is_not_kept(memory: Memory) -> None:
+    memory.remember(episode("first"))
+    for number in range(3):
+        loop = asyncio.new_event_loop()
+        asked = memory.remember_async(episode(f"says {number}", id=f"e{number}"))
+        waiting = loop.create_task(asked)
+        loop.call_soon(loop.call_soon, loop.stop)
+        loop.run_forever()
+        waiting.cancel()
+        loop.run_until_complete(asyncio.gather(waiting, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+    asyncio.run(memory.remember_async(episode("last", id="last")))
+
+    assert len(memory._rememberer._crowd._groups) <= 1
+    assert memory.episode("last", user_id="ann").input == "last"

@@ -18,7 +18,10 @@ import pagefile
 from pagefile import Append, Batch, Delete, Fork, Options, Prune, Put, Selector
 from pagefile.engines import sqlite_format
 from pagefile.engines.queries import load_migrations, load_queries
+from pagefile.engines.sqlite import SqliteEngine
+from pagefile.engines.sqlite_file import SqliteFile
 from pagefile.engines.sqlite_format import APPLICATION_ID
+from pagefile.engines.sqlite_transaction import SqliteTransaction
 from pagefile.store import Store
 from pagefile.testing.backend import FileBackend
 
@@ -843,3 +846,137 @@ def test_single_appends_of_two_handles_in_turns_are_numbered_without_a_gap(tmp_p
         assert [entry.value for entry in one.store.read("log", 2)] == list(range(2, 24))
         assert one.verify()
         assert other.check()
+
+
+def test_a_commit_that_fails_and_is_interrupted_while_it_ends_is_forgotten(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full, and Ctrl-C comes when that was rolled back."""
+    failing = False
+
+    def flush(self: SqliteTransaction) -> None:
+        if failing:
+            raise apsw.FullError("full")
+        real_flush(self)
+
+    def end(self: SqliteFile) -> None:
+        real_end(self)
+        if failing:
+            raise KeyboardInterrupt
+
+    real_flush, real_end = SqliteTransaction.flush, SqliteFile.end
+    monkeypatch.setattr(SqliteTransaction, "flush", flush)
+    monkeypatch.setattr(SqliteFile, "end", end)
+    with pagefile.open(path) as pf:
+        for number in range(3):
+            pf.store.append(Append("log", number))
+        failing = True
+        for batch in ([Append("log", 3)], [Append("log", 3), Append("new", 0)]):
+            with pytest.raises(KeyboardInterrupt):
+                pf.store.commit(Batch(list(batch)))
+        failing = False
+
+        assert pf.store.append(Append("log", 3)).index == 3
+        assert pf.store.append(Append("new", 0)).index == 0
+        assert pf.verify()
+        assert pf.check()
+
+
+def test_a_transaction_that_was_left_open_is_ended_by_the_next_commit(path: Path) -> None:
+    """Ctrl-C came twice: the second time before anything was rolled back."""
+    with pagefile.open(path) as pf:
+        engine = pf.store._engine
+        assert isinstance(engine, SqliteEngine)
+        pf.store.append(Append("log", 0))
+        engine._file.begin()
+
+        assert pf.store.append(Append("log", 1)).index == 1
+        assert pf.verify()
+
+
+def test_a_tenant_is_up_to_date_when_another_made_out_that_somebody_wrote(path: Path) -> None:
+    with pagefile.Admin(path) as one, pagefile.Admin(path) as other:
+        a, b, elsewhere = one.open("a").store, one.open("b").store, other.open("b").store
+        for number in range(3):
+            a.append(Append("log", number))
+            b.append(Append("log", number))
+        elsewhere.append(Append("log", 3))
+        # These see that somebody wrote, and then that nobody did any more.
+        a.append(Append("log", 3))
+        a.append(Append("log", 4))
+
+        assert b.append(Append("log", 4)).index == 4
+        assert b.verify()
+
+
+def test_a_single_append_that_another_thread_commits_meanwhile_is_stored_once(path: Path) -> None:
+    with pagefile.open(path) as pf:
+        store = pf.store
+        for number in range(3):
+            store.append(Append("log", number))
+        batch = Batch([Append("log", "once")])
+        # One thread has come so far when another commits the same batch.
+        one = store._preparer.prepare_lone(batch, store._reached)
+        assert one is not None
+        first = store.commit(batch)
+        again = store._appended_alone(one)
+
+        assert again.repeated
+        assert again.commit.position == first.position
+        assert store.length("log") == 4
+
+
+@pytest.mark.parametrize("limit", [-1, True, 2.5, float("nan"), "x", b"", [], 1j])
+def test_a_limit_that_is_no_count_is_refused_for_a_single_append(path: Path, limit: Any) -> None:
+    with pagefile.open(path) as pf, pagefile.open("memory:") as instant:
+        for store in (pf.store, instant.store):
+            store.append(Append("log", 0))
+            for write in (
+                store.append,
+                lambda op, store=store: store.commit(Batch([op])),
+                lambda op, store=store: store.commit_entries(Batch([op])),
+            ):
+                with pytest.raises(pagefile.Invalid, match="limit"):
+                    write(Append("log", 1, limit=limit))
+
+            assert store.length("log") == 1
+
+
+def test_a_link_to_a_store_has_the_same_gate_and_one_to_itself_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link.db").symlink_to(tmp_path / "real" / "store.db")
+    (tmp_path / "loop.db").symlink_to(tmp_path / "loop.db")
+    with pagefile.open(tmp_path / "real" / "store.db") as pf:
+        pf.store.append(Append("log", 0))
+        with pagefile.open(tmp_path / "link.db") as linked:
+            assert linked.store.append(Append("log", 1)).index == 1
+        with pytest.raises(pagefile.Invalid, match="leads back to itself"):
+            pagefile.open(tmp_path / "loop.db")
+
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["link.db", "loop.db", "real"]
+
+
+def test_settings_in_the_url_of_a_file_are_refused_and_make_no_file(tmp_path: Path) -> None:
+    with pytest.raises(pagefile.Invalid, match="question mark"):
+        pagefile.open(f"sqlite:///{tmp_path}/x.db?mode=ro")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_child_forked_while_a_key_is_given_commits_without_delay(tmp_path: Path) -> None:
+    code = """
+import os, sys, time
+import pagefile
+from pagefile import Append, preparation
+pagefile.open("memory:")
+with preparation._Giving.lock:
+    child = os.fork()
+    if not child:
+        with pagefile.open(sys.argv[1]) as pf:
+            pf.store.append(Append("log", 0))
+        os._exit(0)
+    sys.exit(os.waitpid(child, 0)[1])
+"""
+    ran = subprocess.run([sys.executable, "-c", code, str(tmp_path / "a.db")], timeout=30)
+
+    assert ran.returncode == 0

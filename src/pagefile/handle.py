@@ -324,6 +324,10 @@ def open_engine(url: str, options: Options) -> Engine:
         raise Invalid("url", f"{shown(url)} has two slashes", "write sqlite:///path with three")
     if mark and scheme != "sqlite":
         raise Unsupported(f"there is no engine for {shown(scheme)}", _URLS)
+    if mark and "?" in rest:
+        raise Invalid(
+            "url", f"{shown(url)} has settings after a question mark", "give them to open()"
+        )
     if options.durability == "none":
         raise Unsupported("a file is never less durable than process", "use memory: instead")
     return _open_file(rest.removeprefix("/") if mark else url, options, lifetime_us)

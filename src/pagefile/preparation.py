@@ -6,6 +6,8 @@ lock is taken. What depends on stored state is found in `transaction.py`.
 
 from __future__ import annotations
 
+import functools
+import os
 import threading
 from collections.abc import Callable, Sequence
 from hashlib import sha256
@@ -39,8 +41,20 @@ _SALTS_AT_ONCE = 256
 _APPEND = Action.APPEND
 _NOTHING: Any = object()
 
-#: One batch may be committed by several threads at once, and must get one key.
-_GIVING_KEYS = threading.Lock()
+
+class _Giving:
+    """One batch may be committed by several threads at once, and must get one key."""
+
+    #: One that a signal handler which commits can take too.
+    lock = threading.RLock()
+
+
+@functools.cache
+def _watch_forks() -> None:
+    # Once, and not on import. A child that is forked while a thread of its parent gives a key
+    # would find the lock taken for ever.
+    os.register_at_fork(after_in_child=lambda: setattr(_Giving, "lock", threading.RLock()))
+
 
 #: Microseconds since 1970 UTC; the machine's, or a script's.
 Clock = Callable[[], int]
@@ -52,6 +66,7 @@ class Preparer:
     """Prepares batches under one set of limits."""
 
     def __init__(self, limits: Limits, entropy: Entropy) -> None:
+        _watch_forks()
         self._limits = limits
         self._entropy = entropy
         self._salts: list[bytes] = []
@@ -146,12 +161,10 @@ class Preparer:
         if op.vector is not None:
             raise no_vectors()  # Engines that take a single append so keep none.
         name = self.naming.packed("log", log)
-        if most is None or most > limits.log_entries:
-            most = (
-                limits.log_entries
-                if most is None
-                else min(require_count(most, "limit"), limits.log_entries)
-            )
+        if most is None:
+            most = limits.log_entries
+        elif type(most) is not int or not 0 <= most <= limits.log_entries:
+            most = min(require_count(most, "limit"), limits.log_entries)
         type_name, body = codec.encode(op.value)
         if len(body) > limits.entry_bytes:
             raise self._entry_too_large(body)
@@ -368,9 +381,6 @@ def _never() -> bool:
 
 def _give_key(batch: Batch, made: str) -> str:
     """The batch's own key from now on, also for other threads that commit it."""
-    # Bounded: a child forked at the wrong moment finds it taken for ever.
-    held = _GIVING_KEYS.acquire(timeout=1.0)
-    batch.key = batch.key or made
-    if held:
-        _GIVING_KEYS.release()
-    return batch.key
+    with _Giving.lock:
+        batch.key = batch.key or made
+        return batch.key

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
+from pagefile.codec.encoded import Encoded
 from pagefile.codec.hints import is_deeply_immutable
 from pagefile.codec.misfit import misfit
 from pagefile.codec.plans import plan_for
@@ -47,11 +48,9 @@ from pagefile.errors import Invalid
 
 __all__ = [
     "MAX_DEPTH",
-    "Encoded",
     "Record",
     "decode",
     "encode",
-    "encode_json",
     "is_deeply_immutable",
     "is_typed",
     "register",
@@ -59,18 +58,6 @@ __all__ = [
 ]
 
 _DOLLAR: Final = ord("$")
-
-
-class Encoded(msgspec.Struct, frozen=True, gc=False):
-    """A plain value that its room has put into canonical JSON already, from fields it checked.
-
-    The bytes are those of `encode`: made by `encode_json`, with no key that
-    begins with "$", nothing that is not finite, nothing deep.
-    """
-
-    body: bytes
-
-
 _PLAIN: Final = frozenset({dict, list, str, int, float, bool, NoneType})
 
 
@@ -97,8 +84,7 @@ def encode(value: Any) -> tuple[str, bytes]:
             pass
         return "", encode_tagged(value)
     if cls is Encoded:
-        body = value.body
-        return "", body
+        return "", value.body
     plan = plan_for(cls)
     if plan is None:
         return "", encode_tagged(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import FrozenInstanceError
@@ -17,6 +18,9 @@ from pagefile.context.policy import MOST_SLOTS
 from pagefile.context.reader import Reader
 from pagefile.context.slot import BufferSlot, Lane
 from pagefile.errors import Forbidden, Invalid, shown
+
+#: Later than any time that a store can have.
+_AFTER_ALL = 2**63
 
 
 class Writer(NamedTuple):
@@ -222,7 +226,8 @@ class ThreadContext:
         if not numbers:
             return []
         low, high = min(numbers[0], numbers[-1]), max(numbers[0], numbers[-1])
-        picked = list(islice(self._reader.slots(low, high + 1), 0, None, abs(step)))
+        step_over = min(abs(step), sys.maxsize)
+        picked = list(islice(self._reader.slots(low, high + 1), 0, None, step_over))
         return picked if step > 0 else picked[::-1]
 
     def _lanes_of_type(self, payload_type: str | type) -> list[Lane]:
@@ -255,7 +260,11 @@ class ThreadContext:
         """The first slot stored at a time or later: times grow with indexes, so by halving."""
 
         def time_of(index: int) -> int:
-            return next(iter(self._reader.slots(index, index + 1))).entry.time_us
+            # Of one that was let go, as of the first behind it that is there.
+            for stop in (index + 1, length):
+                for slot in self._reader.slots(index, stop):
+                    return slot.entry.time_us
+            return _AFTER_ALL
 
         return bisect_left(range(length), time_us, key=time_of)
 

@@ -55,6 +55,8 @@ class UsageShelf:
 
     def knows(self, text: str, user_id: str | None) -> bool:
         """Whether `put` needs no look into the store."""
+        if type(text) is not str:
+            return False
         if not text:
             return True
         digest = self._digests.get(text)

@@ -37,6 +37,9 @@ class SqliteFile:
         self, path: Path, durability: Durability, *, vfs: str | None, lock_seconds: float
     ) -> None:
         _require_safe_library(apsw.sqlite_lib_version())
+        if path.is_symlink():
+            # Journal and gate stand beside the file itself, for all who come to it.
+            path = Path(os.path.realpath(path))
         self.path = path
         self.durability = durability
         self.lock_seconds = lock_seconds
@@ -129,6 +132,9 @@ class SqliteFile:
             except BlockingIOError:
                 gate.pass_through(deadline)
             try:
+                if writer.in_transaction:
+                    # Ctrl-C came again, just when what the first had stopped was rolled back.
+                    self.end()
                 writer.execute("BEGIN IMMEDIATE")
             except apsw.BusyError:
                 self._begin_later(writer, deadline)

@@ -36,6 +36,8 @@ def require_place(path: Path) -> None:
         raise Invalid("url", f"{path} is a folder", "name a file in it")
     if path.exists() and not path.is_file():
         raise Invalid("url", f"{path} is no ordinary file", "name another, or a new one")
+    if path.is_symlink():
+        raise Invalid("url", f"{path} is a link that leads back to itself", "name a file")
     _require_folder(path.parent)
     if path.exists() and not os.access(path, os.R_OK | os.W_OK):
         readable = os.access(path, os.R_OK)

@@ -46,6 +46,8 @@ class SqliteWriter:
         self._key_lifetime_us = key_lifetime_us
         #: Handles queue at their committer; a copy into the store comes from beside it.
         self._applying = threading.Lock()
+        #: What is known of each tenant. One that a commit changes is taken out, and put back when
+        #: it is stored: whatever ends the commit in between, nobody believes what was not.
         self._transactions: dict[str, SqliteTransaction] = {}
         self._data_version = -1
         #: How often others were seen to have committed, and whether none had the last time.
@@ -74,12 +76,13 @@ class SqliteWriter:
                         known.clear()
                     now_us = self._clock()
                     outcomes: list[Sealed | PagefileError] = []
+                    taken: dict[str, SqliteTransaction] = {}
                     changed: set[SqliteTransaction] = set()
                     try:
                         for tenant, batch in items:
-                            transaction = known.get(tenant)
-                            if transaction is None or transaction.seen != self._others:
-                                transaction = self._transaction(tenant, writer)
+                            transaction = taken.get(tenant)
+                            if transaction is None:
+                                transaction = taken[tenant] = self._take_out(tenant, writer)
                             try:
                                 if len(batch.when) > _MANY:
                                     transaction.look_ahead(batch)
@@ -101,19 +104,16 @@ class SqliteWriter:
                         writer.execute("COMMIT")
                         # Our own commit moves the number too; only others' may surprise us.
                         self._data_version = writer.data_version()
-                        for transaction in changed:
-                            # Only now: in the middle of a group it may hold what is not stored yet.
-                            if transaction.is_large:
-                                del known[transaction.tenant]
+                    for tenant, transaction in taken.items():
+                        # Only now: in the middle of a group it may hold what is not stored yet.
+                        if not transaction.is_large:
+                            known[tenant] = transaction
                     finished = True
                 except apsw.Error as error:
                     raise translate(error, str(self._file.path), committing=committing) from error
                 finally:
                     if writer is not None and not (finished and committing):
                         self._file.end()
-                    if not finished:
-                        # What the cache believes was never stored.
-                        self._transactions.clear()
         except Corrupt:
             if committing or len(items) == 1:
                 raise
@@ -142,37 +142,35 @@ class SqliteWriter:
         if transaction is None or transaction.seen != self._others:
             return None
         file, placed = self._file, None
-        committing = settled = False
+        committing = finished = False
         try:
             writer = file.begin()
             now_us = self._clock()
             # Otherwise somebody wrote meanwhile, or may have used the key.
             undisturbed = writer.data_version() == self._data_version
             if undisturbed and one.after == transaction.head.position:
+                del self._transactions[tenant]
                 try:
                     placed = append_one(transaction, one, now_us)
                     if placed is not None:
                         transaction.flush()
                 except LimitExceeded:
-                    settled = True  # Refused before anything was changed.
+                    self._transactions[tenant] = transaction  # Refused before it was changed.
                     raise
                 except MISSHAPEN as error:
                     raise misshapen(error, str(file.path)) from error
-            if placed is not None:
-                committing = True
-                writer.execute("COMMIT")
-                self._data_version = writer.data_version()
-                if transaction.is_large:
-                    del self._transactions[tenant]
-            settled = True
+                if placed is not None:
+                    committing = True
+                    writer.execute("COMMIT")
+                    self._data_version = writer.data_version()
+                if not transaction.is_large:
+                    self._transactions[tenant] = transaction
+            finished = True
         except apsw.Error as error:
             raise translate(error, str(file.path), committing=committing) from error
         finally:
-            if not (settled and committing):
+            if not (finished and committing):
                 file.end()
-            if not settled:
-                # What the cache believes was never stored.
-                self._transactions.clear()
         return placed
 
     def _one_by_one(self, items: Sequence[tuple[str, Prepared]]) -> list[Sealed | PagefileError]:
@@ -185,11 +183,10 @@ class SqliteWriter:
                 outcomes.append(failed)
         return outcomes
 
-    def _transaction(self, tenant: str, writer: apsw.Connection) -> SqliteTransaction:
-        """The tenant's side of it, up to date."""
-        transaction = self._transactions.get(tenant)
-        if transaction is None or not transaction.catch_up():
+    def _take_out(self, tenant: str, writer: apsw.Connection) -> SqliteTransaction:
+        """The tenant's side of it, up to date, in nobody else's hands."""
+        transaction = self._transactions.pop(tenant, None)
+        if transaction is None or (transaction.seen != self._others and not transaction.catch_up()):
             transaction = SqliteTransaction(writer, self._sql, tenant, self._key_lifetime_us)
-            self._transactions[tenant] = transaction
         transaction.seen = self._others
         return transaction

@@ -51,6 +51,9 @@ class Crowd(Generic[_T]):
         groups = self._groups.get(loop)
         if groups is None:
             with self._lock:
+                # What waited when its loop was closed would keep it for ever.
+                for closed in [each for each in self._groups if each.is_closed()]:
+                    del self._groups[closed]
                 made: _Groups[_T] = _Groups(loop, self._store, self._is_instant)
                 groups = self._groups.setdefault(loop, made)
         return groups.join(things, names, chars)
@@ -103,7 +106,10 @@ class _Groups(Generic[_T]):
         group.count += len(things)
         group.chars += chars
         if self._worker is None:
-            self._worker = loop.create_task(self._store_all())
+            worker = loop.create_task(self._store_all())
+            # Begun at once (`asyncio.eager_task_factory`), it may have ended already.
+            if not worker.done():
+                self._worker = worker
         return place
 
     async def _store_all(self) -> None:
@@ -137,5 +143,6 @@ class _Groups(Generic[_T]):
 
 def _tell(group: _Group[_T], done: bool) -> None:
     for _, place in group.members:
-        if not place.done():
+        # Where the loop was closed, nobody waits any more.
+        if not place.done() and not place.get_loop().is_closed():
             place.set_result(done)

@@ -15,8 +15,9 @@ from typing import Any
 
 import msgspec
 
-from pagefile import chance, codec
+from pagefile import chance
 from pagefile.batch import Put
+from pagefile.codec.encoded import encoded
 from pagefile.errors import Invalid, shown
 from pagefile.memory.document import shaped
 from pagefile.memory.fact import require_moment
@@ -119,7 +120,7 @@ def put_episode(episode: Episode, *, unread: bool = True) -> Put:
     is_text = not episode.tool_calls and episode.tool_transcript is None
     return Put(
         episode.document,
-        codec.Encoded(codec.encode_json(form)) if is_text else form,
+        encoded(form) if is_text else form,
         user=episode.user_id,
         kind="episode",
         actor=episode.speaker or "",

@@ -59,10 +59,13 @@ def embedding_of(given: Any) -> Sequence[float]:
     """
     kind = getattr(given, "dtype", None)
     try:
-        if kind is not None and kind.str == _FLOAT32 and given.ndim == 1:
+        if getattr(kind, "str", "") == _FLOAT32 and given.ndim == 1:
+            import numpy as np  # It is loaded: this is one of its arrays.
+
             # A number that is not finite makes the length so; looking at each would take longer.
-            fits = 0 < len(given) <= _MOST_DIMENSIONS and math.isfinite(given.dot(given))
-            if fits:
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                squares = float(given.dot(given))
+            if 0 < len(given) <= _MOST_DIMENSIONS and math.isfinite(squares):
                 return Embedding(given.tobytes())
         vector = _as_tuple(given)
         fits = 0 < len(vector) <= _MOST_DIMENSIONS and math.isfinite(math.hypot(*vector))

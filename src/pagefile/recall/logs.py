@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pagefile import codec
 from pagefile.batch import Append, Vector
+from pagefile.codec.encoded import encoded
 from pagefile.errors import Corrupt
 from pagefile.recall.entry import IndexEntry
 from pagefile.records import Entry
@@ -34,8 +34,7 @@ def append_entry(
 ) -> Append:
     """The operation that makes something findable, or no longer so."""
     # Text, numbers and truth values under names of ours: nothing that JSON would change.
-    body = codec.Encoded(codec.encode_json(entry))
-    return Append(log, body, user=user, kind="recall", vector=vector)
+    return Append(log, encoded(entry), user=user, kind="recall", vector=vector)
 
 
 def entries_of(store: Store, log: str, start: int = 0) -> Iterator[Entry]:

@@ -23,6 +23,13 @@ class AwaitedContract(ContextFixtures):
     def awaited(self, handle: Pagefile) -> AsyncContextBuffer:
         return AsyncPagefile(handle).context
 
+    @pytest.mark.parametrize("text", [[], {}, 1, b""], ids=repr)
+    def test_a_usage_text_that_is_none_is_refused_in_our_words(
+        self, awaited: AsyncContextBuffer, text: Any
+    ) -> None:
+        with pytest.raises(Invalid, match="usage_instructions"):
+            asyncio.run(awaited.append("t", 1, "a", "b", usage_instructions=text))
+
     @promise("S2")
     def test_threads_M17_64_tasks_append_without_gap_or_loss(
         self, handle: Pagefile, awaited: AsyncContextBuffer

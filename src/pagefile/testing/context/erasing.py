@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
-from pagefile.batch import Selector
+from pagefile.batch import Batch, Prune, Selector
 from pagefile.context.buffer import ContextBuffer
+from pagefile.context.names import log_of
 from pagefile.errors import NotFound
 from pagefile.handle import Pagefile
 from pagefile.testing.backend import Backend, promise
@@ -98,6 +101,32 @@ class ErasureOfThreadsContract(ContextFixtures):
 
         assert (deleted, buffer.thread_exists("t")) == ([True, True], False)
         assert payloads(buffer.get_thread_slots(grandchild)) == [1]
+
+    def test_a_time_range_gives_what_is_there_of_slots_that_were_let_go(
+        self, handle: Pagefile, buffer: ContextBuffer
+    ) -> None:
+        say(buffer, "t", *range(10))
+        view = buffer.handle("t")
+        moment = datetime.fromisoformat(view[5].metadata.timestamp)
+        handle.store.commit(Batch([Prune(4, log=log_of("t"))]))
+        after = payloads(view.between(moment))
+        since_ever = payloads(view.between(datetime(1970, 1, 1, tzinfo=UTC)))
+        handle.store.commit(Batch([Prune(None, log=log_of("t"))]))
+
+        assert after[-5:] == list(range(5, 10))
+        assert since_ever == list(range(4, 10))
+        assert view.between(moment) == []
+
+    def test_a_time_range_of_a_thread_that_is_deleted_meanwhile_is_a_list(
+        self, buffer: ContextBuffer
+    ) -> None:
+        """The view has asked for the length when the thread goes."""
+        say(buffer, "t", 1, 2, 3)
+        view = buffer.handle("t")
+        object.__setattr__(view, "_reader", view._reader._replace(length=lambda: 3))
+        buffer.delete_thread("t")
+
+        assert view.between(datetime(1970, 1, 1, tzinfo=UTC)) == []
 
     def test_deleting_no_thread_says_so(self, handle: Pagefile, buffer: ContextBuffer) -> None:
         head = handle.store.head()

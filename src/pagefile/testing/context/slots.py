@@ -98,6 +98,14 @@ class SlotContract(ContextFixtures):
 
         assert payloads(walk) == [1, 2]
 
+    def test_a_step_larger_than_any_thread_is_taken_as_a_list_takes_it(
+        self, buffer: ContextBuffer
+    ) -> None:
+        say(buffer, "t", 1, 2, 3)
+        view = seen(buffer, "t")
+
+        assert [payloads(view[:: 10**30]), payloads(view[:: -(10**30)])] == [[1], [3]]
+
     def test_threads_B05_a_view_is_live(self, buffer: ContextBuffer) -> None:
         view = buffer.get_or_create_thread("t")
         before = len(view)
