@@ -805,3 +805,27 @@ def test_a_store_that_was_opened_up_to_a_group_keeps_that(tmp_path: Path) -> Non
         os.umask(before)
 
     assert set(modes.values()) == {0o660}
+
+
+def test_a_statement_is_planned_once_whatever_values_it_is_given(path: Path) -> None:
+    """Planning takes longer than finding a record."""
+    with pagefile.open(path) as pf:
+        for n in range(5):
+            pf.store.commit(Batch([Put(f"d{n}", n)]))
+        engine = pf.store._engine
+        planned: list[int] = []
+
+        def asked_for(*_: Any) -> int:
+            planned.append(1)
+            return apsw.SQLITE_OK
+
+        with engine._file.reader() as connection:  # type: ignore[attr-defined]
+            connection.authorizer = asked_for  # Who plans a statement asks it about each step.
+        pf.store.get_many(["d0", "d1"])
+        assert planned
+
+        planned.clear()
+        for n in range(4):
+            assert len(pf.store.get_many([f"d{n}", f"d{n + 1}"])) == 2
+
+    assert planned == []
