@@ -26,6 +26,10 @@ import pagefile
 from _memory_data import DIMENSIONS, GivenVectors, Vectors
 from pagefile import Episode, Memory
 from pagefile.aio_memory import AsyncMemory
+from pagefile.memory.owner import owner_key
+from pagefile.recall.asking import unpacked_rows
+from pagefile.recall.logs import decoded, entries_of, log_of
+from pagefile.recall.vectors import VectorIndex
 
 WANTED = 10
 WRITERS = 64
@@ -111,6 +115,47 @@ class OursReopened(Ours):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, "file")
+
+
+class OurArmReopened:
+    """The vector arm of that file and nothing else, folded from its log: what the arm takes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._handle = pagefile.open(folder / "ours.db")
+        self._store = self._handle.store
+        self._log = ""
+        self._arm = VectorIndex()
+
+    def fill(self, user: str, texts: Sequence[str], rows: Vectors) -> None:
+        self._log = log_of(1, owner_key(user))
+        some: list[bytes] = []
+        for entry in entries_of(self._store, self._log):
+            some.append(decoded(entry).vector)
+            if len(some) == 256:
+                self._add(some)
+                some = []
+        self._add(some)
+
+    def _add(self, raws: list[bytes]) -> None:
+        self._arm.add_many(unpacked_rows(raws, self._arm), np.ones(len(raws), np.bool_))
+
+    def put(self, user: str, text: str, row: Vectors) -> None:
+        self._arm.add(row)
+
+    def crowd(self, user: str, texts: Sequence[str], rows: Vectors) -> None:
+        for text, row in zip(texts, rows, strict=True):
+            self.put(user, text, row)
+
+    def search(self, user: str, text: str, row: Vectors) -> list[str]:
+        near = self._arm.nearest(row, None, 0.5)
+        best = near.rows[np.argsort(-near.scores)[:WANTED]].tolist()
+        # Texts as a search finds them: by the entry's key, in the store.
+        stored = [self._store.read(self._log, at, at + 1)[0] for at in best]
+        found = self._store.get_many([decoded(entry).key for entry in stored])
+        return [document.value["input"] for document in found if document is not None]
+
+    def close(self) -> None:
+        self._handle.close()
 
 
 class NumpyExact(Threaded):
@@ -340,6 +385,7 @@ class Chroma(Threaded):
 SUBJECTS: dict[str, tuple[str, Callable[[Path], Subject]]] = {
     "pagefile, file": ("pagefile", lambda folder: Ours(folder, "file")),
     "pagefile, file reopened": ("pagefile", OursReopened),
+    "pagefile, vector arm reopened": ("pagefile", OurArmReopened),
     "pagefile, memory:": ("pagefile", lambda folder: Ours(folder, "memory:")),
     "pagefile, vectors alone": ("pagefile", lambda folder: OursVectorsAlone(folder, "memory:")),
     "numpy float32 exact": ("numpy", NumpyExact),

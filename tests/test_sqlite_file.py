@@ -980,3 +980,27 @@ with preparation._Giving.lock:
     ran = subprocess.run([sys.executable, "-c", code, str(tmp_path / "a.db")], timeout=30)
 
     assert ran.returncode == 0
+
+
+def test_a_statement_is_planned_once_whatever_values_it_is_given(path: Path) -> None:
+    """Planning takes longer than finding a record."""
+    with pagefile.open(path) as pf:
+        for n in range(5):
+            pf.store.commit(Batch([Put(f"d{n}", n)]))
+        engine = pf.store._engine
+        planned: list[int] = []
+
+        def asked_for(*_: Any) -> int:
+            planned.append(1)
+            return apsw.SQLITE_OK
+
+        with engine._file.reader() as connection:  # type: ignore[attr-defined]
+            connection.authorizer = asked_for  # Who plans a statement asks it about each step.
+        pf.store.get_many(["d0", "d1"])
+        assert planned
+
+        planned.clear()
+        for n in range(4):
+            assert len(pf.store.get_many([f"d{n}", f"d{n + 1}"])) == 2
+
+    assert planned == []

@@ -25,6 +25,9 @@ _LOCK_PAUSE_SECONDS = 0.0001
 _IDLE_READERS = 16
 #: Filled as needed: the end of every log written to lately should fit.
 _CACHE_KIB = 64 * 1024
+#: Of each connection that reads: enough for the inner pages of every tree. What lies below
+#: is in the system's cache, and one fold of a long log would leave all of it here for good.
+_READER_CACHE_KIB = 2 * 1024
 #: Of a new store: its owner reads and writes it.
 PRIVATE = 0o600
 _READER_BUSY_MS = 10_000
@@ -73,6 +76,8 @@ class SqliteFile:
 
     def _connect(self) -> apsw.Connection:
         connection = apsw.Connection(str(self.path), vfs=self._vfs)
+        # A plan does not depend on values: else a statement is planned anew for every new one.
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         # The first statement may meet another process that recovers the journal, or ends it.
         connection.set_busy_timeout(int(self.lock_seconds * 1000))
         # FULL, not NORMAL, at level power: under WAL, NORMAL can lose the last
@@ -182,6 +187,7 @@ class SqliteFile:
     def _connect_reader(self) -> apsw.Connection:
         connection = self._connect()
         connection.set_busy_timeout(_READER_BUSY_MS)
+        connection.execute(f"PRAGMA cache_size = -{_READER_CACHE_KIB}").fetchall()
         connection.execute("PRAGMA query_only = ON").fetchall()
         return connection
 

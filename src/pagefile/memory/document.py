@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from pagefile.content import Action
 from pagefile.errors import Corrupt
 from pagefile.records import Document, Entry
 from pagefile.store import Store
@@ -41,11 +42,16 @@ def shaped(document: Document, shape: type[Shape]) -> Shape:
     Raises:
         Corrupt: it has not this shape.
     """
-    body = document.body
+    content = document.content
     try:
         # Most bodies have no tags in them, and can be read in one go.
-        if not document.type_name and not document.deleted and b'"$' not in body:
-            return from_json(body, shape)
+        if (
+            content is not None
+            and not content.type_name
+            and content.action != Action.DELETE
+            and b'"$' not in content.body
+        ):
+            return from_json(content.body, shape)
         return convert(document.value, shape)
     except msgspec.DecodeError as error:
         raise Corrupt(

@@ -24,7 +24,7 @@ from pagefile.memory.fact import require_moment
 from pagefile.memory.ids import new_id
 from pagefile.memory.message import Message, ToolCall
 from pagefile.memory.owner import owner_key, require_user, users_key
-from pagefile.memory.text import require_session, require_text
+from pagefile.memory.text import MOST_SESSION_BYTES, require_session, require_text
 from pagefile.ordering import microseconds
 from pagefile.recall.embedding import embedding_of
 from pagefile.records import Document
@@ -37,6 +37,8 @@ UNREAD = "memory.unread"
 
 MOST_TEXT = 1_000_000
 _MOST_CALLS = 1_000
+#: No character of a session's name takes more than four bytes of what it may have.
+_PLAIN_SESSION = MOST_SESSION_BYTES // 4
 _ID = re.compile(r"[A-Za-z0-9._:@+-]{1,128}")
 
 
@@ -159,6 +161,19 @@ def episode_of(document: Document) -> Episode:
 
 
 def _require(episode: Episode) -> None:
+    said, answered, session = episode.input, episode.output, episode.session_id
+    if (
+        episode.speaker is None
+        and type(said) is type(answered) is type(session) is type(episode.id) is str
+        and len(said) <= MOST_TEXT
+        and len(answered) <= MOST_TEXT
+        and len(session) <= _PLAIN_SESSION
+        and (said + answered + session).isascii()
+        and _ID.fullmatch(episode.id)
+    ):
+        # Most are so, and every search builds some anew: no more is asked of these.
+        require_user(episode.user_id)
+        return
     require_user(episode.user_id)
     require_episode_id(episode.id)
     require_session(episode.session_id)

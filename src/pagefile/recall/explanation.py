@@ -8,6 +8,7 @@ import numpy as np
 
 from pagefile.ordering import moment
 from pagefile.recall.hit import Arm, Boost
+from pagefile.recall.keys import Keys
 from pagefile.recall.lexical import Rows
 from pagefile.recall.question import Question
 from pagefile.recall.scoring import Ground, Scored
@@ -51,7 +52,7 @@ class Explanation:
             where = self._ground.vectors.where(int(self._rows[which]))
             yield Arm("vector", int(better) + 1, part["cosine"], part["vector"], where)
 
-    def boosts(self, which: int, keys: Sequence[str]) -> Iterator[Boost]:
+    def boosts(self, which: int, keys: Keys) -> Iterator[Boost]:
         """What else went into the score, in the order in which it did."""
         part = self._parts[which]
         if part["window"] > 0:
@@ -73,7 +74,7 @@ class Explanation:
             reason = f"it is of {when}, and “{said}” is asked about"
             yield Boost("time", reason, adds=part["timely"], times=part["time"])
 
-    def _lender(self, which: int, keys: Sequence[str]) -> str:
+    def _lender(self, which: int, keys: Keys) -> str:
         beside = [row for row in self._beside_rows[which][1:] if row >= 0]
         best = max(beside, key=lambda row: float(self._result.all_raw[row]))
         return f"turns beside it match, {keys[best]} best"

@@ -17,6 +17,7 @@ from pagefile.recall.embedder import Floats
 
 #: What is left for similarities below the floor: enough to keep their order.
 _BELOW = 0.02
+_ZERO, _ONE = np.float32(0), np.float32(1)
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,23 +118,17 @@ def lifted(similar: Floats, floor: float, lowest: float, best: float) -> Floats:
     if best <= lowest:
         return np.ones_like(similar)
     floor = min(max(floor, lowest), best)
+    # From the floor on, so that values which lie close together keep their differences.
+    lift: Floats = similar - np.float32(floor)
+    below = np.minimum(lift, _ZERO)
+    below *= np.float32(0.99 * _BELOW / max(floor - lowest, 1e-9))
     if floor >= best:  # More than half are the best.
-        high = np.ones_like(similar)
+        above = (lift >= _ZERO) * np.float32(1 - _BELOW)
     else:
-        high = _sloped(similar, floor, best, _BELOW, 1.0)
-    # Above 0: the least similar is still found, last.
-    low = _sloped(similar, lowest, floor, 0.01 * _BELOW, _BELOW)
-    np.copyto(low, high, where=similar >= np.float32(floor))
-    return low
-
-
-def _sloped(values: Floats, first: float, last: float, low: float, high: float) -> Floats:
-    """From `low` at the first value to `high` at the last, and no further."""
-    # The difference first: values that lie close together would drown in a large offset.
-    sloped: Floats = values - np.float32(first)
-    sloped *= np.float32((high - low) / max(last - first, 1e-9))
-    sloped += np.float32(low)
-    # `numpy.clip` does the same, and takes longer to begin.
-    np.maximum(sloped, np.float32(low), out=sloped)
-    np.minimum(sloped, np.float32(high), out=sloped)
-    return sloped
+        above = np.maximum(lift, _ZERO, out=lift)
+        above *= np.float32((1 - _BELOW) / max(best - floor, 1e-9))
+    below += above
+    below += np.float32(_BELOW)
+    # Above 0: the least similar is still found, last. `numpy.clip` takes longer to begin.
+    np.maximum(below, np.float32(0.01 * _BELOW), out=below)
+    return np.minimum(below, _ONE, out=below)

@@ -18,12 +18,12 @@ class Label:
     """One label of every row; 0 is the empty name."""
 
     def __init__(self) -> None:
-        self.column = Column(np.int32)
+        self.column = Column(np.uint8)
         self.names = [""]
         self._numbers: dict[str, int] = {"": 0}
 
     @property
-    def values(self) -> NDArray[np.int32]:
+    def values(self) -> NDArray[np.unsignedinteger]:
         """The number of each row's name."""
         return self.column.values
 
@@ -34,11 +34,15 @@ class Label:
             if name not in numbers:
                 numbers[name] = len(self.names)
                 self.names.append(name)
+        self.column.fit(len(self.names))
         self.column.extend([numbers[name] for name in names])
 
     def of(self, rows: Rows) -> list[str]:
         """The names of some rows."""
-        return [self.names[number] for number in self.values[rows].tolist()]
+        names = self.names
+        if len(names) == 1:
+            return names * len(rows)
+        return [names[number] for number in self.values[rows].tolist()]
 
     def is_one_of(self, names: Sequence[str]) -> NDArray[np.bool_]:
         """Which rows have one of these names."""
@@ -71,7 +75,7 @@ class Labels:
         return zip(*(label.of(rows) for label in self._labels.values()), strict=True)
 
 
-def among(values: NDArray[np.int32], numbers: Sequence[int]) -> NDArray[np.bool_]:
+def among(values: NDArray[np.integer], numbers: Sequence[int]) -> NDArray[np.bool_]:
     """Where the value is one of the numbers; most often there is one."""
     if len(numbers) == 1:
         found: NDArray[np.bool_] = values == numbers[0]

@@ -1,8 +1,8 @@
 """The lexical arm of one partition: an inverted index in arrays, scored by BM25.
 
 Documents are rows, counted from 0 in the order they came. What is frozen lies
-sorted by term, four bytes for a row and one for how often; what came since lies
-in a short tail that a search looks through. Nothing is a Python object but the
+sorted by term, four bytes for a row and one for how often, and nowhere else; what
+came since lies in a short tail that a search looks through. Nothing is a Python object but the
 vocabulary. Document frequencies and the mean length are those of the living
 documents of this partition, and of nobody else's.
 """
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pagefile.recall.column import Column
+from pagefile.recall.column import Column, room
 from pagefile.recall.embedder import Floats
 
 Rows = NDArray[np.int64]
@@ -30,6 +30,7 @@ _TAIL_SHARE = 8
 _PLACES_PER_LOOK = 256
 _LEAST_SORTED = 1_024
 _MOST_TIMES = 255
+_NOBODY = -1
 
 
 class Match(NamedTuple):
@@ -47,10 +48,9 @@ class LexicalIndex:
 
     def __init__(self) -> None:
         self._vocabulary: dict[str, int] = {}
-        # Every document one after the other, as numbers of terms; where each begins.
+        # The tail: its documents one after the other, as numbers of terms; where each ends.
         self._flow = Column(np.uint32)
-        self._starts = Column(np.int64)
-        self._starts.append(0)
+        self._ends = Column(np.int64)
         self._lengths = Column(np.int32)
         self._alive = Column(np.bool_)
         self._dead = 0
@@ -59,7 +59,8 @@ class LexicalIndex:
         self._rows = np.zeros(0, np.uint32)
         self._times = np.zeros(0, np.uint8)
         self._frozen_rows = 0
-        self._frozen_flow = 0
+        #: How many terms were frozen, each as often as it came.
+        self._frozen_terms = 0
         #: Terms asked for since the tail was sorted in.
         self._looks = 0
 
@@ -83,7 +84,7 @@ class LexicalIndex:
     @property
     def size_bytes(self) -> int:
         """Of the arrays; of the vocabulary an estimate."""
-        columns = (self._flow, self._starts, self._lengths, self._alive)
+        columns = (self._flow, self._ends, self._lengths, self._alive)
         arrays = self._offsets.nbytes + self._rows.nbytes + self._times.nbytes
         return arrays + sum(c.size_bytes for c in columns) + 140 * len(self._vocabulary)
 
@@ -104,12 +105,16 @@ class LexicalIndex:
     def _add_numbers(self, numbers: Sequence[int] | Rows, lengths: Sequence[int] | Rows) -> None:
         start = len(self._flow)
         self._flow.extend(numbers)
-        self._starts.extend(start + np.cumsum(lengths, dtype=np.int64))
+        self._ends.extend(start + np.cumsum(lengths, dtype=np.int64))
         self._lengths.extend(lengths)
         self._alive.extend(np.ones(len(lengths), np.bool_))
         self._total_length += len(numbers)
-        tail = len(self._flow) - self._frozen_flow
-        if tail > max(_LEAST_TAIL, self._frozen_flow // _TAIL_SHARE):
+        if len(self._flow) > max(_LEAST_TAIL, self._frozen_terms // _TAIL_SHARE):
+            self._freeze()
+
+    def settle(self) -> None:
+        """Sort the tail in, after many were added: who asks next finds nothing to look through."""
+        if len(self._flow) > _LEAST_SORTED:
             self._freeze()
 
     def kill(self, row: int) -> None:
@@ -122,14 +127,24 @@ class LexicalIndex:
 
     def compacted(self, rows: Rows) -> LexicalIndex:
         """An index of these living rows only, numbered anew in their order."""
-        begins, ends = self._starts.values[rows], self._starts.values[rows + 1]
-        flow = self._flow.values
-        numbers = flow[_places(begins, ends - begins)]
-        used, renumbered = np.unique(numbers, return_inverse=True)
+        self._freeze()
+        moved = np.full(len(self), _NOBODY, np.int64)
+        moved[rows] = np.arange(len(rows))
+        held = moved[self._rows]
+        kept = held != _NOBODY
+        # How many of the kept stand before each term's first.
+        before = np.concatenate(([0], np.cumsum(kept)))[self._offsets]
+        used = np.flatnonzero(np.diff(before))
         names = list(self._vocabulary)
         fresh = LexicalIndex()
         fresh._vocabulary = {names[old]: new for new, old in enumerate(used)}
-        fresh._add_numbers(renumbered, ends - begins)
+        fresh._offsets = np.append(before[used], before[-1])
+        fresh._rows = held[kept].astype(np.uint32)
+        fresh._times = self._times[kept]
+        fresh._lengths.extend(self._lengths.values[rows])
+        fresh._alive.extend(np.ones(len(rows), np.bool_))
+        fresh._frozen_rows = len(rows)
+        fresh._frozen_terms = fresh._total_length = int(fresh.lengths.sum(dtype=np.int64))
         return fresh
 
     def match(self, terms: Iterable[str]) -> list[Match]:
@@ -137,9 +152,8 @@ class LexicalIndex:
         found = []
         different = dict.fromkeys(terms)
         self._looks += len(different)
-        if self._looks * _PLACES_PER_LOOK > len(self._flow):
-            if len(self._flow) - self._frozen_flow > _LEAST_SORTED:
-                self._freeze()
+        if self._looks * _PLACES_PER_LOOK > self._frozen_terms + len(self._flow):
+            self.settle()
             self._looks = 0
         for term in different:
             number = self._vocabulary.get(term)
@@ -162,19 +176,13 @@ class LexicalIndex:
             scores[match.rows] += np.float32(match.weight) * gained
         return scores
 
-    def terms_of(self, row: int) -> list[str]:
-        """The terms of a row, in their order."""
-        names = list(self._vocabulary)
-        start, end = self._starts.values[row : row + 2]
-        return [names[number] for number in self._flow.values[start:end]]
-
     def _postings(self, number: int) -> tuple[Rows, Floats]:
         rows, times = np.zeros(0, np.int64), np.zeros(0, np.float32)
         if number < len(self._offsets) - 1:
             start, end = self._offsets[number], self._offsets[number + 1]
             rows = self._rows[start:end].astype(np.int64)
             times = self._times[start:end].astype(np.float32)
-        hits = np.flatnonzero(self._flow.values[self._frozen_flow :] == number)
+        hits: Rows = np.flatnonzero(self._flow.values == number)
         if len(hits):
             late, often = self._late(hits)
             if len(rows):
@@ -187,9 +195,8 @@ class LexicalIndex:
 
     def _late(self, hits: Rows) -> tuple[Rows, Floats]:
         """The rows of places in the tail, which are in order, and how often each comes."""
-        begins = self._starts.values[self._frozen_rows :]
-        where = np.searchsorted(begins, hits + self._frozen_flow, "right")
-        where += self._frozen_rows - 1
+        where = np.searchsorted(self._ends.values, hits, "right")
+        where += self._frozen_rows
         # As `numpy.unique` does, which would sort what is in order.
         ends = np.flatnonzero(where[1:] != where[:-1])
         if len(ends) + 1 == len(where):
@@ -201,8 +208,8 @@ class LexicalIndex:
 
     def _freeze(self) -> None:
         """Sort the tail into what is frozen; both are in order, so it is one merge."""
-        tail = self._flow.values[self._frozen_flow :].astype(np.int64)
-        lengths = np.diff(self._starts.values[self._frozen_rows :])
+        tail = self._flow.values.astype(np.int64)
+        lengths = np.diff(self._ends.values, prepend=0)
         rows = np.repeat(np.arange(self._frozen_rows, len(self), dtype=np.int64), lengths)
         both, often = np.unique(tail << 32 | rows, return_counts=True)
         terms = both >> 32
@@ -213,13 +220,25 @@ class LexicalIndex:
         offsets = np.zeros(width + 1, np.int64)
         np.cumsum(old + new, out=offsets[1:])
         # Of one term first what was frozen, then what is new: rows stay in order.
-        old_place = _places(offsets[:-1], old)
-        new_place = _places(offsets[:-1] + old, new)
-        self._rows = _merged(self._rows, old_place, (both & 0xFFFFFFFF), new_place)
-        self._times = _merged(self._times, old_place, np.minimum(often, _MOST_TIMES), new_place)
+        is_new = np.zeros(int(offsets[-1]), np.bool_)
+        is_new[_places(offsets[:-1] + old, new)] = True
+        self._rows = _merged(self._rows, both & 0xFFFFFFFF, is_new)
+        self._times = _merged(self._times, np.minimum(often, _MOST_TIMES), is_new)
         self._offsets = offsets
-        self._frozen_rows, self._frozen_flow = len(self), len(self._flow)
+        self._frozen_rows = len(self)
+        self._frozen_terms += len(self._flow)
+        self._flow.clear()
+        self._ends.clear()
         self._looks = 0
+
+
+def different(rows: Rows) -> Rows:
+    """Each once and in order; `numpy.unique` takes several times as long over few."""
+    ordered = np.sort(rows)
+    is_first = np.empty(len(ordered), np.bool_)
+    is_first[:1] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    return ordered[is_first]
 
 
 def _places(begins: Rows, counts: Rows) -> Rows:
@@ -230,8 +249,8 @@ def _places(begins: Rows, counts: Rows) -> Rows:
     return places
 
 
-def _merged(old: NDArray[Any], old_place: Rows, new: NDArray[Any], new_place: Rows) -> NDArray[Any]:
-    merged = np.empty(len(old) + len(new), old.dtype)
-    merged[old_place] = old
-    merged[new_place] = new
+def _merged(old: NDArray[Any], new: NDArray[Any], is_new: NDArray[np.bool_]) -> NDArray[Any]:
+    merged = room((len(is_new),), old.dtype)
+    merged[is_new] = new
+    merged[~is_new] = old
     return merged

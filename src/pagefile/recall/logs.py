@@ -17,8 +17,8 @@ from pagefile.records import Entry
 from pagefile.store import Store
 from pagefile.typed import json_decoder
 
-#: How many entries are read at once.
-PAGE = 5_000
+#: How many entries are read at once; more take no less time, and stay in memory meanwhile.
+PAGE = 250
 #: The kind of an entry that says only: something before this was erased, read again.
 REREAD = "reread"
 _DECODER = json_decoder(IndexEntry)

@@ -54,9 +54,8 @@ class Looked:
         self.all_allowed = bool(self.allowed.all())
         #: Each row, one before, one after, two before, two after; -1 for nobody.
         self.beside = structure.beside(rows)
-        asks = np.append(structure.asks, np.False_).astype(np.float32)
         #: 1 where the row before asks.
-        self.asked_before: Floats = asks[self.beside[1]]
+        self.asked_before = structure.asked_before(self.beside[1])
         self.zeros = np.zeros(len(rows), np.float32)
         self.ones = np.ones(len(rows), np.float32)
         self._mixed: tuple[Weights, bool, Mixture] | None = None
@@ -84,7 +83,7 @@ class Looked:
             session=(1 - share) * np.float32(weights.session),
             asks=asks,
             shortness=short,
-            softened=self._structure.softened(self._lexical, self.rows, weights),
+            softened=self._structure.softened(self._lexical, self.beside, weights),
         )
         self._mixed = weights, with_vectors, mixture
         return mixture

@@ -21,6 +21,7 @@ from pagefile.recall.entry import IndexEntry
 from pagefile.recall.explanation import Explanation
 from pagefile.recall.fusion import Weights
 from pagefile.recall.hit import Hit
+from pagefile.recall.keys import Keys
 from pagefile.recall.labels import Labels, among
 from pagefile.recall.lexical import LexicalIndex, Rows
 from pagefile.recall.passing import MOST_KEPT, Passing, filter_name
@@ -33,7 +34,8 @@ from pagefile.recall.vectors import VectorIndex, Vectors
 TimeRange = tuple[int | None, int | None]
 
 _DEFAULT = Weights()
-_CHUNK = 4_096
+#: So many are folded at once: what is worked on stays small beside what is kept.
+_CHUNK = 256
 #: Removed rows are swept out when there are so many, and one in three.
 _LEAST_DEAD = 1_024
 
@@ -49,8 +51,7 @@ class PartitionIndex:
 
     def __init__(self, *, vectors: Vectors | None = None) -> None:
         self._lock = threading.RLock()
-        self._keys: list[str] = []
-        self._row_of: dict[str, int] = {}
+        self._keys = Keys()
         self._alive = Column(np.bool_)
         self._times = Column(np.int64)
         self._labels = Labels()
@@ -63,10 +64,10 @@ class PartitionIndex:
         self._vectors: Vectors = VectorIndex() if vectors is None else vectors
 
     def __len__(self) -> int:
-        return len(self._row_of)
+        return self._keys.living
 
     def __contains__(self, key: object) -> bool:
-        return key in self._row_of
+        return key in self._keys
 
     @property
     def dimensions(self) -> int:
@@ -79,9 +80,8 @@ class PartitionIndex:
         with self._lock:
             columns = (self._alive, self._times, *self._labels.columns)
             arrays = sum(column.size_bytes for column in columns)
-            arms = (self._lexical, self._structure, self._vectors)
-            # A key is a string of its own in a list and in a dictionary.
-            return arrays + sum(arm.size_bytes for arm in arms) + 200 * len(self._keys)
+            held = (self._keys, self._lexical, self._structure, self._vectors)
+            return arrays + sum(part.size_bytes for part in held)
 
     def counts(self) -> dict[str, int]:
         """How many of each kind there are."""
@@ -122,6 +122,11 @@ class PartitionIndex:
                 self._add_chunk(chunk, own)
             self._sweep()
 
+    def settle(self) -> None:
+        """Bring what was added in order; worth it after many, before somebody asks."""
+        with self._lock:
+            self._lexical.settle()
+
     @contextmanager
     def vectors(self) -> Iterator[Vectors]:
         """The vectors, while nobody else adds, removes or searches."""
@@ -131,7 +136,7 @@ class PartitionIndex:
     def remove(self, key: str) -> bool:
         """Take a key out; False when it was not here."""
         with self._lock:
-            there = self._kill(key)
+            there = self._kill([key])
             self._sweep()
             return there
 
@@ -190,7 +195,9 @@ class PartitionIndex:
 
     def _first_and_last(self) -> tuple[int, int]:
         if self._ends is None:
-            times = self._times.values[self._alive.values]
+            times = self._times.values
+            if len(self) < len(times):
+                times = times[self._alive.values]
             self._ends = (int(times.min()), int(times.max())) if len(times) else (0, 0)
         return self._ends
 
@@ -267,25 +274,29 @@ class PartitionIndex:
         if len(score) > limit:
             least = float(np.partition(score, -limit)[-limit])
         places = np.flatnonzero(score >= least if least > 0 else score > 0)
-        rows = result.rows[places]
-        times = self._times.values[rows].tolist()
-        keys = [self._keys[row] for row in rows.tolist()]
-        found = zip((-score[places]).tolist(), times, keys, places.tolist(), strict=True)
-        return [one[3] for one in sorted(found, key=_total_order)[:limit]]
+        found = score[places]
+        order = np.argsort(-found)
+        ranked = found[order]
+        if (ranked[1:] == ranked[:-1]).any():
+            # Only between equals do time and key decide.
+            rows = result.rows[places]
+            times, keys = self._times.values[rows].tolist(), self._keys.of(rows.tolist())
+            told = zip((-found).tolist(), times, keys, places.tolist(), strict=True)
+            return [one[3] for one in sorted(told, key=_total_order)[:limit]]
+        best: list[int] = places[order[:limit]].tolist()
+        return best
 
     def _hits(self, places: list[int], result: Scored, why: Explanation | None) -> list[Hit]:
         rows = result.rows[places]
-        each = zip(
-            rows.tolist(),
-            result.score[places].tolist(),
-            self._times.values[rows].tolist(),
-            self._labels.of(rows),
-            strict=True,
-        )
+        scores = result.score[places].tolist()
+        times = self._times.values[rows].tolist()
+        named = self._labels.of(rows)
+        numbers: list[int] = rows.tolist()
+        keys = self._keys.of(numbers)
         if why is None:
             return [
                 Hit(
-                    key=self._keys[row],
+                    key=key,
                     kind=kind,
                     score=score,
                     time_us=time_us,
@@ -293,23 +304,25 @@ class PartitionIndex:
                     status=status,
                     scope=scope,
                 )
-                for row, score, time_us, (kind, speaker, status, scope) in each
+                for key, score, time_us, (kind, speaker, status, scope) in zip(
+                    keys, scores, times, named, strict=True
+                )
             ]
         return [
             Hit(
-                key=self._keys[row],
+                key=keys[which],
                 kind=kind,
-                score=score,
-                time_us=time_us,
+                score=scores[which],
+                time_us=times[which],
                 speaker=speaker,
-                session=self._structure.session_of(row),
+                session=self._structure.session_of(numbers[which]),
                 status=status,
                 scope=scope,
                 arms=tuple(why.arms(which)),
                 matched=why.matched(which),
                 boosts=tuple(why.boosts(which, self._keys)),
             )
-            for which, (row, score, time_us, (kind, speaker, status, scope)) in enumerate(each)
+            for which, (kind, speaker, status, scope) in enumerate(named)
         ]
 
     def _add_chunk(self, entries: list[IndexEntry], ids: list[bytes] | None) -> None:
@@ -319,12 +332,9 @@ class PartitionIndex:
             last[entry.key] = entry
         new = [entry for entry in last.values() if not entry.gone]
         vectors = unpacked_rows([e.vector for e in new if e.vector], self._vectors)
-        for key in last:
-            self._kill(key)
-        for row, entry in enumerate(new, len(self._keys)):
-            self._row_of[entry.key] = row
+        self._kill(list(last))
         self._structure.add_many((e.kind, e.session, e.heard, e.asks) for e in new)
-        self._keys.extend(entry.key for entry in new)
+        self._keys.extend([entry.key for entry in new])
         self._alive.extend(np.ones(len(new), np.bool_))
         self._times.extend(np.array([entry.time_us for entry in new], np.int64))
         self._labels.extend(new)
@@ -335,19 +345,20 @@ class PartitionIndex:
             ids = [named[entry.key] for entry in new]
         self._vectors.add_many(vectors, np.array([bool(e.vector) for e in new], np.bool_), ids)
 
-    def _kill(self, key: str) -> bool:
-        row = self._row_of.pop(key, None)
-        if row is None:
-            return False
-        self._alive.values[row] = False
-        self._changed()
-        for arm in (self._lexical, self._structure, self._vectors):
-            arm.kill(row)
-        return True
+    def _kill(self, keys: Sequence[str]) -> bool:
+        """Take keys out; False when none was here."""
+        rows = self._keys.take_out(keys)
+        for row in rows:
+            self._alive.values[row] = False
+            for arm in (self._lexical, self._structure, self._vectors):
+                arm.kill(row)
+        if rows:
+            self._changed()
+        return bool(rows)
 
     def _sweep(self) -> None:
         """Number the living rows anew when too many are dead."""
-        dead = len(self._keys) - len(self._row_of)
+        dead = len(self._keys) - self._keys.living
         if dead < _LEAST_DEAD or 3 * dead < len(self._keys):
             return
         rows: Rows = np.flatnonzero(self._alive.values)
@@ -357,8 +368,7 @@ class PartitionIndex:
         self._vectors = self._vectors.compacted(rows)
         for column in (self._alive, self._times, *self._labels.columns):
             column.keep(rows)
-        self._keys = [self._keys[row] for row in rows]
-        self._row_of = {key: row for row, key in enumerate(self._keys)}
+        self._keys = self._keys.compacted(rows)
 
 
 def _total_order(found: tuple[float, int, str, int]) -> tuple[float, int, str]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pagefile.recall.embedder import Floats
 from pagefile.recall.fusion import Weights, lifted, share_of_best
-from pagefile.recall.lexical import LexicalIndex, Match, Rows
+from pagefile.recall.lexical import LexicalIndex, Match, Rows, different
 from pagefile.recall.looked import Looked
 from pagefile.recall.passing import Passing
 from pagefile.recall.question import Question
@@ -21,6 +21,8 @@ _BEST_OF_ARM = 400
 #: What lies in the time asked about is found even if no word matches; last.
 _TIME_ALONE = 0.02
 UNKNOWN_SPEAKER = 0
+#: How many times as long it takes to sort a row as to look whether it is marked.
+_SORTING = 8
 
 
 class Ground(NamedTuple):
@@ -30,7 +32,7 @@ class Ground(NamedTuple):
     structure: Structure
     vectors: Vectors
     #: Of each row: the number of its speaker, 0 for nobody known; and its time.
-    speakers: NDArray[np.int32]
+    speakers: NDArray[np.unsignedinteger]
     times: NDArray[np.int64]
     #: Names by the number of the speaker.
     names: list[str]
@@ -102,7 +104,7 @@ def scored(
     all_bm25 = ground.lexical.bm25(matches, weights.k1, weights.b)
     is_timed = bool(question.when) and weights.time > 0
     all_timely = timeliness(ground.times, question.when, weights.time_days) if is_timed else None
-    looked, cosine, lift = _looked_at(ground, query, all_bm25, all_timely, weights, limit)
+    looked, cosine, lift = _looked_at(ground, query, all_bm25, matches, all_timely, weights, limit)
     mixture = looked.mixture(weights, with_vectors=query is not None)
     nothing = looked.zeros
 
@@ -110,22 +112,28 @@ def scored(
     lexical = window = fits = nothing
     if matches:
         best = _best(all_bm25, ground.allowed, every=ground.passing.is_all)
-        lexical = mixture.lexical * share_of_best(bm25, best)
+        lexical = share_of_best(bm25, best)
+        lexical *= mixture.lexical
         if weights.window:
             near = structure.window(
                 len(all_bm25), matches, looked.beside, mixture.softened, weights
             )
             best = _best(near, looked.allowed, every=looked.all_allowed)
-            window = mixture.window * share_of_best(near, best)
+            window = share_of_best(near, best)
+            window *= mixture.window
         if weights.session:
             sessions = structure.session_scores(ground.lexical, matches, looked.rows)
-            fits = mixture.session * sessions
+            fits = sessions
+            fits *= mixture.session
     vector = nothing if query is None else mixture.vector * lift
     own = lexical + vector
     own += window
     # A place after the last, which nobody's -1 reads.
     all_raw = np.zeros(len(all_bm25) + 1, np.float32)
-    all_raw[looked.rows] = own
+    if len(looked) == len(all_bm25):
+        all_raw[:-1] = own
+    else:
+        all_raw[looked.rows] = own
 
     borrowed = structure.borrowed(all_raw, looked.beside, looked.asked_before, weights)
     borrowed *= mixture.shortness
@@ -172,6 +180,7 @@ def _looked_at(
     ground: Ground,
     query: Floats | None,
     words: Floats,
+    matches: list[Match],
     timely: Floats | None,
     weights: Weights,
     limit: int,
@@ -184,9 +193,10 @@ def _looked_at(
     beside: Rows | None = None
     if len(words) > (WHOLE_ROWS if query is None else ground.vectors.whole_rows):
         most = max(_BEST_OF_ARM, 2 * limit)
-        beside = _top(words, ground.allowed, most)
+        beside = _top(words, _matching(matches, len(words)), ground.passing, most)
         if timely is not None:
-            beside = np.concatenate((beside, _top(timely, ground.allowed, most)))
+            early = np.flatnonzero(timely > 0)
+            beside = np.concatenate((beside, _top(timely, early, ground.passing, most)))
     if query is None:
         looked = ground.whole() if beside is None else ground.looked(beside)
         return looked, np.full(len(looked), np.nan, np.float32), looked.zeros
@@ -216,8 +226,24 @@ def _looked_at(
     return looked, cosine, lift
 
 
-def _top(scores: Floats, allowed: NDArray[np.bool_], most: int) -> Rows:
-    rows = np.flatnonzero((scores > 0) & allowed)
+def _matching(matches: list[Match], count: int) -> Rows:
+    """The rows that hold any term, in order; `count` is of all rows."""
+    if not matches:
+        return np.zeros(0, np.int64)
+    if len(matches) == 1:
+        return matches[0].rows
+    rows = np.concatenate([match.rows for match in matches])
+    if len(rows) * _SORTING < count:
+        return different(rows)
+    is_matching = np.zeros(count, np.bool_)
+    is_matching[rows] = True
+    return np.flatnonzero(is_matching)
+
+
+def _top(scores: Floats, rows: Rows, passing: Passing, most: int) -> Rows:
+    """Those of the rows with the highest scores that may be found."""
+    if not passing.is_all:
+        rows = rows[passing.allowed[rows]]
     if len(rows) <= most:
         return rows
     # Of equals the newest, whatever the sort does: a later row breaks the tie.

@@ -14,17 +14,22 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 
+from pagefile.recall._heap import give_back
 from pagefile.recall.arms.arm import Part, VectorArm
 from pagefile.recall.arms.kept import KeptLog, KeptRows, KeptVectors
 from pagefile.recall.arms.log import VectorLog
 from pagefile.recall.arms.rows import ArmRows
 from pagefile.recall.catalogue import Catalogue
+from pagefile.recall.entry import IndexEntry
 from pagefile.recall.logs import PAGE, REREAD, decoded, entries_of, log_of
 from pagefile.recall.partition import PartitionIndex
 from pagefile.recall.vectors import Vectors
 from pagefile.records import Entry
 from pagefile.snapshot import Snapshot
 from pagefile.store import Store
+
+#: Folding so many entries at once leaves holes in the heap that are worth giving back.
+_LONG = 10_000
 
 
 class Shelf:
@@ -160,33 +165,42 @@ class Resident:
 
     def catch_up(self, store: Store) -> None:
         """Fold what the log has beyond what was seen; all of it when that is gone."""
-        page = store.read(self._log, max(self.seen - 1, 0), limit=PAGE)
-        if self.seen:
-            # The last entry seen is read again: another in its place means another log.
-            if not page or (page[0].index, page[0].position) != (self.seen - 1, self.position):
-                self._start_again()
-                page = store.read(self._log, 0, limit=PAGE)
-            else:
-                full = len(page) == PAGE
+        start = max(self.seen - 1, 0)
+        # An entry from here on that says so makes us read again; one before it was heeded.
+        since = self.seen or store.length(self._log)
+        folded = 0
+        while True:
+            page = store.read(self._log, start, limit=PAGE)
+            is_last = len(page) < PAGE
+            is_same = True
+            if start < self.seen:
+                # The last entry seen is read again: another in its place means another log.
+                is_same = bool(page) and (page[0].index, page[0].position) == (start, self.position)
                 page = page[1:]
-                if any(not entry.erased and decoded(entry).kind == REREAD for entry in page):
-                    self._start_again()
-                    page = store.read(self._log, 0, limit=PAGE)
-                elif page:
-                    self._fold(page)
-                    page = store.read(self._log, self.seen, limit=PAGE) if full else []
-        while page:
-            self._fold(page)
-            page = store.read(self._log, self.seen, limit=PAGE) if len(page) == PAGE else []
+            stored = [entry for entry in page if not entry.erased]
+            entries = [decoded(entry) for entry in stored]
+            told = zip(stored, entries, strict=True)
+            if not is_same or any(e.kind == REREAD and at.index >= since for at, e in told):
+                self._start_again()
+                start, since = 0, store.length(self._log)
+                continue
+            if page:
+                folded += len(page)
+                self._fold(stored, entries)
+                self.seen = page[-1].index + 1
+                self.position = page[-1].position
+            if is_last:
+                break
+            start = self.seen
+        if folded > PAGE:
+            self.index.settle()
+        if folded > _LONG:
+            give_back()
 
-    def _fold(self, page: list[Entry]) -> None:
-        stored = [entry for entry in page if not entry.erased]
-        entries = [decoded(entry) for entry in stored]
+    def _fold(self, stored: list[Entry], entries: list[IndexEntry]) -> None:
         if self.vectors is None:
             self.index.add_many([entry for entry in entries if entry.kind != REREAD])
         else:
             ids = self.vectors.ids(stored, entries)
             told = [n for n, entry in enumerate(entries) if entry.kind != REREAD]
             self.index.add_many([entries[n] for n in told], [ids[n] for n in told])
-        self.seen = page[-1].index + 1
-        self.position = page[-1].position

@@ -21,6 +21,8 @@ from pagefile.recall.lexical import LexicalIndex, Match, Rows
 
 _NOBODY = -1
 _MOST_WORDS = 2**31 - 1
+#: So many rows are looked at at once where all are: what is worked on stays small.
+_BLOCK = 8_192
 #: The parameters of BM25 for whole sessions, which differ in length as documents do.
 _SESSION_K1, _SESSION_B = 1.2, 0.75
 
@@ -32,7 +34,7 @@ class Structure:
         self._before = Column(np.int32)
         self._after = Column(np.int32)
         self._session = Column(np.int32)
-        self._heard = Column(np.int32)
+        self._heard = Column(np.uint16)
         self._asks = Column(np.bool_)
         self._number_of: dict[tuple[str, str], int] = {}
         self._names: list[tuple[str, str]] = []
@@ -76,6 +78,7 @@ class Structure:
             sessions.append(number)
             words.append(min(heard, _MOST_WORDS))
             asking.append(asks)
+        self._heard.fit(max(words, default=0))
         for column, values in (
             (self._before, before),
             (self._after, after),
@@ -134,14 +137,20 @@ class Structure:
     def shortness(self, rows: Rows, weights: Weights) -> Floats:
         """1 for a short row, 0 for a long one, between them in between."""
         width = max(1, weights.long_words - weights.short_words)
-        heard = self._heard.values[rows]
+        heard = self._heard.values[rows].astype(np.int32)  # It may be less than nothing below.
         short: Floats = np.clip((weights.long_words - heard) / np.float32(width), 0, 1)
         return short.astype(np.float32)
 
     def neighbours(self, rows: Rows) -> tuple[Rows, Rows, Rows, Rows]:
         """One before, one after, two before, two after; -1 for nobody."""
-        before, after, before2, after2 = self._around()
-        return before[rows], after[rows], before2[rows], after2[rows]
+        before = self._before.values[rows].astype(np.intp)
+        after = self._after.values[rows].astype(np.intp)
+        return before, after, _beyond(self._before, before), _beyond(self._after, after)
+
+    def asked_before(self, before: Rows) -> Floats:
+        """1 where the row before asks, 0 where it does not or is nobody."""
+        asked = self._asks.values[before] & (before >= 0)
+        return asked.astype(np.float32)
 
     def beside(self, rows: Rows) -> Rows:
         """The rows themselves, and below them their neighbours, in one array."""
@@ -152,27 +161,30 @@ class Structure:
 
         A question lends more to its answer than another turn does.
         """
-        before, after, before2, after2 = raw[beside[1:]]
-        lent: Floats = np.float32(weights.before) * before
+        _, before, after, before2, after2 = beside
+        said = raw[before]
+        lent: Floats = np.float32(weights.before) * said
         if weights.answer:
-            before *= asked_before
-            before *= np.float32(weights.answer)
-            lent += before
-        for share, lender in (
+            said *= asked_before
+            said *= np.float32(weights.answer)
+            lent += said
+        for share, lenders in (
             (weights.after, after),
             (weights.before2, before2),
             (weights.after2, after2),
         ):
             if share:
+                lender = raw[lenders]
                 lender *= np.float32(share)
                 lent += lender
         return lent
 
-    def softened(self, lexical: LexicalIndex, rows: Rows, weights: Weights) -> Floats:
+    def softened(self, lexical: LexicalIndex, beside: Rows, weights: Weights) -> Floats:
         """What the length of each row, read with its neighbours, takes from further terms."""
-        lengths, mean = self._window_lengths(lexical, weights.window_decay)
+        mean = self._window_mean(lexical, weights.window_decay)
+        lengths = _window_lengths(lexical.lengths, beside, weights.window_decay)
         k1, b = weights.window_k1, weights.window_b
-        softened: Floats = np.float32(k1 * (1 - b)) + np.float32(k1 * b / mean) * lengths[rows]
+        softened: Floats = np.float32(k1 * (1 - b)) + np.float32(k1 * b / mean) * lengths
         return softened
 
     def window(
@@ -205,61 +217,71 @@ class Structure:
 
     def session_scores(self, lexical: LexicalIndex, matches: Sequence[Match], rows: Rows) -> Floats:
         """How well the whole session of each row fits, as a share of the best; 0 without one."""
-        number, softened, count = self._session_lengths(lexical)
+        softened, count = self._session_lengths(lexical)
         if not count or not matches:
             return np.zeros(len(rows), np.float32)
-        # All terms at once, each with places of its own; the last of them is of the rows
-        # without a session, and not looked at.
+        # All terms at once, each with places of its own; the first of them is of the rows
+        # without a session, whose number is -1, and not looked at.
+        number = self._session.values
         places = len(softened) + 1
-        inside = [number[match.rows] + at * places for at, match in enumerate(matches)]
+        inside = [number[match.rows] + np.intp(at * places + 1) for at, match in enumerate(matches)]
         often = [match.times for match in matches]
         if len(matches) > 1:
             inside, often = [np.concatenate(inside)], [np.concatenate(often)]
         counted = np.bincount(inside[0], often[0], places * len(matches))
         counts: NDArray[np.float64] = counted.astype(np.float64, copy=False)
-        times = counts.reshape(len(matches), places)[:, :-1]
-        holding = (times > 0).sum(axis=1).tolist()
+        times = counts.reshape(len(matches), places)[:, 1:]
+        holding = np.add.reduce(times > 0, axis=1, dtype=np.intp).tolist()
         rarity = [math.log(1 + (count - held + 0.5) / (held + 0.5)) for held in holding]
-        gained: NDArray[np.float64] = np.array(rarity)[:, None] * times
-        gained *= _SESSION_K1 + 1
-        gained /= times + softened
-        scores = gained.sum(axis=0)
+        gained: NDArray[np.float64] = times / (times + softened)
+        gained *= np.array(rarity)[:, None]
+        scores = np.add.reduce(gained, axis=0)
         best = scores.max()
+        # A place after the last, which nobody's -1 reads.
         shares = np.zeros(places, np.float32)
         shares[:-1] = scores / best if best > 0 else scores
         found: Floats = shares[number[rows]]
         return found
 
-    def _around(self) -> tuple[Rows, Rows, Rows, Rows]:
-        if "around" not in self._kept:
-            # As long as the rows and one more: -1 reads that one, which says -1 again.
-            before = np.append(self._before.values, _NOBODY).astype(np.intp)
-            after = np.append(self._after.values, _NOBODY).astype(np.intp)
-            self._kept["around"] = before, after, before[before], after[after]
-        kept: tuple[Rows, Rows, Rows, Rows] = self._kept["around"]
-        return kept
-
-    def _window_lengths(self, lexical: LexicalIndex, decay: float) -> tuple[Floats, float]:
+    def _window_mean(self, lexical: LexicalIndex, decay: float) -> float:
+        """The mean length of rows read with their neighbours."""
         name = f"window {decay}"
         if name not in self._kept:
-            own = np.append(lexical.lengths, 0).astype(np.float32)
-            before, after, before2, after2 = self._around()
-            beside = own[before] + own[after] + decay * (own[before2] + own[after2])
-            lengths = (own + decay * beside)[:-1].astype(np.float32)
-            mean = max(1.0, float(lengths.sum(dtype=np.float64)) / max(1, lexical.living))
-            self._kept[name] = lengths, mean
-        kept: tuple[Floats, float] = self._kept[name]
+            total = 0.0
+            for start in range(0, len(self._before), _BLOCK):
+                rows = np.arange(start, min(start + _BLOCK, len(self._before)))
+                lengths = _window_lengths(lexical.lengths, self.beside(rows), decay)
+                total += float(lengths.sum(dtype=np.float64))
+            self._kept[name] = max(1.0, total / max(1, lexical.living))
+        kept: float = self._kept[name]
         return kept
 
-    def _session_lengths(self, lexical: LexicalIndex) -> tuple[Rows, NDArray[np.float64], int]:
+    def _session_lengths(self, lexical: LexicalIndex) -> tuple[NDArray[np.float64], int]:
         if "session" not in self._kept:
-            last = len(self._names)
-            number = self._session.values.astype(np.intp)
-            number[number == _NOBODY] = last
-            lengths = np.bincount(number, lexical.lengths, last + 1)[:-1]
+            lengths = np.zeros(len(self._names))
+            for start in range(0, len(self._session), _BLOCK):
+                number = self._session.values[start : start + _BLOCK] + np.intp(1)
+                some = lexical.lengths[start : start + _BLOCK]
+                lengths += np.bincount(number, some, len(lengths) + 1)[1:]
             count = int(np.count_nonzero(lengths))
             mean = lengths.sum() / max(1, count)
             softened = _SESSION_K1 * (1 - _SESSION_B + _SESSION_B * lengths / max(mean, 1e-9))
-            self._kept["session"] = number, softened, count
-        kept: tuple[Rows, NDArray[np.float64], int] = self._kept["session"]
+            self._kept["session"] = softened, count
+        kept: tuple[NDArray[np.float64], int] = self._kept["session"]
         return kept
+
+
+def _beyond(column: Column, rows: Rows) -> Rows:
+    """Who is next to each of the rows, some of which are nobody and next to nobody."""
+    found: Rows = column.values[rows].astype(np.intp)
+    found[rows < 0] = _NOBODY
+    return found
+
+
+def _window_lengths(lengths: NDArray[np.int32], beside: Rows, decay: float) -> Floats:
+    """How long rows are together with their neighbours, which count less."""
+    each = lengths[beside].astype(np.float32)
+    each[beside < 0] = 0
+    own, before, after, before2, after2 = each
+    together: Floats = own + decay * (before + after + decay * (before2 + after2))
+    return together.astype(np.float32, copy=False)
