@@ -919,7 +919,7 @@ def test_a_single_append_that_another_thread_commits_meanwhile_is_stored_once(pa
         one = store._preparer.prepare_lone(batch, store._reached)
         assert one is not None
         first = store.commit(batch)
-        again = store._appended_alone(one)
+        again = store._committer.commit(store._tenant, one)
 
         assert again.repeated
         assert again.commit.position == first.position

@@ -7,7 +7,7 @@ from typing import Any, NoReturn, TypeVar
 
 from pagefile.batch import Append, Batch, Selector
 from pagefile.bounds import MOST_PER_READ, require_count, require_position
-from pagefile.engine import DOCUMENT, LOG, Prepared, RawCommit, Sealed
+from pagefile.engine import DOCUMENT, LOG, Lone, Prepared, RawCommit, Sealed
 from pagefile.errors import Forbidden, Invalid, Unsupported
 from pagefile.query import Query
 from pagefile.records import Change, Document, Entry, Head, Page, Receipt, StreamKind
@@ -133,11 +133,11 @@ class Snapshot(Store):
     ) -> Receipt:
         _refuse()
 
-    def _committed(self, batch: Batch, tell: Callable[[Batch, Prepared, Sealed], _T]) -> Any:
+    def _committed(self, batch: Batch, tell: Callable[[Batch, Prepared | Lone, Sealed], _T]) -> Any:
         _refuse()
 
     async def _committed_async(
-        self, batch: Batch, tell: Callable[[Batch, Prepared, Sealed], _T]
+        self, batch: Batch, tell: Callable[[Batch, Prepared | Lone, Sealed], _T]
     ) -> Any:
         _refuse()
 

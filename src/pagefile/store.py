@@ -26,7 +26,7 @@ from pagefile.reading import Reading
 from pagefile.records import Commit, Document, Entry, Head, Problem, Receipt, Report, Stats
 from pagefile.repeats import require_same_content
 from pagefile.selection import Rehearsed, receipt_of
-from pagefile.single import batch_of
+from pagefile.single import batched
 from pagefile.vector_keeping import VectorKeeping, kept_by
 
 _T = TypeVar("_T")
@@ -108,14 +108,6 @@ class Store(Reading, VectorKeeping):
             NotFound: it deletes, forks, drops or prunes what is not there.
             Unavailable: see its `outcome`; committing the same batch again is safe.
         """
-        if self._takes_lone:
-            one = self._preparer.prepare_lone(batch, self._reached)
-            if one is not None:
-                sealed = self._appended_alone(one)
-                raw = sealed.commit
-                if sealed.repeated:  # By another thread, with the same batch.
-                    return self._answer(batch, batch_of(one), sealed)
-                return Commit(raw.position, raw.time_us, sealed.indexes, (), one.key, raw.digest)
         return self._committed(batch, self._answer)
 
     async def commit_async(self, batch: Batch) -> Commit:
@@ -145,14 +137,6 @@ class Store(Reading, VectorKeeping):
 
     def commit_entries(self, batch: Batch) -> list[Entry]:
         """`commit`, and the entries that the batch's appends became, as they are stored."""
-        if self._takes_lone:
-            one = self._preparer.prepare_lone(batch, self._reached)
-            if one is not None:
-                sealed = self._appended_alone(one)
-                if sealed.repeated:
-                    return self._appended(batch, batch_of(one), sealed)
-                raw, index = sealed.commit, sealed.indexes[0]
-                return [Entry(raw.position, raw.time_us, one.content, one.log, index, one.log)]
         return self._committed(batch, self._appended)
 
     async def commit_entries_async(self, batch: Batch) -> list[Entry]:
@@ -268,18 +252,12 @@ class Store(Reading, VectorKeeping):
 
     # Inside
 
-    def _appended_alone(self, one: Lone) -> Sealed:
-        try:
-            sealed = self._committer.commit(self._tenant, one)
-        except Unavailable as failure:
-            failure.key = one.key
-            raise
-        if sealed.commit.position > self._reached:
-            self._reached = sealed.commit.position
-        return sealed
-
-    def _committed(self, batch: Batch, tell: Callable[[Batch, Prepared, Sealed], _T]) -> _T:
-        prepared = self._preparer.prepare(batch, self._reached)
+    def _committed(self, batch: Batch, tell: Callable[[Batch, Prepared | Lone, Sealed], _T]) -> _T:
+        prepared: Prepared | Lone | None = None
+        if self._takes_lone:
+            prepared = self._preparer.prepare_lone(batch, self._reached)
+        if prepared is None:
+            prepared = self._preparer.prepare(batch, self._reached)
         try:
             sealed = self._committer.commit(self._tenant, prepared)
         except Unavailable as failure:
@@ -288,7 +266,7 @@ class Store(Reading, VectorKeeping):
         return tell(batch, prepared, sealed)
 
     async def _committed_async(
-        self, batch: Batch, tell: Callable[[Batch, Prepared, Sealed], _T]
+        self, batch: Batch, tell: Callable[[Batch, Prepared | Lone, Sealed], _T]
     ) -> _T:
         prepared = self._preparer.prepare(batch, self._reached)
         try:
@@ -303,16 +281,19 @@ class Store(Reading, VectorKeeping):
             return await asyncio.to_thread(tell, batch, prepared, sealed)
         return tell(batch, prepared, sealed)
 
-    def _appended(self, batch: Batch, prepared: Prepared, sealed: Sealed) -> list[Entry]:
+    def _appended(self, batch: Batch, prepared: Prepared | Lone, sealed: Sealed) -> list[Entry]:
         commit = sealed.commit
         if sealed.repeated:
             self._answer(batch, prepared, sealed)
         elif commit.position > self._reached:
             self._reached = commit.position
+        if type(prepared) is Lone and not sealed.repeated:
+            log, index = prepared.log, sealed.indexes[0]
+            return [Entry(commit.position, commit.time_us, prepared.content, log, index, log)]
         made: list[Entry] = []
         # Forks have an index too, and no entry.
         indexes = iter(sealed.indexes)
-        for write in prepared.writes:
+        for write in batched(prepared).writes:
             if write.action == Action.FORK:
                 next(indexes)
             elif write.action == Action.APPEND:
@@ -325,9 +306,9 @@ class Store(Reading, VectorKeeping):
                     made.append(Entry(commit.position, commit.time_us, content, name, index, name))
         return made
 
-    def _answer(self, batch: Batch, prepared: Prepared, sealed: Sealed) -> Commit:
+    def _answer(self, batch: Batch, prepared: Prepared | Lone, sealed: Sealed) -> Commit:
         if sealed.repeated:
-            require_same_content(self._engine, self._tenant, prepared, sealed.commit)
+            require_same_content(self._engine, self._tenant, batched(prepared), sealed.commit)
         raw = sealed.commit
         # Never back: another thread may have committed later and been faster here.
         if raw.position > self._reached:
