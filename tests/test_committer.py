@@ -119,6 +119,33 @@ def test_async_commits_queued_before_close_are_committed_and_later_ones_refused(
     assert type(late) is Forbidden
 
 
+def test_close_in_the_turn_that_brought_commits_sees_them_through(path: Path) -> None:
+    async def story() -> list[int]:
+        pf = await pagefile.aio.open(path)
+        committer = committer_of(pf.sync.store)
+        prepared = [pf.sync.store._preparer.prepare(Batch([Append("a", n)]), 0) for n in range(3)]
+        brought = [committer.submit("default", each) for each in prepared]
+        # Without a turn in between: nothing of it has reached the queue yet.
+        committer.close()
+        return [(await each).commit.position for each in brought]
+
+    assert asyncio.run(story()) == [1, 2, 3]
+
+
+def test_what_one_turn_of_a_loop_brings_is_one_group(path: Path) -> None:
+    engine = FaultyEngine(open_engine(str(path), Options()))
+    pf = Pagefile(engine, Committer(engine), "default", Options())
+
+    async def story() -> None:
+        batches = [Batch([Append("a", n)]) for n in range(50)]
+        await asyncio.gather(*(pf.store.commit_async(each) for each in batches))
+
+    asyncio.run(story())
+    pf.store._committer.close()
+
+    assert engine.groups == [50]
+
+
 @pytest.mark.parametrize("attempt", range(5))
 def test_closing_under_a_crowd_loses_nothing_and_says_closed(path: Path, attempt: int) -> None:
     pf = pagefile.open(path, durability="process")

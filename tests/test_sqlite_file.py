@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from pagefile.engines.queries import load_migrations, load_queries
 from pagefile.engines.sqlite import SqliteEngine
 from pagefile.engines.sqlite_file import SqliteFile
 from pagefile.engines.sqlite_format import APPLICATION_ID
+from pagefile.engines.sqlite_rows import commit_ids
 from pagefile.engines.sqlite_transaction import SqliteTransaction
 from pagefile.store import Store
 from pagefile.testing.backend import FileBackend
@@ -780,6 +782,35 @@ def test_no_statement_of_a_commit_walks_all_streams_of_a_tenant(story: Path) -> 
         if any("USING INDEX streams_by_oid (tenant=?)" in step for step in steps):
             walking.append(name)
     assert walking == []
+
+
+def test_looking_for_expired_keys_reads_no_more_as_a_store_grows(path: Path) -> None:
+    steps = []
+    with pagefile.open(str(path), durability="process") as pf:
+        for _ in range(2):
+            for _ in range(1_500):
+                pf.store.append(Append("log", 0))
+            steps.append(_steps_of_a_sweep(path))
+
+    assert steps[1] < steps[0] * 1.2
+
+
+def _steps_of_a_sweep(path: Path) -> int:
+    """How much SQLite does to find that no key has expired yet, in tens of its instructions."""
+    taken = 0
+
+    def step() -> bool:
+        nonlocal taken
+        taken += 1
+        return False
+
+    with contextlib.closing(apsw.Connection(str(path))) as connection:
+        tenant = connection.execute("SELECT id FROM tenants").get
+        low, high = commit_ids(tenant)
+        connection.set_progress_handler(step, 10)
+        expired = connection.execute(load_queries("sqlite")["expired_keys"], (low + 1, high, 0))
+        assert not expired.fetchall()
+    return taken
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")

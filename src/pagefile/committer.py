@@ -62,6 +62,8 @@ class Committer:
         """With nobody committing: when new, and in a forked child, where nobody else lives."""
         self._mutex = threading.Lock()
         self._queue: deque[Ticket] = deque()
+        #: What loops bring in the turn that is under way.
+        self._turns: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}
         self._busy = self._closed
         #: Held by whoever leads, for as long as it does.
         self._leading = threading.Lock()
@@ -138,21 +140,44 @@ class Committer:
         # Imported here: whoever never awaits does not pay for loading it.
         import asyncio
 
-        future: asyncio.Future[Sealed] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Sealed] = loop.create_future()
         if self._engine.instant:
             settle(future, self._engine.apply(((tenant, batch),))[0])
             return future
         ticket = Ticket(tenant, batch)
         ticket.future = future
         with self._mutex:
+            self._require_open()
+            turn = self._turns.get(loop)
+            if turn is not None:
+                turn.append(ticket)
+                return future
+            self._turns[loop] = [ticket]
+        loop.call_soon(self._hand_in, loop)
+        return future
+
+    def _hand_in(self, loop: asyncio.AbstractEventLoop) -> None:
+        """All that one turn of a loop has brought, at once.
+
+        A thread that led for the first of them would fight with the loop for the
+        interpreter's lock while the others are still on their way.
+        """
+        with self._mutex:
+            leader = self._take_in(loop)
+        if leader is not None:
+            self._send_runner(leader)
+
+    def _take_in(self, loop: asyncio.AbstractEventLoop) -> Ticket | None:
+        """Queue what a loop has brought; who leads now, if nobody did. With the mutex held."""
+        leader: Ticket | None = None
+        for ticket in self._turns.pop(loop, ()):
             if self._busy:
-                self._require_open()
                 self._enqueue(ticket)
             else:
                 self._busy = ticket.leads = True
-        if ticket.leads:
-            self._send_runner(ticket)
-        return future
+                leader = ticket
+        return leader
 
     def scrub(self, timeout: float) -> tuple[str, ...]:
         """The engine's `scrub`, which a `close` waits for as it does for commits."""
@@ -174,11 +199,17 @@ class Committer:
             Unavailable: commits are still under way after `timeout` seconds. The
                 engine must stay open for them; closing again waits again.
         """
+        leader: Ticket | None = None
         with self._mutex:
             if not self._closed:
+                for loop in list(self._turns):
+                    # Only for the first of them can there be nobody who leads.
+                    leader = self._take_in(loop) or leader
                 self._closed = True
                 self._unfinished, self._busy = self._busy, True
             self._note_rest()
+        if leader is not None:
+            self._send_runner(leader)
         if not self._comes_to_rest(timeout):
             raise Unavailable(
                 f"commits are still under way after {timeout:g} seconds",

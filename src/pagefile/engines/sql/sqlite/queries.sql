@@ -39,8 +39,10 @@ SELECT position FROM used_keys WHERE tenant = ? AND key = ?
 INSERT INTO used_keys (tenant, key, position) VALUES (?, ?, ?)
 ON CONFLICT DO UPDATE SET position = excluded.position
 
--- :expired_keys Old commits whose keys may be forgotten.
-SELECT position, key FROM records WHERE id >= ? AND id < ? AND time_us < ? ORDER BY id LIMIT 512
+-- :expired_keys Old commits whose keys may be forgotten; moments never go back, so the oldest are asked.
+SELECT position, key FROM (
+    SELECT position, key, time_us FROM records WHERE id >= ? AND id < ? ORDER BY id LIMIT 512
+) WHERE time_us < ? ORDER BY position
 
 -- :forget_key Let an idempotency key go.
 DELETE FROM used_keys WHERE tenant = ? AND key = ? AND position = ?
