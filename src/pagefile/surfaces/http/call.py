@@ -64,6 +64,11 @@ class Call:
         self.reads: GroupReads | None = None
         self.threads: ContextBuffer | None = None
 
+    def take(self, lease: Lease) -> None:
+        """The handle that answers."""
+        self.lease = lease
+        self.pf, self.reads, self.threads = lease.pf, lease.reads, lease.threads
+
 
 #: Handles whose memory is loaded.
 _with_memory: weakref.WeakSet[AsyncPagefile] = weakref.WeakSet()

@@ -22,11 +22,13 @@ class Deadline:
 
     __slots__ = ("_deadlines", "_task", "at", "is_over")
 
-    def __init__(self, deadlines: Deadlines, seconds: float) -> None:
+    def __init__(
+        self, deadlines: Deadlines, seconds: float, task: asyncio.Task[Any] | None
+    ) -> None:
         self._deadlines = deadlines
         self.at: float | None = time.monotonic() + seconds
         self.is_over = False
-        self._task: asyncio.Task[Any] | None = None
+        self._task = task
 
     def set(self, seconds: float | None) -> None:
         """So long from now; None is no limit."""
@@ -39,7 +41,8 @@ class Deadline:
             self._task.cancel()
 
     def __enter__(self) -> Deadline:
-        self._task = asyncio.current_task()
+        if self._task is None:
+            self._task = asyncio.current_task()
         self._deadlines.running.add(self)
         return self
 
@@ -63,12 +66,12 @@ class Deadlines:
         self.running: set[Deadline] = set()
         self._is_looking = False
 
-    def after(self, seconds: float) -> Deadline:
-        """A deadline so long from now."""
+    def after(self, seconds: float, task: asyncio.Task[Any] | None = None) -> Deadline:
+        """A deadline so long from now; whoever knows the running task saves the search for it."""
         if not self._is_looking:
             self._is_looking = True
             asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
-        return Deadline(self, seconds)
+        return Deadline(self, seconds, task)
 
     def _look(self) -> None:
         self._is_looking = bool(self.running)

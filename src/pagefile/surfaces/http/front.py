@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pagefile.access.audit import Refusal, RefusalLog
+from pagefile.access.identity import Identity
 from pagefile.errors import PagefileError, Unavailable
 from pagefile.surfaces.http import hot, problems
 from pagefile.surfaces.http.call import Call
@@ -29,6 +30,7 @@ from pagefile.surfaces.http.limits import (
     Rates,
     is_packed,
     packed_body,
+    too_large,
     whole_body,
     without_body,
 )
@@ -43,6 +45,23 @@ _SAFE_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
 )
+
+
+class Once(Protocol):
+    """Where the answer to a request goes that came as a whole, and the task that makes it."""
+
+    task: asyncio.Task[None] | None
+
+    async def send(self, message: Message) -> None: ...
+
+    def whole(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None: ...
+
+    def end(self) -> None: ...
+
+
+Headers = tuple[tuple[bytes, bytes], ...]
+#: What answers a request, its body, and where the answer goes.
+WholeRequest = tuple[hot.Route, bytes, Once]
 
 
 class Parts(Protocol):
@@ -82,9 +101,18 @@ class Front:
         else:
             await send({"type": "websocket.close", "code": 1008})
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def at_once(self, scope: Scope, route: hot.Route, body: bytes, once: Once) -> None:
+        """Answer a request that is here as a whole, by the route that `hot` has for it."""
+        try:
+            await self._answer(scope, _nothing_more, once.send, (route, body, once))
+        finally:
+            once.end()
+
+    async def _answer(
+        self, scope: Scope, receive: Receive, send: Send, whole: WholeRequest | None = None
+    ) -> None:
         started = time.perf_counter()
-        parts = self._parts
+        parts, method = self._parts, scope["method"]
         client = scope.get("client")
         heads: dict[bytes, bytes] = dict(scope["headers"])
         call = Call(self._request_id(heads), client[0] if client else "", parts.config, heads)
@@ -93,15 +121,29 @@ class Front:
         lease: Lease | None = None
         parts.metrics.in_flight += 1
         try:
-            lease = await self._admit(scope, call)
-            if lease is None:
+            identity = self._known(scope, heads) or await self._identify(scope, call)
+            if identity is None:
                 await self._bounded(scope, receive, out)
-            elif hot.is_append(scope):
-                await self._append(scope, receive, out)
-            elif (route := hot.read_route(scope)) is not None:
-                await out.whole(*await route(scope, call))
             else:
-                await self._bounded(scope, receive, out)
+                lease = self._let_in(scope, call, identity)
+                if lease is None:
+                    lease = await parts.tenants.lease(identity.tenant)
+                call.take(lease)
+                if whole is not None:
+                    route: hot.Route | None = whole[0]
+                else:
+                    route = hot.route_of(method, scope["path"], scope["query_string"])
+                if route is None:
+                    await self._bounded(scope, receive, out)
+                else:
+                    if method == "POST":
+                        answer = await self._append(scope, receive, route, whole)
+                    else:
+                        answer = await route(scope, call, b"")
+                    if whole is None:
+                        await out.whole(*answer)
+                    else:
+                        out.write(whole[2], *answer)
         except asyncio.CancelledError:
             call.reason = call.reason or "gone"
             raise
@@ -113,8 +155,8 @@ class Front:
             parts.metrics.in_flight -= 1
             call.route = call.route or _route_of(scope)
             seconds = time.perf_counter() - started
-            parts.metrics.observe(scope["method"], call, seconds)
-            parts.log.request(scope["method"], call, seconds)
+            parts.metrics.observe(method, call, seconds)
+            parts.log.request(method, call, seconds)
         if call.status in _AUDITED:
             await self._audit(scope, call)
 
@@ -125,26 +167,28 @@ class Front:
         self._count += 1
         return f"{self._prefix}{self._count:012x}"
 
-    async def _admit(self, scope: Scope, call: Call) -> Lease | None:
-        parts, path, method = self._parts, scope["path"], scope["method"]
+    def _known(self, scope: Scope, heads: dict[bytes, bytes]) -> Identity | None:
+        """Who asks, if that is known without a look into the store."""
+        if scope["path"] in PUBLIC:
+            return None
+        return self._parts.gate.known(heads, len(scope["headers"]))
+
+    async def _identify(self, scope: Scope, call: Call) -> Identity | None:
+        """Who asks; None where nobody has to say so."""
+        parts, path = self._parts, scope["path"]
         identity = None
         if path not in PUBLIC or (parts.config.local and path not in ("/health", "/ready")):
-            identity = parts.gate.known(call.heads, len(scope["headers"]))
-            if identity is None:
-                identity = await parts.gate.identify(scope["headers"], call.client)
-        if identity is None or path in PUBLIC:
-            return None
+            identity = await parts.gate.identify(scope["headers"], call.client)
+        return None if path in PUBLIC else identity
+
+    def _let_in(self, scope: Scope, call: Call, identity: Identity) -> Lease | None:
+        """Whether they may, and not too often; the tenant's handle, if it is open already."""
+        parts, path = self._parts, scope["path"]
         call.identity = identity
         parts.rates.take(identity.principal)
         own = path in parts.mounted or path.startswith(self._below)
-        identity.require("read" if own else right_for(method, path))
-        lease = parts.tenants.at_hand(identity.tenant)
-        if lease is None:
-            lease = await parts.tenants.lease(identity.tenant)
-        call.lease = lease
-        call.pf = lease.pf
-        call.reads, call.threads = lease.reads, lease.threads
-        return lease
+        identity.require("read" if own else right_for(scope["method"], path))
+        return parts.tenants.at_hand(identity.tenant)
 
     async def _bounded(self, scope: Scope, receive: Receive, out: _Sending) -> None:
         config = self._parts.config
@@ -188,24 +232,37 @@ class Front:
         is_mounted = path in self._parts.mounted or path.startswith(self._below)
         return is_mounted or path.endswith("/follow")
 
-    async def _append(self, scope: Scope, receive: Receive, out: _Sending) -> None:
+    async def _append(
+        self,
+        scope: Scope,
+        receive: Receive,
+        append: hot.Route,
+        whole: WholeRequest | None,
+    ) -> hot.Answer:
         """The same bounds for the route that is asked most, with one timer."""
         config, call = self._parts.config, scope["pagefile"]
-        _require_length(call, config.max_body_bytes)
-        body: bytes | None = None
-        deadline = self._deadlines.after(config.body_seconds)
+        body, task = (None, None) if whole is None else (whole[1], whole[2].task)
+        most = config.max_body_bytes
+        if body is None:
+            _require_length(call, most)
+            seconds = config.body_seconds
+        else:
+            if len(body) > most:
+                raise too_large(most)
+            seconds = config.request_seconds
+        deadline = self._deadlines.after(seconds, task)
         try:
             with deadline:
-                body = await whole_body(receive, config.max_body_bytes)
-                deadline.set(config.request_seconds)
-                answer = await hot.append_slot(scope, call, body)
+                if body is None:
+                    body = await whole_body(receive, most)
+                    deadline.set(config.request_seconds)
+                return await append(scope, call, body)
         except TimeoutError:
             if not deadline.is_over:
                 raise
             if body is None:
                 raise problems.Refused(408, "the body took too long") from None
             raise _too_long(config.request_seconds) from None
-        await out.whole(*answer)
 
     async def _refuse(
         self, scope: Scope, receive: Receive, out: _Sending, error: Exception
@@ -243,6 +300,10 @@ class Front:
             self._parts.log.tell("error", "a refusal could not be recorded", told)
 
 
+async def _nothing_more() -> Message:
+    return {"type": "http.disconnect"}
+
+
 class _Sending:
     """Passes messages on; remembers the status, and adds what every answer has."""
 
@@ -254,16 +315,21 @@ class _Sending:
         self.has_started = False
         self.deadline: Deadline | None = None
 
-    async def whole(
-        self, status: int, body: bytes, headers: tuple[tuple[bytes, bytes], ...]
-    ) -> None:
+    async def whole(self, status: int, body: bytes, headers: Headers) -> None:
         """An answer that is known as a whole, with what every answer has."""
+        told = self._told(status, headers)
+        await self._send({"type": "http.response.start", "status": status, "headers": told})
+        await self._send({"type": "http.response.body", "body": body})
+
+    def write(self, once: Once, status: int, body: bytes, headers: Headers) -> None:
+        """The same, to where it can be written at once."""
+        once.whole(status, self._told(status, headers), body)
+
+    def _told(self, status: int, headers: Headers) -> list[tuple[bytes, bytes]]:
         self.has_started = True
         call = self._call
         call.status = status
-        told = [*headers, (b"x-request-id", call.request_id.encode()), *_SAFE_HEADERS]
-        await self._send({"type": "http.response.start", "status": status, "headers": told})
-        await self._send({"type": "http.response.body", "body": body})
+        return [*headers, (b"x-request-id", call.request_id.encode()), *_SAFE_HEADERS]
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -302,7 +368,7 @@ def _require_length(call: Call, most: int) -> None:
     if not said.isdigit():
         raise problems.Refused(400, "the content-length is no number")
     if len(said) > 18 or int(said) > most:
-        raise problems.Refused(413, f"the body has more than {most} bytes")
+        raise too_large(most)
 
 
 def _route_of(scope: Scope, routes: Sequence[BaseRoute] = ()) -> str:

@@ -29,14 +29,18 @@ from pagefile.surfaces.http.problems import AsRefused
 
 #: Status, body and headers of an answer.
 Answer = tuple[int, bytes, tuple[tuple[bytes, bytes], ...]]
-Route = Callable[[Scope, Call], Awaitable[Answer]]
+#: Takes a request and its body, where one is read.
+Route = Callable[[Scope, Call, bytes], Awaitable[Answer]]
 
 
-def read_route(scope: Scope) -> Route | None:
-    """What answers this request, if it is for a working set as it is now."""
-    if scope["method"] != "GET" or scope["query_string"]:
+def route_of(method: str, path: str, query: bytes) -> Route | None:
+    """What answers this request, if it appends one slot or reads a working set as it is now."""
+    if method == "POST":
+        is_append = path[:12] == "/v1/threads/" and path[-6:] == "/slots" and path.count("/") == 4
+        return append_slot if is_append else None
+    if method != "GET" or query:
         return None
-    parts = scope["path"].split("/")
+    parts = path.split("/")
     if len(parts) == 4 and parts[2] == "runs" and parts[1] == "v1":
         return _v1_run
     if len(parts) < 3 or parts[1] != "runs":
@@ -46,23 +50,12 @@ def read_route(scope: Scope) -> Route | None:
     return _legacy_ws if len(parts) == 4 and parts[3] == "ws" else None
 
 
-def is_append(scope: Scope) -> bool:
-    """Whether a request appends one slot."""
-    path: str = scope["path"]
-    return (
-        scope["method"] == "POST"
-        and path.startswith("/v1/threads/")
-        and path.endswith("/slots")
-        and path.count("/") == 4
-    )
-
-
-async def _v1_run(scope: Scope, call: Call) -> Answer:
+async def _v1_run(scope: Scope, call: Call, body: bytes) -> Answer:
     call.route = "/v1/runs/{run_id}"
     return await _working_set(call, scope["path"][9:])
 
 
-async def _legacy_run(scope: Scope, call: Call) -> Answer:
+async def _legacy_run(scope: Scope, call: Call, body: bytes) -> Answer:
     call.route = "/runs/{run_id}"
     run_id = scope["path"][6:]
     try:
@@ -71,7 +64,7 @@ async def _legacy_run(scope: Scope, call: Call) -> Answer:
         raise AsRefused(error, 404, f"Run {run_id} not found") from error
 
 
-async def _legacy_ws(scope: Scope, call: Call) -> Answer:
+async def _legacy_ws(scope: Scope, call: Call, body: bytes) -> Answer:
     call.route = "/runs/{run_id}/ws"
     try:
         return await _working_set(call, scope["path"][6:-3])

@@ -110,11 +110,16 @@ class BoundedBody:
         if message["type"] == "http.request":
             self._left -= len(message.get("body", b""))
             if self._left < 0:
-                raise Refused(413, f"the body has more than {self._most} bytes")
+                raise too_large(self._most)
             self._is_whole = not message.get("more_body", False)
         else:
             self._is_whole = True
         return message
+
+
+def too_large(most: int) -> Refused:
+    """What is answered to a body of more bytes."""
+    return Refused(413, f"the body has more than {most} bytes")
 
 
 async def whole_body(receive: Receive, most: int) -> bytes:
@@ -132,7 +137,7 @@ async def whole_body(receive: Receive, most: int) -> bytes:
         part: bytes = message.get("body", b"")
         size += len(part)
         if size > most:
-            raise Refused(413, f"the body has more than {most} bytes")
+            raise too_large(most)
         if not message.get("more_body", False):
             return part if not parts else b"".join((*parts, part))
         parts.append(part)

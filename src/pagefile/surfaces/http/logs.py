@@ -55,6 +55,7 @@ class Log:
         if _RANKS[level] < self._least:
             return
         who = call.identity
+        name, tenant = ("", "") if who is None else (who.name, who.tenant)
         self._add(
             _Line(
                 milliseconds_of(time.time_ns() // 1_000),
@@ -65,8 +66,8 @@ class Log:
                 call.route,
                 call.status,
                 round(seconds * 1_000, 3),
-                "" if who is None else who.name,
-                "" if who is None else who.tenant,
+                name,
+                tenant,
                 call.reason,
                 call.error_kind,
             )

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
@@ -20,7 +21,6 @@ from pagefile.access.keys import KeyStore
 from pagefile.errors import Invalid, Unavailable, Unsupported, shown
 from pagefile.handle import Admin, Options
 from pagefile.surfaces.http.config import ServerConfig
-from pagefile.surfaces.http.worker_log import logging_config
 from pagefile.typed import convert
 
 if TYPE_CHECKING:
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from pagefile.surfaces.http.app import Mounted
 
 _NEEDED = "pip install 'pagefile[server]'"
-_GRACE_SECONDS = 10
-_HEADER_MILLISECONDS = 10_000
-_MOST_HEADER_BYTES = 65_536
 #: Objects between two searches; Python's own choice of 700 is a matter of a few requests.
 _COLLECT_AFTER = 20_000
 
@@ -49,32 +46,12 @@ def serve(config: ServerConfig, *, out: TextIO | None = None) -> None:
     if config.url == "memory:" and not config.local and config.tokens is None:
         rule = "serve a file, or say --local"
         raise Invalid("url", "memory: holds no key, so nobody could be let in", rule)
-    granian = _granian()
-    _require_port(config)
-    secret = first_key(config)
-    print(banner(config, secret), file=out or sys.stdout, flush=True)
-    server = granian.Granian(
-        "pagefile.surfaces.http.serving:load",
-        address=config.host,
-        port=config.port,
-        workers=config.workers,
-        interface=granian.constants.Interfaces.ASGI,
-        # HTTP/1 alone: what is bounded here is bounded for one request on one connection.
-        http=granian.constants.HTTPModes.http1,
-        websockets=False,
-        http1_settings=granian.http.HTTP1Settings(
-            header_read_timeout=_HEADER_MILLISECONDS, max_buffer_size=_MOST_HEADER_BYTES
-        ),
-        backlog=2_048,
-        backpressure=2_048,
-        workers_kill_timeout=_GRACE_SECONDS,
-        respawn_failed_workers=config.workers > 1,
-        # Its own lines would stand between ours, which are JSON.
-        log_level=granian.log.LogLevels.info,
-        log_dictconfig=logging_config(),
-    )
-    with _counters(config) as counted:
-        server.serve(target_loader=functools.partial(load, counted), wrap_loader=False)
+    workers = _workers()
+    with _bound(config) as listening:
+        secret = first_key(config)
+        print(banner(config, secret), file=out or sys.stdout, flush=True)
+        with _counters(config) as counted:
+            workers.Workers(functools.partial(load, counted), config.workers).run(listening)
 
 
 @contextmanager
@@ -159,33 +136,35 @@ def _place(url: str) -> str:
     return str(Path(rest.removeprefix("/") if mark else url).expanduser().absolute())
 
 
-def _granian() -> Any:
+def _workers() -> ModuleType:
     try:
         import fastapi  # noqa: F401
-        import granian
-        import granian.constants
-        import granian.http
-        import granian.log
+        import httptools  # noqa: F401
         import prometheus_client  # noqa: F401
+        import uvicorn  # noqa: F401
     except ModuleNotFoundError as error:
         raise Unsupported(f"the server needs {error.name}, which is missing", _NEEDED) from error
-    return granian
+    from pagefile.surfaces.http import workers
+
+    return workers
 
 
-def _require_port(config: ServerConfig) -> None:
-    """Refuse a port that is taken before anything is made."""
+def _bound(config: ServerConfig) -> socket.socket:
+    """A socket that has the port, or a refusal before anything is made."""
+    listening = socket.socket(socket.AF_INET6 if ":" in config.host else socket.AF_INET)
     try:
-        kind = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-        with socket.socket(kind) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((config.host.strip("[]"), config.port))
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((config.host.strip("[]"), config.port))
     except socket.gaierror as error:
+        listening.close()
         raise Invalid("host", f"{shown(config.host)} is no address", "give one") from error
     except OSError as error:
+        listening.close()
         raise Unavailable(
             f"{config.host}:{config.port} cannot be bound ({os.strerror(error.errno or 0)})",
             "stop what listens there, or give another --port",
         ) from error
+    return listening
 
 
 def config_from(settings: dict[str, Any]) -> ServerConfig:

@@ -1,0 +1,513 @@
+"""Connections: bounds of a head, order of answers, and that the short way is no other way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("uvicorn", reason="pagefile[server] is not installed")
+pytest.importorskip("uvloop", reason="there is none for this system")
+
+import uvicorn
+import uvloop
+
+import pagefile
+from pagefile.access.audit import RefusalLog
+from pagefile.access.keys import KeyStore
+from pagefile.handle import Admin
+from pagefile.surfaces.http import front, wire
+from pagefile.surfaces.http.app import make_app
+from pagefile.surfaces.http.config import ServerConfig
+from pagefile.surfaces.http.workers import configured
+
+SLOT = b'{"payload":{"text":"x"},"from_id":"a","to_id":"b"}'
+
+
+class Place:
+    """A server in this process, and raw connections to it."""
+
+    def __init__(self, port: int, url: str, keys: dict[str, str]) -> None:
+        self.port = port
+        self.url = url
+        self.keys = keys
+
+    def head(self, line: str, *more: str, key: str = "all") -> bytes:
+        lines = [f"{line} HTTP/1.1", "host: 127.0.0.1", *more]
+        if key:
+            lines.append(f"authorization: Bearer {self.keys.get(key, key)}")
+        return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+    def post(self, thread: str, *more: str, body: bytes = SLOT, key: str = "all") -> bytes:
+        typed = () if any(each.startswith("content-type") for each in more) else (JSON,)
+        sized = (f"content-length: {len(body)}",)
+        return self.head(f"POST /v1/threads/{thread}/slots", *typed, *sized, *more, key=key) + body
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port)
+
+    async def ask(self, *pieces: bytes) -> Answer:
+        reader, writer = await self.connect()
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+        try:
+            return await read_answer(reader)
+        finally:
+            writer.close()
+
+
+JSON = "content-type: application/json"
+Answer = tuple[int, dict[str, str], bytes]
+
+
+async def read_answer(reader: asyncio.StreamReader) -> Answer:
+    async with asyncio.timeout(20):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        first, *lines = head.strip().split("\r\n")
+        headers = dict(line.split(": ", 1) for line in lines)
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
+    return int(first.split(" ")[1]), headers, body
+
+
+class _Quiet(uvicorn.Server):
+    """Signals are the test runner's."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def serving(folder: Path, **settings: Any) -> AsyncIterator[Place]:
+    url = f"{folder}/wire.db"
+    with Admin(url) as admin:
+        keys = KeyStore(admin)
+        made = {
+            "all": keys.create("default", ("read", "write", "admin")).secret,
+            "reads": keys.create("default", ("read",)).secret,
+            "bound": keys.create("default", ("read", "write"), user_id="u").secret,
+        }
+        admin.open("default").runs.boot("x", run_id="r")
+    config = ServerConfig(url=url, durability="process", log_level="error", **settings)
+    server = _Quiet(configured(lambda: make_app(config)))
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        task = asyncio.create_task(server.serve([listening]))
+        port = listening.getsockname()[1]
+        while not server.started and not task.done():
+            await asyncio.sleep(0.01)
+        try:
+            yield Place(port, url, made)
+        finally:
+            server.should_exit = True
+            await task
+
+
+def tell(folder: Path, story: Callable[[Place], Awaitable[None]], **settings: Any) -> None:
+    async def told() -> None:
+        async with serving(folder, **settings) as place:
+            await story(place)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(told())
+
+
+@pytest.fixture
+def short_ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths that went the short way."""
+    taken: list[str] = []
+    before = front.Front.at_once
+
+    async def noting(self: Any, scope: Any, *rest: Any) -> None:
+        taken.append(scope["path"])
+        await before(self, scope, *rest)
+
+    monkeypatch.setattr(front.Front, "at_once", noting)
+    return taken
+
+
+#: What a slot has that no other has, and an answer that no other has.
+_OWN = re.compile(rb'"(index|position|timestamp|request_id)":("[^"]*"|\d+)')
+
+
+def _same(answer: Answer) -> tuple[int, dict[str, str], bytes]:
+    status, headers, body = answer
+    kept = {
+        name: value
+        for name, value in headers.items()
+        if name not in ("x-request-id", "date", "connection", "etag")
+    }
+    assert "x-request-id" in headers
+    body = _OWN.sub(b"", body)
+    kept.pop("content-length", None)
+    return status, kept, body
+
+
+async def _both(place: Place, request: bytes) -> tuple[Answer, Answer]:
+    """The same request by the short way, and as one that is not even considered for it."""
+    first, rest = request.split(b"\r\n", 1)
+    return (
+        await place.ask(request),
+        await place.ask(first + b"\r\nconnection: close\r\n" + rest),
+    )
+
+
+def test_every_request_is_answered_the_same_by_the_short_way_and_the_long(
+    tmp_path: Path, short_ways: list[str]
+) -> None:
+    large = b'{"payload":"' + b"x" * 5_000 + b'","from_id":"a","to_id":"b"}'
+
+    async def story(place: Place) -> None:
+        requests = {
+            "stored": (place.post("t"), 201),
+            "for a user": (place.post("t", body=SLOT[:-1] + b',"user_id":"v"}'), 201),
+            "by a bound key": (place.post("own", key="bound"), 201),
+            "for another user": (
+                place.post("own", body=SLOT[:-1] + b',"user_id":"v"}', key="bound"),
+                403,
+            ),
+            "in another's thread": (place.post("t", key="bound"), 404),
+            "no key": (place.post("t", key=""), 401),
+            "a wrong key": (place.post("t", key="pf_0123456789ab_x"), 401),
+            "two keys": (place.post("t", "x-api-key: y"), 401),
+            "no right": (place.post("t", key="reads"), 403),
+            "no JSON": (place.post("t", body=b"{"), 400),
+            "another shape": (place.post("t", body=b'{"payload":1}'), 422),
+            "an unknown field": (place.post("t", body=SLOT[:-1] + b',"x":1}'), 422),
+            "a wrong name": (place.post("t", body=SLOT.replace(b'"a"', b'""')), 422),
+            "another type": (place.post("t", "content-type: text/plain"), 415),
+            "compressed": (place.post("t", "content-encoding: gzip", body=b"\x1f\x8b"), 415),
+            "too large": (place.post("t", body=large), 413),
+            "another length": (place.post("t", 'if-match: "77"'), 412),
+            "a wrong Idempotency-Key": (place.post("t", "idempotency-key: a b"), 400),
+            "two Idempotency-Keys": (
+                place.post("t", "idempotency-key: a", "idempotency-key: b"),
+                400,
+            ),
+            "a run": (place.head("GET /v1/runs/r"), 200),
+            "the run as it is known": (place.head("GET /v1/runs/r", 'if-none-match: "0"'), 304),
+            "no run": (place.head("GET /v1/runs/none"), 404),
+            "a run of the old interface": (place.head("GET /runs/r"), 200),
+            "no run of the old interface": (place.head("GET /runs/none"), 404),
+            "an id of ours": (place.head("GET /v1/runs/r", "x-request-id: mine"), 200),
+        }
+        for what, (request, status) in requests.items():
+            short, long = await _both(place, request)
+            assert _same(short) == _same(long), what
+            assert short[0] == status, what
+        assert len(short_ways) == len(requests)
+
+    tell(tmp_path, story, max_body_bytes=4_096)
+
+
+def test_either_way_is_counted_and_recorded(tmp_path: Path, short_ways: list[str]) -> None:
+    async def story(place: Place) -> None:
+        for _ in range(2):
+            await _both(place, place.post("t"))
+            await _both(place, place.post("t", key="reads"))
+        text = (await place.ask(place.head("GET /metrics")))[2].decode()
+        counted = re.findall(
+            r'_count{method="POST",route="/v1/threads/{thread_id}/slots",status="(\d+)"} (\S+)',
+            text,
+        )
+        assert dict(counted) == {"201": "4.0", "403": "4.0"}
+        assert "pagefile_http_requests_in_flight 1.0" in text
+        assert len(short_ways) == 4
+
+    tell(tmp_path, story)
+
+    # A refusal is answered before it is recorded; by the end of the server all of them are.
+    with Admin(f"{tmp_path}/wire.db") as admin:
+        refused = [each for _, each in RefusalLog(admin).list()]
+    assert [each.status for each in refused] == [403] * 4
+    assert {each.route for each in refused} == {"/v1/threads/{thread_id}/slots"}
+
+
+def test_a_rate_counts_both_ways(tmp_path: Path, short_ways: list[str]) -> None:
+    async def story(place: Place) -> None:
+        answers = [each for _ in range(3) for each in await _both(place, place.post("t"))]
+        assert [status for status, _, _ in answers].count(429) > 0
+        refused = next(each for each in answers if each[0] == 429)
+        assert refused[1]["retry-after"] == "1"
+
+    tell(tmp_path, story, rate_per_second=1)
+
+
+def test_an_idempotency_key_is_the_same_key_on_both_ways(
+    tmp_path: Path, short_ways: list[str]
+) -> None:
+    async def story(place: Place) -> None:
+        first, second = await _both(place, place.post("t", "idempotency-key: k"))
+        assert (first[0], second[0]) == (201, 201)
+        assert first[2] == second[2]
+        assert short_ways == ["/v1/threads/t/slots"]
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "POST /v1/threads/t%2e/slots",
+        "POST /v1/threads/t/slots?x=1",
+        "POST /v1/threads/t/slots/batch",
+        "GET /v1/runs/r?at=1",
+        "GET /v1/whoami",
+        "PUT /v1/runs/r",
+    ],
+)
+def test_what_is_not_plainly_one_of_the_two_takes_the_long_way(
+    tmp_path: Path, short_ways: list[str], line: str
+) -> None:
+    async def story(place: Place) -> None:
+        status, headers, _ = await place.ask(place.head(line, "content-length: 0"))
+        assert status != 500
+        assert headers["x-request-id"]
+        assert short_ways == []
+
+    tell(tmp_path, story)
+
+
+def test_a_body_that_comes_later_is_waited_for(tmp_path: Path, short_ways: list[str]) -> None:
+    async def story(place: Place) -> None:
+        request = place.post("t")
+        reader, writer = await place.connect()
+        writer.write(request[:-10])
+        # That another connection is answered shows that the first piece was read.
+        await place.ask(place.head("GET /v1/runs/r"))
+        writer.write(request[-10:])
+        assert (await read_answer(reader))[0] == 201
+        # The connection goes on, and by the short way where it may.
+        writer.write(request)
+        assert (await read_answer(reader))[0] == 201
+        writer.close()
+        assert short_ways.count("/v1/threads/t/slots") == 1
+
+    tell(tmp_path, story)
+
+
+def test_a_client_that_asks_first_is_told_to_go_on(tmp_path: Path, short_ways: list[str]) -> None:
+    async def story(place: Place) -> None:
+        request = place.post("t", "expect: 100-continue")
+        reader, writer = await place.connect()
+        writer.write(request[: -len(SLOT)])
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(SLOT)
+        assert (await read_answer(reader))[0] == 201
+        writer.close()
+        assert short_ways == []
+
+    tell(tmp_path, story)
+
+
+def test_requests_that_come_together_are_answered_in_their_order(
+    tmp_path: Path, short_ways: list[str]
+) -> None:
+    async def story(place: Place) -> None:
+        reader, writer = await place.connect()
+        whoami = place.head("GET /v1/whoami")
+        sent = [place.post("t"), place.head("GET /v1/runs/r"), whoami, place.post("t"), whoami]
+        writer.write(b"".join(sent))
+        answers = [await read_answer(reader) for _ in sent]
+        writer.close()
+        assert [status for status, _, _ in answers] == [201, 200, 200, 201, 200]
+        assert [json.loads(body).get("index") for _, _, body in answers][0::3] == [0, 1]
+
+    tell(tmp_path, story)
+
+
+def test_nothing_is_read_behind_an_answer_that_says_it_is_the_last(tmp_path: Path) -> None:
+    async def story(place: Place) -> None:
+        large = place.post("t", body=b"x" * 5_000)
+        reader, writer = await place.connect()
+        writer.write(large + place.post("t"))
+        status, headers, _ = await read_answer(reader)
+        assert (status, headers["connection"]) == (413, "close")
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        writer.close()
+        with pagefile.open(place.url) as pf:
+            assert pf.store.length("thread/t") == 0
+
+    tell(tmp_path, story, max_body_bytes=4_096)
+
+
+def test_an_append_is_seen_through_when_its_client_goes(
+    tmp_path: Path, short_ways: list[str]
+) -> None:
+    async def story(place: Place) -> None:
+        for number in range(20):
+            _, writer = await place.connect()
+            writer.write(place.post("t", f"idempotency-key: {number}"))
+            await writer.drain()
+            writer.close()
+        while len(short_ways) < 20:
+            await asyncio.sleep(0.01)
+
+    tell(tmp_path, story)
+
+    with pagefile.open(f"{tmp_path}/wire.db") as pf:
+        assert pf.store.length("thread/t") == 20
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"nonsense\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nhost: a\r\nx: " + b"y" * 70_000 + b"\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\nhost: a\r\n" + b"x: y\r\n" * 15_000, 431),
+        (b"GET /" + b"y" * 200_000, 431),
+        (b"POST /v1/runs HTTP/1.1\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n", 400),
+    ],
+)
+def test_what_is_no_request_is_refused_and_the_connection_closed(
+    tmp_path: Path, sent: bytes, status: int
+) -> None:
+    async def story(place: Place) -> None:
+        reader, writer = await place.connect()
+        told = b""
+        with contextlib.suppress(ConnectionError):
+            for at in range(0, len(sent), 10_000):
+                writer.write(sent[at : at + 10_000])
+                await writer.drain()
+        with contextlib.suppress(ConnectionError):
+            told = await reader.read()
+        writer.close()
+        # Where we still sent when it closed, our system may have let go of the answer.
+        assert told[:12] in (f"HTTP/1.1 {status}".encode(), b"")
+        assert (await place.ask(place.head("GET /health")))[0] == 200
+
+    tell(tmp_path, story)
+
+
+def test_a_head_has_a_time_and_an_idle_connection_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(wire, "_LOOK_SECONDS", 0.05)
+
+    async def story(place: Place) -> None:
+        slow, slow_writer = await place.connect()
+        slow_writer.write(place.head("GET /health")[:-2])
+        idle, idle_writer = await place.connect()
+        idle_writer.write(place.head("GET /v1/runs/r"))
+        assert (await read_answer(idle))[0] == 200
+        async with asyncio.timeout(20):
+            assert await slow.read() == b""
+            assert await idle.read() == b""
+        slow_writer.close()
+        idle_writer.close()
+
+    tell(tmp_path, story)
+
+
+def test_connections_beyond_the_most_wait_for_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "MOST_CONNECTIONS", 2)
+
+    async def story(place: Place) -> None:
+        first, second, third = [await place.connect() for _ in range(3)]
+        for _, writer in (third, second, first):
+            writer.write(place.head("GET /v1/runs/r"))
+        assert (await read_answer(first[0]))[0] == 200
+        assert (await read_answer(second[0]))[0] == 200
+        waiting = asyncio.ensure_future(read_answer(third[0]))
+        assert not waiting.done()
+        first[1].close()
+        assert (await waiting)[0] == 200
+        for _, writer in (second, third):
+            writer.close()
+
+    tell(tmp_path, story)
+
+
+def test_what_stands_behind_a_body_has_no_effect_and_an_end(tmp_path: Path) -> None:
+    async def story(place: Place) -> None:
+        head = place.head("POST /v1/threads/t/slots", JSON, "transfer-encoding: chunked")
+        chunk = b"%x\r\n%b\r\n0\r\n" % (len(SLOT), SLOT)
+        trailing = head + chunk + b"idempotency-key: k\r\n\r\n"
+        first, second = await place.ask(trailing), await place.ask(trailing)
+        assert [json.loads(body)["index"] for _, _, body in (first, second)] == [0, 1]
+
+        _, writer = await place.connect()
+        writer.write(head + chunk + b"x: ")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(1_000):
+                writer.write(b"y" * 10_000)
+                await writer.drain()
+            raise AssertionError("ten megabytes behind a body were taken")
+        writer.close()
+        # Small chunks have more around them than in them, and are a body all the same.
+        crumbs = b"".join(b"1\r\n%c\r\n" % byte for byte in SLOT.replace(b"x", b"x" * 20_000))
+        status, _, _ = await place.ask(head + crumbs + b"0\r\n\r\n")
+        assert status == 201
+
+    tell(tmp_path, story)
+
+
+def test_a_header_without_a_value_does_not_run_into_the_next(tmp_path: Path) -> None:
+    async def story(place: Place) -> None:
+        status, headers, _ = await place.ask(
+            place.head("GET /v1/runs/r", "x-empty:", "x-request-id: mine")
+        )
+        assert (status, headers["x-request-id"]) == (200, "mine")
+
+    tell(tmp_path, story)
+
+
+def test_what_asks_for_another_protocol_is_answered_once_and_not_heard_on(tmp_path: Path) -> None:
+    async def story(place: Place) -> None:
+        reader, writer = await place.connect()
+        writer.write(place.head("GET /v1/runs/r", "connection: upgrade", "upgrade: websocket"))
+        writer.write(place.post("t"))
+        status, headers, _ = await read_answer(reader)
+        assert (status, headers["connection"]) == (200, "close")
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
+
+    tell(tmp_path, story)
+    with pagefile.open(f"{tmp_path}/wire.db") as pf:
+        assert pf.store.length("thread/t") == 0
+
+
+def test_an_application_around_the_front_sees_every_request(
+    tmp_path: Path, short_ways: list[str]
+) -> None:
+    async def story(place: Place) -> None:
+        request = place.head("GET /v1/runs/r", "origin: https://a.example")
+        status, headers, _ = await place.ask(request)
+        assert (status, headers["access-control-allow-origin"]) == (200, "https://a.example")
+        assert short_ways == []
+
+    tell(tmp_path, story, allow_origins=("https://a.example",))
+
+
+def test_a_client_that_does_not_read_is_not_heard_on(tmp_path: Path, short_ways: list[str]) -> None:
+    async def story(place: Place) -> None:
+        reader, writer = await place.connect()
+        with pagefile.open(place.url) as pf:
+            pf.runs.open("r").update(lambda _: {"next_action": "x" * 200_000})
+        request = place.head("GET /v1/runs/r")
+        number = 200
+        writer.write(request * number)
+        while not short_ways:
+            await asyncio.sleep(0.01)
+        for _ in range(50):
+            await place.ask(place.head("GET /health"))
+        # Forty megabytes would be in memory if it went on.
+        assert len(short_ways) < number // 2
+        answers = [await read_answer(reader) for _ in range(number)]
+        writer.close()
+        assert {status for status, _, _ in answers} == {200}
+
+    tell(tmp_path, story)
