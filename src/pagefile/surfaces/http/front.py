@@ -243,10 +243,13 @@ class Front:
         config, call = self._parts.config, scope["pagefile"]
         body, task = (None, None) if whole is None else (whole[1], whole[2].task)
         most = config.max_body_bytes
-        _require_length(call, most)
-        if body is not None and len(body) > most:
-            raise too_large(most)
-        seconds = config.body_seconds if body is None else config.request_seconds
+        if body is None:
+            _require_length(call, most)
+            seconds = config.body_seconds
+        else:
+            if len(body) > most:
+                raise too_large(most)
+            seconds = config.request_seconds
         deadline = self._deadlines.after(seconds, task)
         try:
             with deadline:

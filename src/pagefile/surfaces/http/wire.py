@@ -39,6 +39,7 @@ _CLOSE = (b"connection", b"close")
 AtOnce = Callable[["Scope", hot.Route, bytes, "Once"], Coroutine[Any, Any, None]]
 _ASGI: ASGIVersions = {"version": "3.0", "spec_version": "2.3"}
 _NEVER = float("inf")
+_OF_CONNECTIONS = frozenset({b"connection", b"expect", b"upgrade"})
 
 
 class Listener:
@@ -119,6 +120,8 @@ class Wire(HttpToolsProtocol):
         self._loose = 0
         self._status = 400
         self._is_deaf = False
+        #: No header says anything about the connection.
+        self._is_plain = True
         #: The request that is being read, while it may still be answered at once.
         self._held: hot.Route | None = None
         self._held_body: list[bytes] = []
@@ -202,6 +205,7 @@ class Wire(HttpToolsProtocol):
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
+        self._is_plain = True
         self._number += 1
         self._is_in_head, self._is_whole, self._loose = True, False, 0
 
@@ -209,8 +213,9 @@ class Wire(HttpToolsProtocol):
         if not self._is_in_head:
             return  # Behind a body: who asks was checked by then.
         name = name.lower()
-        if name == b"expect" and value.lower() == b"100-continue":
-            self.expect_100_continue = True
+        if name in _OF_CONNECTIONS:
+            self._is_plain = False
+            self.expect_100_continue |= name == b"expect" and value.lower() == b"100-continue"
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
@@ -258,14 +263,22 @@ class Wire(HttpToolsProtocol):
             or b"?" in url
             or not url.isascii()
             or (self.cycle is not None and not self.cycle.response_complete)
-            or self.expect_100_continue
+            # Without a header about it, a connection is kept from HTTP/1.1 on.
             or not parser.should_keep_alive()
-            or parser.should_upgrade()
-            or parser.get_http_version() != "1.1"
+            or (not self._is_plain and not self._is_usual())
         ):
             return None
         path = self.scope["path"] = url.decode()
         return hot.route_of(self.scope["method"], path, b"")
+
+    def _is_usual(self) -> bool:
+        """Whether all that is said about the connection is that it goes on."""
+        parser = self.parser
+        return not (
+            self.expect_100_continue
+            or parser.should_upgrade()
+            or parser.get_http_version() != "1.1"
+        )
 
     def _take_the_long_way(self) -> None:
         """The rest of the body has yet to come, which the application waits for."""
