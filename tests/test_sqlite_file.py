@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import subprocess
@@ -1035,3 +1036,27 @@ def test_a_statement_is_planned_once_whatever_values_it_is_given(path: Path) -> 
             assert len(pf.store.get_many([f"d{n}", f"d{n + 1}"])) == 2
 
     assert planned == []
+
+
+def test_a_group_that_heard_nothing_of_many_commits_is_told_of_its_repeats(path: Path) -> None:
+    """Keys are looked for among what another process committed, once for the whole group."""
+    with pagefile.open(path) as one, pagefile.open(path) as other:
+        stale = one.store
+        repeated = Batch([Append("log", "mine")])
+        first = stale.commit(repeated)
+        stale.commit(Batch([Append("log", "more")]))
+        for number in range(600):
+            other.store.append(Append("log", number))
+        fresh = [Batch([Append("log", f"new {number}")]) for number in range(5)]
+
+        async def story() -> list[pagefile.Commit]:
+            asked = [stale.commit_async(batch) for batch in (*fresh, repeated, fresh[0])]
+            return await asyncio.gather(*asked)
+
+        *told, again, twice = asyncio.run(story())
+
+        assert [commit.position for commit in told] == list(range(603, 608))
+        assert (again.repeated, again.position) == (True, first.position)
+        assert (twice.repeated, twice.position) == (True, told[0].position)
+        assert stale.length("log") == 607
+        assert other.verify()

@@ -79,6 +79,8 @@ class SqliteTransaction:
         self._load_head()
         #: Where the made keys of all commits after a position are.
         self._recent: dict[str, int] = {}
+        #: Where made keys of the group under way are that are older, 0 for nowhere.
+        self._looked_for: dict[str, int] = {}
         self._recent_from = self.head.position
         self._saved = self._counters()
 
@@ -147,10 +149,10 @@ class SqliteTransaction:
 
     def earlier(self, key: str, after: int) -> RawCommit | None:
         low, high = commit_ids(self._number)
-        if after >= self._recent_from:
-            if key not in self._recent:
+        if after >= self._recent_from or key in self._looked_for:
+            place = low + (self._recent.get(key) or self._looked_for.get(key, 0))
+            if place == low:
                 return None
-            place = low + self._recent[key]
             self._write_out()
             found = self._all("commits", place, place, 1)
         elif after >= 0:
@@ -162,6 +164,20 @@ class SqliteTransaction:
             place = low + (used[0][0] if used else 0)
             found = self._all("commits", place, place, 1)
         return commit_from(found[0]) if found else None
+
+    def look_for_keys(self, batches: Sequence[Prepared]) -> None:
+        """Look at once for the keys of those who have not heard of the last commits.
+
+        Each look goes through all commits that others made meanwhile.
+        """
+        old = [batch for batch in batches if 0 <= batch.after < self._recent_from]
+        if len(old) > 1 and self._number:
+            low, _ = commit_ids(self._number)
+            first = low + min(batch.after for batch in old)
+            keys = [batch.key for batch in old]
+            asked = msgspec.json.encode(keys).decode()
+            self._looked_for = dict.fromkeys(keys, 0)
+            self._looked_for |= self._all("commits_of_keys", first, low + self.head.position, asked)
 
     def look_ahead(self, batch: Prepared) -> None:
         """Look at once for all documents that must not be there yet."""
@@ -384,6 +400,7 @@ class SqliteTransaction:
         self._recent[commit.key] = commit.position
         if len(self._recent) > _RECENT_KEYS:
             self._recent.clear()
+            self._looked_for.clear()  # They may be among what is not known any more.
             self._recent_from = commit.position
 
     def _bare_commit(self, commit: RawCommit) -> list[Any]:
@@ -409,6 +426,8 @@ class SqliteTransaction:
 
     def flush(self) -> None:
         """Insert everything collected, and counters that changed."""
+        if self._looked_for:
+            self._looked_for.clear()
         alone = len(self._records) == 1 and not self._users.new_holdings
         if alone and not self._keys and not self._used:
             # The commonest commit by far, without the detours.

@@ -83,6 +83,9 @@ class SqliteWriter:
                             transaction = taken.get(tenant)
                             if transaction is None:
                                 transaction = taken[tenant] = self._take_out(tenant, writer)
+                                if len(items) > 1:
+                                    own = [each for name, each in items if name == tenant]
+                                    transaction.look_for_keys(own)
                             try:
                                 if len(batch.when) > _MANY:
                                     transaction.look_ahead(batch)

@@ -29,6 +29,10 @@ SELECT position, time_us, key, manifest, digest FROM records WHERE id BETWEEN ? 
 -- :commit_with_key The commit of a key the store made, which says where to begin.
 SELECT position, time_us, key, manifest, digest FROM records WHERE id > ? AND id <= ? AND key = ? LIMIT 1
 
+-- :commits_of_keys The commits of several keys the store made, asked for as a JSON array.
+SELECT key, position FROM records
+WHERE id > ? AND id <= ? AND key IN (SELECT value FROM json_each(?))
+
 -- :last_further_id The newest record that is not the first of its commit.
 SELECT max(id) FROM records WHERE id BETWEEN ? AND ?
 
