@@ -22,6 +22,7 @@ from pagefile.engine import (
     TenantHead,
 )
 from pagefile.engines.sqlite_index import KeyIndex
+from pagefile.engines.sqlite_keys import MadeKeys
 from pagefile.engines.sqlite_news import MOST_COMMITS, news_of
 from pagefile.engines.sqlite_rows import (
     MOST_RECORDS,
@@ -46,7 +47,6 @@ _MOST_CACHED = 100_000
 #: How often, in commits, expired idempotency keys are swept out.
 _SWEEP_EVERY = 256
 #: How many made keys are remembered, so that looking for one needs no query.
-_RECENT_KEYS = 4_096
 
 
 class SqliteTransaction:
@@ -77,11 +77,7 @@ class SqliteTransaction:
         self._keys: list[tuple[Any, ...]] = []
         self._used: list[tuple[Any, ...]] = []
         self._load_head()
-        #: Where the made keys of all commits after a position are.
-        self._recent: dict[str, int] = {}
-        #: Where made keys of the group under way are that are older, 0 for nowhere.
-        self._looked_for: dict[str, int] = {}
-        self._recent_from = self.head.position
+        self._made = MadeKeys(self.head.position)
         self._saved = self._counters()
 
     def _all(self, query: str, *bindings: Any) -> list[Any]:
@@ -127,7 +123,7 @@ class SqliteTransaction:
                 head.oid = self._all("last_oid", self._number)[0][0]
             for commit in commits:
                 if commit.key[:1] == "~":
-                    self._note_key(commit)
+                    self._made.note(commit.key, commit.position)
         return True
 
     def _counters(self) -> tuple[int, int, int, int]:
@@ -149,8 +145,8 @@ class SqliteTransaction:
 
     def earlier(self, key: str, after: int) -> RawCommit | None:
         low, high = commit_ids(self._number)
-        if after >= self._recent_from or key in self._looked_for:
-            place = low + (self._recent.get(key) or self._looked_for.get(key, 0))
+        if self._made.knows_of(key, after):
+            place = low + self._made.place(key)
             if place == low:
                 return None
             self._write_out()
@@ -170,14 +166,14 @@ class SqliteTransaction:
 
         Each look goes through all commits that others made meanwhile.
         """
-        old = [batch for batch in batches if 0 <= batch.after < self._recent_from]
+        old = self._made.old_ones(batches)
         if len(old) > 1 and self._number:
             low, _ = commit_ids(self._number)
             first = low + min(batch.after for batch in old)
             keys = [batch.key for batch in old]
             asked = msgspec.json.encode(keys).decode()
-            self._looked_for = dict.fromkeys(keys, 0)
-            self._looked_for |= self._all("commits_of_keys", first, low + self.head.position, asked)
+            found = self._all("commits_of_keys", first, low + self.head.position, asked)
+            self._made.were_looked_for(keys, found)
 
     def look_ahead(self, batch: Prepared) -> None:
         """Look at once for all documents that must not be there yet."""
@@ -330,7 +326,7 @@ class SqliteTransaction:
                 *columns_of(content),
             ),
         )
-        self._note_key(commit)
+        self._made.note(commit.key, commit.position)
         if not commit.position % _SWEEP_EVERY:
             self._sweep_keys(commit.time_us)
 
@@ -392,16 +388,9 @@ class SqliteTransaction:
         if commit.key[:1] != "~":
             self._used.append((self._number, commit.key, commit.position))
         else:
-            self._note_key(commit)
+            self._made.note(commit.key, commit.position)
         if not commit.position % _SWEEP_EVERY:
             self._sweep_keys(commit.time_us)
-
-    def _note_key(self, commit: RawCommit) -> None:
-        self._recent[commit.key] = commit.position
-        if len(self._recent) > _RECENT_KEYS:
-            self._recent.clear()
-            self._looked_for.clear()  # They may be among what is not known any more.
-            self._recent_from = commit.position
 
     def _bare_commit(self, commit: RawCommit) -> list[Any]:
         """The row of a commit that stores no record."""
@@ -426,8 +415,7 @@ class SqliteTransaction:
 
     def flush(self) -> None:
         """Insert everything collected, and counters that changed."""
-        if self._looked_for:
-            self._looked_for.clear()
+        self._made.forget_group()
         alone = len(self._records) == 1 and not self._users.new_holdings
         if alone and not self._keys and not self._used:
             # The commonest commit by far, without the detours.
