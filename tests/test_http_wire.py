@@ -464,20 +464,136 @@ def test_a_header_without_a_value_does_not_run_into_the_next(tmp_path: Path) -> 
     tell(tmp_path, story)
 
 
-def test_what_asks_for_another_protocol_is_answered_once_and_not_heard_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", ["websocket", "h2c"])
+def test_an_offer_to_speak_another_protocol_is_not_taken_up(tmp_path: Path, protocol: str) -> None:
+    offer = ("Connection: Upgrade, HTTP2-Settings", f"Upgrade: {protocol}", "HTTP2-Settings: AAMA")
+
     async def story(place: Place) -> None:
         reader, writer = await place.connect()
-        writer.write(place.head("GET /v1/runs/r", "connection: upgrade", "upgrade: websocket"))
-        writer.write(place.post("t"))
-        status, headers, _ = await read_answer(reader)
-        assert (status, headers["connection"]) == (200, "close")
-        with contextlib.suppress(ConnectionError):
-            assert await reader.read() == b""
+        for request in (place.head("GET /v1/runs/r", *offer), place.post("t", *offer)):
+            writer.write(request)
+            status, headers, _ = await read_answer(reader)
+            assert status in (200, 201)
+            assert "connection" not in headers
         writer.close()
 
     tell(tmp_path, story)
     with pagefile.open(f"{tmp_path}/wire.db") as pf:
-        assert pf.store.length("thread/t") == 0
+        assert pf.store.length("thread/t") == 1
+
+
+def test_requests_without_end_behind_one_are_neither_parsed_nor_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = 0
+
+    class Watched(wire.Wire):
+        def on_headers_complete(self) -> None:
+            nonlocal most
+            super().on_headers_complete()
+            most = max(most, len(self.pipeline))
+
+    monkeypatch.setattr(wire, "Wire", Watched)
+
+    async def story(place: Place) -> None:
+        reader, writer = await place.connect()
+        number = 3_000
+        writer.write(place.head("GET /health", key="") * number)
+        answers = [await read_answer(reader) for _ in range(number)]
+        writer.close()
+        assert {status for status, _, _ in answers} == {200}
+
+    tell(tmp_path, story)
+    assert 0 < most < wire.MOST_PIPELINED + wire.PIECE_BYTES // 40
+
+
+def test_connections_without_room_are_not_heard_until_others_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "MOST_CONNECTIONS", 2)
+
+    async def story(place: Place) -> None:
+        first = [await place.connect() for _ in range(2)]
+        for reader, writer in first:
+            writer.write(place.head("GET /health", key=""))
+            assert (await read_answer(reader))[0] == 200
+        others = [await place.connect() for _ in range(3)]
+        for _, writer in others:
+            writer.write(place.head("GET /health", key=""))
+        heard = [asyncio.create_task(read_answer(reader)) for reader, _ in others]
+        # The first two are answered again meanwhile, more than once.
+        for _ in range(20):
+            for reader, writer in first:
+                writer.write(place.head("GET /health", key=""))
+                await read_answer(reader)
+        assert not any(task.done() for task in heard)
+        for _, writer in first:
+            writer.close()
+        for task, (_, writer) in zip(heard, others, strict=True):
+            assert (await task)[0] == 200
+            writer.close()
+
+    tell(tmp_path, story)
+
+
+def test_what_was_asked_before_garbage_and_by_half_closed_clients_is_answered(
+    tmp_path: Path,
+) -> None:
+    async def story(place: Place) -> None:
+        for request in (place.post("t"), place.head("GET /v1/runs/r"), place.head("GET /health")):
+            reader, writer = await place.connect()
+            writer.write(request + b"BAD\0 x\r\n\r\n")
+            assert (await read_answer(reader))[0] in (200, 201)
+            assert await reader.read() == b""
+            writer.close()
+            reader, writer = await place.connect()
+            writer.write(request)
+            writer.write_eof()
+            assert (await read_answer(reader))[0] in (200, 201)
+            assert await reader.read() == b""
+            writer.close()
+
+    tell(tmp_path, story)
+    with pagefile.open(f"{tmp_path}/wire.db") as pf:
+        assert pf.store.length("thread/t") == 2
+
+
+def test_a_head_is_answered_and_its_connection_kept(tmp_path: Path) -> None:
+    async def story(place: Place) -> None:
+        reader, writer = await place.connect()
+        for _ in range(2):
+            writer.write(place.head("HEAD /v1/runs/r"))
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200")
+        writer.write(place.head("GET /health"))
+        assert (await read_answer(reader))[0] == 200
+        writer.close()
+
+    tell(tmp_path, story)
+
+
+def test_a_stream_whose_client_went_away_with_a_request_behind_it_frees_its_place(
+    tmp_path: Path,
+) -> None:
+    async def story(place: Place) -> None:
+        assert (await place.ask(place.post("f")))[0] == 201
+        for _ in range(3):
+            _, writer = await place.connect()
+            writer.write(place.head("GET /v1/threads/f/follow") + place.head("GET /health"))
+            await writer.drain()
+            await asyncio.sleep(0.1)
+            writer.close()
+        async with asyncio.timeout(10):
+            while True:
+                reader, writer = await place.connect()
+                writer.write(place.head("GET /v1/threads/f/follow"))
+                first = await reader.readline()
+                writer.close()
+                if b" 200 " in first:
+                    break
+                await asyncio.sleep(0.1)
+
+    tell(tmp_path, story, max_streams=2)
 
 
 def test_an_application_around_the_front_sees_every_request(

@@ -153,9 +153,21 @@ class Committer:
             if turn is not None:
                 turn.append(ticket)
                 return future
+            # First: one that is noted and never handed in would wait for ever.
+            loop.call_soon(self._hand_in, loop)
             self._turns[loop] = [ticket]
-        loop.call_soon(self._hand_in, loop)
+            leader = self._take_in_closed()
+        if leader is not None:
+            self._send_runner(leader)
         return future
+
+    def _take_in_closed(self) -> Ticket | None:
+        """What loops brought that were closed in the same turn. With the mutex held."""
+        leader: Ticket | None = None
+        if len(self._turns) > 1:
+            for loop in [each for each in self._turns if each.is_closed()]:
+                leader = self._take_in(loop) or leader
+        return leader
 
     def _hand_in(self, loop: asyncio.AbstractEventLoop) -> None:
         """All that one turn of a loop has brought, at once.

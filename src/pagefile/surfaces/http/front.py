@@ -213,9 +213,13 @@ class Front:
             with deadline:
                 out.deadline = deadline
                 if is_head:
-                    # Whatever can be read has a head, though routes are told for GET alone.
-                    scope["method"] = "GET"
-                    await self._app(scope, bounded, without_body(out))
+                    # Whatever can be read has a head, though routes are told for GET alone. The
+                    # server has to know that it was a head that was asked for.
+                    asked = {**scope, "method": "GET"}
+                    try:
+                        await self._app(asked, bounded, without_body(out))
+                    finally:
+                        scope["route"] = asked.get("route")
                 else:
                     await self._app(scope, bounded, out)
         except TimeoutError:
@@ -224,8 +228,6 @@ class Front:
             raise _too_long(seconds) from None
         finally:
             out.deadline = None
-            if is_head:
-                scope["method"] = "HEAD"
 
     def _may_have_no_end(self, path: str) -> bool:
         """Whether an answer may be a stream; whoever asks for its head would wait for ever."""

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
+from starlette.types import Send
 
 from pagefile.surfaces.http.limits import Streams
 
@@ -46,7 +47,20 @@ def event_stream(
     streams.require_room()
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
     body = _events(followed, told, name, streams)
-    return StreamingResponse(body, 200, headers, MEDIA_TYPE)
+    return _EventStream(body, 200, headers, MEDIA_TYPE)
+
+
+class _EventStream(StreamingResponse):
+    """One whose events end with it: a client may be gone when the next is sent."""
+
+    async def stream_response(self, send: Send) -> None:
+        try:
+            await super().stream_response(send)
+        finally:
+            # Left to the collector, it would hold its place among the streams until then.
+            ends = getattr(self.body_iterator, "aclose", None)
+            if ends is not None:
+                await ends()
 
 
 async def _events(

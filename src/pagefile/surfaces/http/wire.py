@@ -10,6 +10,7 @@ go the program's own way; both meet the same front.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, cast
@@ -31,7 +32,15 @@ HEAD_SECONDS = 10.0
 MOST_HEAD_BYTES = 65_536
 #: Beyond so many, connections wait unread until others are closed.
 MOST_CONNECTIONS = 2_048
+#: With so many requests behind one that is not answered yet, the rest stays as it came: each
+#: takes a hundred times its bytes once it is parsed. So much is parsed between two looks.
+MOST_PIPELINED = 32
+PIECE_BYTES = 16_384
+#: A client that reads nothing of its answers for so long is let go.
+WRITE_SECONDS = 30.0
 _LOOK_SECONDS = 1.0
+#: What is heard of a connection whose turn it is not.
+_MOST_HEARD_BYTES = 65_536
 #: What may stand around a byte of a body that is sent in chunks of one.
 _MOST_AROUND_A_BYTE = 16
 _CLOSE = (b"connection", b"close")
@@ -39,6 +48,7 @@ _CLOSE = (b"connection", b"close")
 AtOnce = Callable[["Scope", hot.Route, bytes, "Once"], Coroutine[Any, Any, None]]
 _ASGI: ASGIVersions = {"version": "3.0", "spec_version": "2.3"}
 _NEVER = float("inf")
+_UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 _OF_CONNECTIONS = frozenset({b"connection", b"expect", b"upgrade"})
 
 
@@ -83,8 +93,11 @@ class Listener:
         """Close those that took too long: one look at all, because a timer for each costs more."""
         loop = asyncio.get_running_loop()
         too_old = loop.time() - HEAD_SECONDS
+        too_slow = loop.time() - WRITE_SECONDS
         for wire in [each for each in self._open if each.waits_since < too_old]:
             wire.transport.close()
+        for wire in [each for each in self._open if each.unread_since < too_slow]:
+            wire.transport.abort()
         self._is_looking = bool(self._open)
         if self._is_looking:
             loop.call_later(_LOOK_SECONDS, self._look)
@@ -107,6 +120,13 @@ class Wire(HttpToolsProtocol):
         self._at_once: AtOnce | None = getattr(self.app, "at_once", None)
         #: When it began to wait for the head of a request; never, while it does not.
         self.waits_since = _NEVER
+        #: Since when a client has not read what was written for it; never, while it does.
+        self.unread_since = _NEVER
+        #: Whether it is among those that are read, and what came that is not parsed yet.
+        self._has_room = False
+        self._rest = b""
+        #: The request that is being answered; behind it, others may wait.
+        self._running: RequestResponseCycle | None = None
         #: Which request is being read, or was last, and how far that has come.
         self._number = 0
         self._is_in_head = False
@@ -119,6 +139,7 @@ class Wire(HttpToolsProtocol):
         #: How much came of one request, piece by piece, that is in no body.
         self._loose = 0
         self._status = 400
+        #: Nothing else is read: what came last was no request, or the last one.
         self._is_deaf = False
         #: No header says anything about the connection.
         self._is_plain = True
@@ -130,25 +151,94 @@ class Wire(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if self._listener.enter(self):
+        self._has_room = self._listener.enter(self)
+        if self._has_room:
             self.waits_since = self.loop.time()
         else:
             # Not here: the transport begins to read after this.
-            self.loop.call_soon(self.flow.pause_reading)
+            self.loop.call_soon(self._pause_without_room)
+
+    def _pause_without_room(self) -> None:
+        if not self._has_room:
+            self.flow.pause_reading()
 
     def come_in(self) -> None:
         """There is room now."""
+        self._has_room = True
         self.waits_since = self.loop.time()
         self.flow.resume_reading()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Parse what had to wait."""
+        rest, self._rest = self._rest, b""
+        if rest:
+            self.data_received(rest)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.waits_since = _NEVER
+        self.waits_since = self.unread_since = _NEVER
+        self.pipeline.clear()
+        running = self._running
+        if running is not None and running is not self.cycle and not running.response_complete:
+            # The program tells only the one that came last.
+            running.disconnected = True
+            running.message_event.set()
         super().connection_lost(exc)
         self._listener.leave(self)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """A client may say that it asks for nothing more, and still wait for an answer.
+
+        Not for more of one that has begun: whoever follows a stream and goes away says no more.
+        """
+        under_way = self._running if self.pipeline else self.cycle
+        if (
+            under_way is None
+            or under_way.response_complete
+            or getattr(under_way, "response_started", False)
+            or _has_more(self.cycle)
+        ):
+            return False
+        self.cycle.keep_alive = False
+        return True
+
+    def pause_writing(self) -> None:
+        self.unread_since = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self.unread_since = _NEVER
+        super().resume_writing()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:
         if self._is_deaf or self.transport.is_closing():
             return
+        if not self._has_room or self._rest or self.pipeline:
+            self._rest += data
+            if len(self._rest) > _MOST_HEARD_BYTES:
+                self.flow.pause_reading()
+            return
+        while len(data) > PIECE_BYTES and not (self._is_deaf or self.transport.is_closing()):
+            self._parse(data[:PIECE_BYTES])
+            data = data[PIECE_BYTES:]
+            if len(self.pipeline) >= MOST_PIPELINED:
+                self._rest = data
+                break
+        else:
+            self._parse(data)
+        if self.pipeline and len(self._rest) <= _MOST_HEARD_BYTES:
+            # Heard on, though not parsed: who does not read never learns that a client has gone.
+            self.flow.resume_reading()
+
+    def _parse(self, data: bytes) -> None:
+        if self._is_deaf or self.transport.is_closing():
+            return
+        if self._is_whole and b"pgrade:" in data:
+            data = _without_upgrade(data)
         self._began_in, self._size, self._of_body = self._number, len(data), 0
         try:
             self.parser.feed_data(data)
@@ -182,6 +272,11 @@ class Wire(HttpToolsProtocol):
             self.transport.write(
                 STATUS_LINE[status] + b"content-length: 0\r\nconnection: close\r\n\r\n"
             )
+        elif not self.pipeline and not _has_more(self.cycle):
+            # What was asked before it is answered, and that is all.
+            self._is_deaf = True
+            self.cycle.keep_alive = False
+            return
         self.transport.close()
 
     # The keep-alive timer of the program is one for each request: `Listener` looks instead.
@@ -193,11 +288,15 @@ class Wire(HttpToolsProtocol):
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
-        self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
         else:
             self.waits_since = self.loop.time()
+        if not self.pipeline:
+            self.flow.resume_reading()
+            if self._rest:
+                # Not here: what is behind may be answered at once, and so on.
+                self.loop.call_soon(self._go_on)
 
     # The parser
 
@@ -261,6 +360,7 @@ class Wire(HttpToolsProtocol):
             or url[:1] != b"/"
             or b"%" in url
             or b"?" in url
+            or b"#" in url
             or not url.isascii()
             or (self.cycle is not None and not self.cycle.response_complete)
             # Without a header about it, a connection is kept from HTTP/1.1 on.
@@ -306,6 +406,17 @@ class Wire(HttpToolsProtocol):
         self.cycle = cast("RequestResponseCycle", once)
         body = b"".join(self._held_body)
         once.begin(self._at_once(cast("Scope", self.scope), route, body, once))
+
+
+def _without_upgrade(data: bytes) -> bytes:
+    """A request that offers to speak something else as well, as if it did not."""
+    head, mark, rest = data.partition(b"\r\n\r\n")
+    return _UPGRADE.sub(rb"\r\nx-not-upgraded:", head) + mark + rest
+
+
+def _has_more(cycle: RequestResponseCycle) -> bool:
+    """Whether a part of the request's body is still to come; one answered at once is whole."""
+    return getattr(cycle, "more_body", False)
 
 
 class Once:

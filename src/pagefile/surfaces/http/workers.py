@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
@@ -142,7 +144,16 @@ def _hear_signals() -> None:
 
 
 def _work(make: Callable[[], ASGIApp], listening: socket.socket) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _Server(configured(make)).run([listening])
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would serve on, and hold the port, for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def configured(make: Callable[[], ASGIApp]) -> uvicorn.Config:
