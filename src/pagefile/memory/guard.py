@@ -24,6 +24,11 @@ class Guard:
         self._store = store
         self._known: OrderedDict[str | None, Forgotten] = OrderedDict()
 
+    @property
+    def knows_of_any(self) -> bool:
+        """Whether anything is thought to be forgotten of anybody."""
+        return bool(self._known)
+
     def condition(self, user: str | None) -> VersionIs:
         """That no more was forgotten of this user than is thought."""
         known = self._known.get(user)

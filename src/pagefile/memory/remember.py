@@ -88,7 +88,9 @@ class Rememberer:
 
         if self._is_quick(_checked(episodes)):
             names = [episode.document for episode in episodes]
-            chars = sum(len(episode.input) + len(episode.output) for episode in episodes)
+            chars = 0
+            for episode in episodes:
+                chars += len(episode.input) + len(episode.output)
             together = self._crowd.join(episodes, names, chars)
             if together is not None and await together:
                 return [episode.id for episode in episodes]
@@ -98,8 +100,11 @@ class Rememberer:
         """Whether all that comes before the commit takes microseconds, and reads nothing."""
         if self._policy != "keep" or not 0 < len(episodes) <= _MOST_QUICK:
             return False
-        has_vectors = all(episode.embedding is not None for episode in episodes)
-        return self._index.is_settled and (self._index.embedder is None or has_vectors)
+        if self._index.embedder is not None:
+            for episode in episodes:
+                if episode.embedding is None:
+                    return False
+        return self._index.is_settled
 
     def _recognise(self, plans: Sequence[_Plan], *, told: bool = True) -> None:
         """Say what was said before, and where it is to be merged, merge it."""
@@ -125,6 +130,8 @@ class Rememberer:
 
     def _refuse(self, plans: Iterable[_Plan]) -> None:
         """What was forgotten is not stored, nor merged with what was not."""
+        if not self._guard.knows_of_any:
+            return
         for plan in plans:
             names = (plan.name, plan.episode.document) if plan.is_merged else (plan.name,)
             self._guard.refuse(plan.asked.user_id, names)
