@@ -455,3 +455,103 @@ def test_one_batch_in_eight_threads_is_stored_once(path: Path, handles: int) -> 
 
     assert lengths == {100}
     assert [positions for positions in told if positions != told[0]] == []
+
+
+# Who is waited for
+
+
+class _Waits:
+    """Notes for how long a leader waits for others to arrive."""
+
+    def __init__(self, committer: Any) -> None:
+        self.seconds: list[float] = []
+        self._flag = committer._arrived
+        committer._arrived = self
+
+    def wait(self, timeout: float) -> bool:
+        self.seconds.append(timeout)
+        return bool(self._flag.wait(timeout))
+
+    def set(self) -> None:
+        self._flag.set()
+
+    def clear(self) -> None:
+        self._flag.clear()
+
+
+def test_a_leader_does_not_wait_for_more_than_there_are(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All who were in the last group are back: who was counted twice would never come."""
+    monkeypatch.setattr("pagefile.committer.GATHER_FROM_SECONDS", 0.0)
+
+    async def story() -> list[float]:
+        async with pagefile.aio.open(path) as pf:
+            committer = committer_of(pf.sync.store)
+            waits = _Waits(committer)
+            for number in range(5):
+                await asyncio.gather(
+                    *(pf.store.commit(Batch([Append("a", number)])) for _ in range(8))
+                )
+                assert committer._last_group == 8
+            return waits.seconds
+
+    assert asyncio.run(story()) == []
+
+
+def test_a_leader_waits_for_those_who_were_released_and_for_those_who_stood_behind_them(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pagefile.open(path) as pf:
+        committer = committer_of(pf.store)
+        committer._last_group, committer._last_seconds, committer._left_waiting = 4, 0.01, 3
+        waits = _Waits(committer)
+        monkeypatch.setattr(waits, "wait", lambda timeout: waits.seconds.append(timeout))
+        awaited: list[int] = []
+        monkeypatch.setattr(waits, "clear", lambda: awaited.append(committer._awaited))
+        committer._gather()
+
+        assert awaited == [6]  # Seven, and the leader is one of them.
+        assert waits.seconds == [0.0025]
+
+
+# Told without a task
+
+
+def test_whoever_is_told_by_a_call_hears_what_an_awaited_append_would_say(path: Path) -> None:
+    async def story() -> None:
+        async with pagefile.aio.open(path) as pf:
+            store, told = pf.sync.store, asyncio.Queue[Any]()
+            store.append_then_async(Append("a", 1), told.put_nowait, key="k")
+            entry = await told.get()
+            assert (entry.log, entry.index, entry.value, entry.position) == ("a", 0, 1, 1)
+            assert entry == store.read("a")[0]
+            # A repeat is for those who can read.
+            store.append_then_async(Append("a", 1), told.put_nowait, key="k")
+            assert await told.get() is None
+            store.append_then_async(Append("a", 2, limit=1), told.put_nowait)
+            assert type(await told.get()) is pagefile.LimitExceeded
+            with pytest.raises(pagefile.Invalid):
+                store.append_then_async(Append("", 2), told.put_nowait)
+            assert [each.value for each in store.read("a")] == [1]
+
+    asyncio.run(story())
+
+
+def test_whoever_fails_when_told_holds_up_nobody_of_the_same_group(path: Path) -> None:
+    async def story() -> None:
+        failures: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: failures.append(what))
+        async with pagefile.aio.open(path) as pf:
+            told = asyncio.Queue[Any]()
+
+            def fails(what: Any) -> None:
+                raise RuntimeError("mine")
+
+            pf.sync.store.append_then_async(Append("a", 1), fails)
+            pf.sync.store.append_then_async(Append("a", 2), told.put_nowait)
+            entry = await asyncio.wait_for(told.get(), PATIENCE_SECONDS)
+            assert entry.index == 1
+        assert [str(each["exception"]) for each in failures] == ["mine"]
+
+    asyncio.run(story())

@@ -22,8 +22,9 @@ import uvloop
 import pagefile
 from pagefile.access.audit import RefusalLog
 from pagefile.access.keys import KeyStore
+from pagefile.context.buffer import ContextBuffer
 from pagefile.handle import Admin
-from pagefile.surfaces.http import front, wire
+from pagefile.surfaces.http import express, front, wire
 from pagefile.surfaces.http.app import make_app
 from pagefile.surfaces.http.config import ServerConfig
 from pagefile.surfaces.http.workers import configured
@@ -126,9 +127,9 @@ def short_ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     taken: list[str] = []
     before = front.Front.at_once
 
-    async def noting(self: Any, scope: Any, *rest: Any) -> None:
+    def noting(self: Any, scope: Any, *rest: Any) -> None:
         taken.append(scope["path"])
-        await before(self, scope, *rest)
+        before(self, scope, *rest)
 
     monkeypatch.setattr(front.Front, "at_once", noting)
     return taken
@@ -625,5 +626,135 @@ def test_a_client_that_does_not_read_is_not_heard_on(tmp_path: Path, short_ways:
         answers = [await read_answer(reader) for _ in range(number)]
         writer.close()
         assert {status for status, _, _ in answers} == {200}
+
+    tell(tmp_path, story)
+
+
+# Appends without a task
+
+
+@pytest.fixture
+def expressed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of each append that went the short way, whether it went without a task."""
+    taken: list[bool] = []
+    before = express.Express.takes
+
+    def noting(self: Any, *rest: Any) -> bool:
+        taken.append(before(self, *rest))
+        return taken[-1]
+
+    monkeypatch.setattr(express.Express, "takes", noting)
+    return taken
+
+
+async def _is_settled(place: Place) -> None:
+    """The first look at a key, and the first slot of a thread, take more than an append."""
+    for _ in range(2):
+        assert (await place.ask(place.post("t")))[0] == 201
+
+
+def test_the_usual_append_needs_no_task_and_is_answered_as_every_other(
+    tmp_path: Path, expressed: list[bool]
+) -> None:
+    async def story(place: Place) -> None:
+        await _is_settled(place)
+        expressed.clear()
+        short, long = await _both(place, place.post("t", "x-request-id: mine"))
+        assert _same(short) == _same(long)
+        assert short[1].keys() == long[1].keys() - {"connection"}
+        assert (short[1]["etag"], long[1]["etag"]) == ('"3"', '"4"')
+        assert short[1]["x-request-id"] == "mine"
+        assert expressed == [True]
+
+    tell(tmp_path, story)
+
+
+def test_a_repeat_without_a_task_gets_the_first_answer(
+    tmp_path: Path, expressed: list[bool]
+) -> None:
+    async def story(place: Place) -> None:
+        await _is_settled(place)
+        expressed.clear()
+        request = place.post("t", "idempotency-key: k")
+        first, again = await place.ask(request), await place.ask(request)
+        assert (first[0], again[0]) == (201, 201)
+        assert first[2] == again[2]
+        other = place.post("t", "idempotency-key: k", body=SLOT.replace(b'"x"', b'"y"'))
+        assert (await place.ask(other))[0] == 422
+        assert expressed == [True] * 3
+
+    tell(tmp_path, story)
+
+
+def test_what_is_refused_in_its_commit_is_told_in_the_words_of_threads(
+    tmp_path: Path, expressed: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ContextBuffer, "max_slots_per_thread", 2)
+
+    async def story(place: Place) -> None:
+        await _is_settled(place)
+        expressed.clear()
+        status, _, body = await place.ask(place.post("t"))
+        assert (status, json.loads(body)["code"]) == (413, "limit_exceeded")
+        assert "Thread t exceeded max slots (2)" in json.loads(body)["detail"]
+        assert expressed == [True]
+        text = (await place.ask(place.head("GET /metrics")))[2].decode()
+        assert "pagefile_http_requests_in_flight 1.0" in text
+
+    tell(tmp_path, story)
+
+
+def test_an_append_that_takes_too_long_is_answered_once_and_not_held_against_the_caller(
+    tmp_path: Path, expressed: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[Callable[[], None]] = []
+
+    def holding(self: Any, log: Any, then: Any, *, key: str = "") -> None:
+        held.append(lambda: then(None))
+
+    async def story(place: Place) -> None:
+        await _is_settled(place)
+        expressed.clear()
+        with monkeypatch.context() as patched:
+            patched.setattr(pagefile.Store, "append_then_async", holding)
+            reader, writer = await place.connect()
+            writer.write(place.post("t"))
+            status, _, body = await read_answer(reader)
+        assert status == 503
+        assert "not done within" in json.loads(body)["detail"]
+        held[0]()  # Nobody waits for it any more.
+        writer.write(place.head("GET /v1/runs/r"))
+        assert (await read_answer(reader))[0] == 200
+        writer.close()
+        assert expressed == [True]
+        # Two slots, the one that was held, and this: one more would be too many.
+        assert (await place.ask(place.post("t")))[0] == 201
+
+    tell(tmp_path, story, request_seconds=0.2)
+
+
+def test_a_rate_counts_an_append_without_a_task_once(tmp_path: Path, expressed: list[bool]) -> None:
+    async def story(place: Place) -> None:
+        answers = [(await place.ask(place.post("t")))[0] for _ in range(12)]
+        assert answers[:8] == [201] * 8
+        assert 429 in answers[8:]
+        assert expressed.count(True) >= 6
+
+    tell(tmp_path, story, rate_per_second=4)
+
+
+def test_a_client_that_leaves_before_its_append_is_stored_harms_nobody(
+    tmp_path: Path, expressed: list[bool]
+) -> None:
+    async def story(place: Place) -> None:
+        await _is_settled(place)
+        for _ in range(10):
+            _, writer = await place.connect()
+            writer.write(place.post("t"))
+            writer.transport.abort()
+        status, _, body = await place.ask(place.post("t"))
+        assert (status, json.loads(body)["thread_id"]) == (201, "t")
+        text = (await place.ask(place.head("GET /metrics")))[2].decode()
+        assert "pagefile_http_requests_in_flight 1.0" in text
 
     tell(tmp_path, story)

@@ -3,7 +3,8 @@
 A caller who finds nobody committing leads: it applies its own batch and every
 batch that queued meanwhile, in one engine transaction with one sync. So a lone
 writer pays no thread hop, and a crowd shares the sync. Async callers queue a
-ticket with a future; a small thread leads for them, so the loop never blocks.
+ticket with a place where the loop hears of it; a small thread leads for them, so
+the loop never blocks.
 """
 
 from __future__ import annotations
@@ -22,7 +23,15 @@ from pagefile.engine import Engine, Lone, Prepared, Sealed
 from pagefile.errors import Forbidden, PagefileError, Unavailable
 from pagefile.flag import Flag
 from pagefile.single import batched
-from pagefile.ticket import Ticket, own_copy, release_group, result_of, settle, stopped_commit
+from pagefile.ticket import (
+    Place,
+    Ticket,
+    own_copy,
+    release_group,
+    result_of,
+    settle,
+    stopped_commit,
+)
 
 if TYPE_CHECKING:
     import asyncio
@@ -52,6 +61,8 @@ class Committer:
         self._lone = engine if isinstance(engine, TakesLone) else None
         self._last_group = 1
         self._last_seconds = 0.0
+        #: Who was waiting when the last group was through, and so was not in it.
+        self._left_waiting = 0
         #: Once closed, `_busy` stays true, so that only those who would queue need to ask.
         self._closed = False
         self._start()
@@ -142,24 +153,30 @@ class Committer:
 
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Sealed] = loop.create_future()
+        self.hand_in(tenant, batch, future, loop)
+        return future
+
+    def hand_in(
+        self, tenant: str, batch: Prepared, place: Place, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        """The same for a place of the caller's own, in the thread of its loop."""
         if self._engine.instant:
-            settle(future, self._engine.apply(((tenant, batch),))[0])
-            return future
+            settle(place, self._engine.apply(((tenant, batch),))[0])
+            return
         ticket = Ticket(tenant, batch)
-        ticket.future = future
+        ticket.place = place
         with self._mutex:
             self._require_open()
             turn = self._turns.get(loop)
             if turn is not None:
                 turn.append(ticket)
-                return future
+                return
             # First: one that is noted and never handed in would wait for ever.
-            loop.call_soon(self._hand_in, loop)
+            loop.call_soon(self._end_turn, loop)
             self._turns[loop] = [ticket]
             leader = self._take_in_closed()
         if leader is not None:
             self._send_runner(leader)
-        return future
 
     def _take_in_closed(self) -> Ticket | None:
         """What loops brought that were closed in the same turn. With the mutex held."""
@@ -169,7 +186,7 @@ class Committer:
                 leader = self._take_in(loop) or leader
         return leader
 
-    def _hand_in(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _end_turn(self, loop: asyncio.AbstractEventLoop) -> None:
         """All that one turn of a loop has brought, at once.
 
         A thread that led for the first of them would fight with the loop for the
@@ -324,6 +341,7 @@ class Committer:
             with self._mutex:
                 self._last_seconds = time.perf_counter() - started
                 self._last_group = len(group)
+                self._left_waiting = len(self._queue)
                 following = self._next_leader()
             release_group(group, leader=first)
             if not answered and following is not None:
@@ -357,8 +375,9 @@ class Committer:
         if self._last_group < 2 or self._last_seconds < GATHER_FROM_SECONDS:
             return
         with self._mutex:
-            # The leader itself has left the queue: one less is awaited.
-            self._awaited = min(self._last_group + len(self._queue), MOST_PER_GROUP) - 1
+            # All who were there after the last group, save the leader, who left the queue.
+            # Those in the queue now are not counted besides: some of them have come back.
+            self._awaited = min(self._last_group + self._left_waiting, MOST_PER_GROUP) - 1
             self._arrived.clear()
             enough = len(self._queue) >= self._awaited
         if not enough:

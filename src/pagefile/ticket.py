@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pagefile.engine import Prepared, Sealed
 from pagefile.errors import PagefileError, Unavailable
@@ -13,10 +13,22 @@ if TYPE_CHECKING:
     import asyncio
 
 
+class Place(Protocol):
+    """Where a loop hears what a batch came to, in its own thread; an `asyncio.Future` is one."""
+
+    def get_loop(self) -> asyncio.AbstractEventLoop: ...
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: Sealed, /) -> None: ...
+
+    def set_exception(self, exception: Exception, /) -> None: ...
+
+
 class Ticket:
     """One batch in the queue, and whoever waits for it."""
 
-    __slots__ = ("batch", "future", "leads", "outcome", "tenant", "wake")
+    __slots__ = ("batch", "leads", "outcome", "place", "tenant", "wake")
 
     def __init__(self, tenant: str, batch: Prepared) -> None:
         self.tenant = tenant
@@ -24,7 +36,7 @@ class Ticket:
         self.outcome: Sealed | Exception | None = None
         self.leads = False
         self.wake: threading.Lock | None = None
-        self.future: asyncio.Future[Sealed] | None = None
+        self.place: Place | None = None
 
 
 def own_copy(failure: PagefileError) -> PagefileError:
@@ -51,34 +63,34 @@ def result_of(outcome: Sealed | Exception | None) -> Sealed:
     return outcome
 
 
-def settle(future: asyncio.Future[Sealed], outcome: Sealed | Exception) -> None:
-    """Hand a future what its batch came to; in the thread of its loop."""
-    if future.done():  # Cancelled by its caller; the batch committed all the same.
+def settle(place: Place, outcome: Sealed | Exception) -> None:
+    """Hand over what a batch came to; in the thread of the loop."""
+    if place.done():  # Cancelled by its caller; the batch committed all the same.
         return
     if isinstance(outcome, StopIteration):
         # A coroutine cannot raise it, and its future would never be done.
         stopped = RuntimeError("the commit raised StopIteration")
         stopped.__cause__ = outcome
-        future.set_exception(stopped)
+        place.set_exception(stopped)
     elif isinstance(outcome, Exception):
-        future.set_exception(outcome)
+        place.set_exception(outcome)
     else:
-        future.set_result(outcome)
+        place.set_result(outcome)
 
 
 def _settle_all(tickets: list[Ticket]) -> None:
     for ticket in tickets:
-        assert ticket.future is not None
+        assert ticket.place is not None
         assert ticket.outcome is not None
-        settle(ticket.future, ticket.outcome)
+        settle(ticket.place, ticket.outcome)
 
 
 def release_group(group: list[Ticket], leader: Ticket) -> None:
     """Let all of the group have their outcomes; a leader that is a thread has its own already."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}
     for ticket in group:
-        if ticket.future is not None:
-            by_loop.setdefault(ticket.future.get_loop(), []).append(ticket)
+        if ticket.place is not None:
+            by_loop.setdefault(ticket.place.get_loop(), []).append(ticket)
         elif ticket is not leader:
             assert ticket.wake is not None
             ticket.wake.release()

@@ -10,6 +10,7 @@ from typing import Any
 from pagefile import chance
 from pagefile.batch import Batch, Drop, Fork, Operation, Prune, Selector
 from pagefile.bounds import require_count
+from pagefile.callback import Then
 from pagefile.context.appender import (
     Appender,
     NewSlot,
@@ -21,7 +22,7 @@ from pagefile.context.appender import (
 )
 from pagefile.context.backend import Backend, store_behind
 from pagefile.context.following import AsyncSlotFollower, SlotFollower
-from pagefile.context.names import THREADS, log_of
+from pagefile.context.names import THREADS, log_of, require_name
 from pagefile.context.policy import Policy
 from pagefile.context.reader import Reader, reader_of
 from pagefile.context.residency import Eviction, Leaver, ending, residency_of
@@ -30,7 +31,7 @@ from pagefile.context.thread import ThreadContext, Writer
 from pagefile.context.usage import UsageShelf
 from pagefile.errors import LimitExceeded, NotFound, PagefileError
 from pagefile.naming import require_flag
-from pagefile.records import Receipt
+from pagefile.records import Entry, Receipt
 
 _NAMES_AT_ONCE = 1_000
 
@@ -182,6 +183,29 @@ class ContextBuffer:
         slots = (slot,)
         made = await self.append_many_async(thread_id, slots, key=key, expected_len=expected_len)
         return made[0]
+
+    def append_then_async(
+        self, thread_id: str, slot: NewSlot, then: Then, *, key: str = ""
+    ) -> bool:
+        """One message from whoever has no task to wait in; see `Store.append_then_async`.
+
+        False when it takes more than the append: nothing was done, `append_async` does it.
+        """
+        log = log_of(thread_id)
+        if key != "":
+            require_name("key", key)
+        usual = slot.usage_instructions == "" and not self._deletes
+        if not usual or not self._appender.is_settled(thread_id):
+            return False
+
+        def told(what: Entry | Exception | None) -> None:
+            if isinstance(what, PagefileError):
+                what = in_words_of_threads(thread_id, what)
+            then(what)
+
+        operation = slot_append(log, slot, "", self.max_slots_per_thread)
+        self._store.append_then_async(operation, told, key=key)
+        return True
 
     def append_many(
         self,

@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from pagefile.surfaces.http.tenants import Lease
 
 
+#: What every answer has.
+SAFE_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+)
+
+
 class Call:
     """What is known of a request beyond its bytes. A route reads it; the front fills it in."""
 
@@ -68,6 +75,13 @@ class Call:
         """The handle that answers."""
         self.lease = lease
         self.pf, self.reads, self.threads = lease.pf, lease.reads, lease.threads
+
+    def answered(
+        self, status: int, headers: tuple[tuple[bytes, bytes], ...]
+    ) -> list[tuple[bytes, bytes]]:
+        """Note the status of a whole answer; its headers, with those that every answer has."""
+        self.status = status
+        return [*headers, (b"x-request-id", self.request_id.encode()), *SAFE_HEADERS]
 
 
 #: Handles whose memory is loaded.

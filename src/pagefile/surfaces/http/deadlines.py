@@ -9,9 +9,20 @@ from __future__ import annotations
 import asyncio
 import time
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
+
+from pagefile.errors import Unavailable
 
 _LOOK_SECONDS = 0.5
+
+
+class Bounded(Protocol):
+    """What may take until a moment of the monotonic clock; None is for ever."""
+
+    at: float | None
+    is_over: bool
+
+    def end(self) -> None: ...
 
 
 class Deadline:
@@ -59,19 +70,32 @@ class Deadline:
                 raise TimeoutError from error
 
 
+def too_long(seconds: float) -> Unavailable:
+    """What is answered when it is not known what becomes of a request."""
+    return Unavailable(
+        f"it was not done within {seconds:g} seconds",
+        "look whether it happened before you send it again",
+        outcome="unknown",
+    )
+
+
 class Deadlines:
     """All deadlines of one event loop."""
 
     def __init__(self) -> None:
-        self.running: set[Deadline] = set()
+        self.running: set[Bounded] = set()
         self._is_looking = False
 
     def after(self, seconds: float, task: asyncio.Task[Any] | None = None) -> Deadline:
         """A deadline so long from now; whoever knows the running task saves the search for it."""
+        self.watch()
+        return Deadline(self, seconds, task)
+
+    def watch(self) -> None:
+        """See that `running` is looked at from now on, until it is empty."""
         if not self._is_looking:
             self._is_looking = True
             asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
-        return Deadline(self, seconds, task)
 
     def _look(self) -> None:
         self._is_looking = bool(self.running)

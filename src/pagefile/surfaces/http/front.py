@@ -10,19 +10,20 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Coroutine, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pagefile.access.audit import Refusal, RefusalLog
 from pagefile.access.identity import Identity
-from pagefile.errors import PagefileError, Unavailable
+from pagefile.errors import PagefileError
 from pagefile.surfaces.http import hot, problems
-from pagefile.surfaces.http.call import Call
+from pagefile.surfaces.http.call import SAFE_HEADERS, Call
 from pagefile.surfaces.http.config import ServerConfig
-from pagefile.surfaces.http.deadlines import Deadline, Deadlines
+from pagefile.surfaces.http.deadlines import Deadline, Deadlines, too_long
+from pagefile.surfaces.http.express import Express
 from pagefile.surfaces.http.gate import PUBLIC, Gate, right_for
 from pagefile.surfaces.http.limits import (
     UPLOADS,
@@ -41,10 +42,6 @@ from pagefile.surfaces.http.tenants import Lease, Tenants
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _UNMATCHED = "unmatched"
 _AUDITED = frozenset({401, 403, 421, 429})
-_SAFE_HEADERS = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"cache-control", b"no-store"),
-)
 
 
 class Once(Protocol):
@@ -52,16 +49,28 @@ class Once(Protocol):
 
     task: asyncio.Task[None] | None
 
+    def begin(self, answering: Coroutine[Any, Any, None]) -> None: ...
+
     async def send(self, message: Message) -> None: ...
 
     def whole(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None: ...
+
+    def write(self, head: bytes, body: bytes) -> None: ...
 
     def end(self) -> None: ...
 
 
 Headers = tuple[tuple[bytes, bytes], ...]
-#: What answers a request, its body, and where the answer goes.
-WholeRequest = tuple[hot.Route, bytes, Once]
+
+
+class Whole(NamedTuple):
+    """A request that is here as a whole: what answers it, its body, where the answer goes."""
+
+    route: hot.Route
+    body: bytes
+    once: Once
+    #: When it began, if that is a while ago; then it was counted against a rate, too.
+    began: float | None = None
 
 
 class Parts(Protocol):
@@ -91,6 +100,7 @@ class Front:
         self._count = 0
         self._deadlines = Deadlines()
         self._below = tuple(f"{at}/" for at in parts.mounted)
+        self._express = Express(parts, self._deadlines, self._request_id, self._see_on)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
@@ -101,17 +111,27 @@ class Front:
         else:
             await send({"type": "websocket.close", "code": 1008})
 
-    async def at_once(self, scope: Scope, route: hot.Route, body: bytes, once: Once) -> None:
+    def at_once(self, scope: Scope, route: hot.Route, body: bytes, once: Once) -> None:
         """Answer a request that is here as a whole, by the route that `hot` has for it."""
+        if route is not hot.append_slot or not self._express.takes(scope, body, once):
+            once.begin(self._see_through(scope, Whole(route, body, once)))
+
+    def _see_on(
+        self, scope: Scope, body: bytes, once: Once, began: float, route: hot.Route
+    ) -> None:
+        once.begin(self._see_through(scope, Whole(route, body, once, began)))
+
+    async def _see_through(self, scope: Scope, whole: Whole) -> None:
         try:
-            await self._answer(scope, _nothing_more, once.send, (route, body, once))
+            await self._answer(scope, _nothing_more, whole.once.send, whole)
         finally:
-            once.end()
+            whole.once.end()
 
     async def _answer(
-        self, scope: Scope, receive: Receive, send: Send, whole: WholeRequest | None = None
+        self, scope: Scope, receive: Receive, send: Send, whole: Whole | None = None
     ) -> None:
-        started = time.perf_counter()
+        began = None if whole is None else whole.began
+        started = began or time.perf_counter()
         parts, method = self._parts, scope["method"]
         client = scope.get("client")
         heads: dict[bytes, bytes] = dict(scope["headers"])
@@ -125,12 +145,12 @@ class Front:
             if identity is None:
                 await self._bounded(scope, receive, out)
             else:
-                lease = self._let_in(scope, call, identity)
+                lease = self._let_in(scope, call, identity, is_counted=began is not None)
                 if lease is None:
                     lease = await parts.tenants.lease(identity.tenant)
                 call.take(lease)
                 if whole is not None:
-                    route: hot.Route | None = whole[0]
+                    route: hot.Route | None = whole.route
                 else:
                     route = hot.route_of(method, scope["path"], scope["query_string"])
                 if route is None:
@@ -143,7 +163,7 @@ class Front:
                     if whole is None:
                         await out.whole(*answer)
                     else:
-                        out.write(whole[2], *answer)
+                        out.write(whole.once, *answer)
         except asyncio.CancelledError:
             call.reason = call.reason or "gone"
             raise
@@ -181,11 +201,14 @@ class Front:
             identity = await parts.gate.identify(scope["headers"], call.client)
         return None if path in PUBLIC else identity
 
-    def _let_in(self, scope: Scope, call: Call, identity: Identity) -> Lease | None:
+    def _let_in(
+        self, scope: Scope, call: Call, identity: Identity, *, is_counted: bool
+    ) -> Lease | None:
         """Whether they may, and not too often; the tenant's handle, if it is open already."""
         parts, path = self._parts, scope["path"]
         call.identity = identity
-        parts.rates.take(identity.principal)
+        if not is_counted:
+            parts.rates.take(identity.principal)
         own = path in parts.mounted or path.startswith(self._below)
         identity.require("read" if own else right_for(scope["method"], path))
         return parts.tenants.at_hand(identity.tenant)
@@ -225,7 +248,7 @@ class Front:
         except TimeoutError:
             if not deadline.is_over:
                 raise
-            raise _too_long(seconds) from None
+            raise too_long(seconds) from None
         finally:
             out.deadline = None
 
@@ -239,11 +262,11 @@ class Front:
         scope: Scope,
         receive: Receive,
         append: hot.Route,
-        whole: WholeRequest | None,
+        whole: Whole | None,
     ) -> hot.Answer:
         """The same bounds for the route that is asked most, with one timer."""
         config, call = self._parts.config, scope["pagefile"]
-        body, task = (None, None) if whole is None else (whole[1], whole[2].task)
+        body, task = (None, None) if whole is None else (whole.body, whole.once.task)
         most = config.max_body_bytes
         if body is None:
             _require_length(call, most)
@@ -264,7 +287,7 @@ class Front:
                 raise
             if body is None:
                 raise problems.Refused(408, "the body took too long") from None
-            raise _too_long(config.request_seconds) from None
+            raise too_long(config.request_seconds) from None
 
     async def _refuse(
         self, scope: Scope, receive: Receive, out: _Sending, error: Exception
@@ -329,9 +352,7 @@ class _Sending:
 
     def _told(self, status: int, headers: Headers) -> list[tuple[bytes, bytes]]:
         self.has_started = True
-        call = self._call
-        call.status = status
-        return [*headers, (b"x-request-id", call.request_id.encode()), *_SAFE_HEADERS]
+        return self._call.answered(status, headers)
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -341,25 +362,17 @@ class _Sending:
             if not isinstance(headers, list):
                 headers = list(headers)
             headers.append((b"x-request-id", self._call.request_id.encode()))
-            headers.append(_SAFE_HEADERS[0])
+            headers.append(SAFE_HEADERS[0])
             for name, _ in headers:
                 if name == b"cache-control":
                     break
             else:
-                headers.append(_SAFE_HEADERS[1])
+                headers.append(SAFE_HEADERS[1])
             message["headers"] = headers
             if self.deadline is not None:
                 # How long an answer may be sent is the client's affair: streams have no end.
                 self.deadline.set(None)
         await self._send(message)
-
-
-def _too_long(seconds: float) -> Unavailable:
-    return Unavailable(
-        f"it was not done within {seconds:g} seconds",
-        "look whether it happened before you send it again",
-        outcome="unknown",
-    )
 
 
 def _require_length(call: Call, most: int) -> None:

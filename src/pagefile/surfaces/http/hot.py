@@ -16,7 +16,7 @@ from starlette.types import Scope
 
 from pagefile.access.identity import Identity
 from pagefile.errors import Conflict, NotFound
-from pagefile.records import Document
+from pagefile.records import Document, Entry
 from pagefile.runs.names import RUNS, WORKING_SET, require_id
 from pagefile.runs.result import working_set_in
 from pagefile.surfaces.http import etag, slots
@@ -29,6 +29,7 @@ from pagefile.surfaces.http.problems import AsRefused
 
 #: Status, body and headers of an answer.
 Answer = tuple[int, bytes, tuple[tuple[bytes, bytes], ...]]
+APPEND = "/v1/threads/{thread_id}/slots"
 #: Takes a request and its body, where one is read.
 Route = Callable[[Scope, Call, bytes], Awaitable[Answer]]
 
@@ -120,7 +121,7 @@ def readable(document: Document) -> bytes:
 
 async def append_slot(scope: Scope, call: Call, body: bytes) -> Answer:
     """Append one slot; it is durable when this returns."""
-    call.route = "/v1/threads/{thread_id}/slots"
+    call.route = APPEND
     identity, threads, heads = call.identity, call.threads, call.heads
     assert identity is not None
     assert threads is not None
@@ -154,14 +155,19 @@ async def append_slot(scope: Scope, call: Call, body: bytes) -> Answer:
         )
     except Conflict as error:
         raise etag.refusal(Request(scope), error) from error
-    answer = encoded(slots.shown_as_given(slot, given, user_id))
+    return appended(thread_id, slot.entry, given, user_id)
+
+
+def appended(thread_id: str, entry: Entry, given: slots.NewSlot, user_id: str | None) -> Answer:
+    """What is answered to a slot that was appended."""
+    answer = encoded(slots.shown_as_given(thread_id, entry, given, user_id))
     return (
         201,
         answer,
         (
             (b"content-type", b"application/json"),
             (b"content-length", b"%d" % len(answer)),
-            (b"etag", b'"%d"' % (slot.index + 1)),
+            (b"etag", b'"%d"' % (entry.index + 1)),
         ),
     )
 
@@ -182,7 +188,7 @@ def _answer(status: str, schema: dict[str, Any], says: str) -> dict[str, Any]:
 #: How the document tells of the route that FastAPI does not have.
 OPERATIONS: list[dict[str, Any]] = [
     {
-        "path": "/v1/threads/{thread_id}/slots",
+        "path": APPEND,
         "method": "post",
         "told": {
             "tags": ["threads"],

@@ -47,12 +47,11 @@ class NewSlot(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     expected_len: int | None = None
 
 
-def shown_as_given(slot: BufferSlot, given: NewSlot, user_id: str | None) -> Slot:
+def shown_as_given(thread_id: str, entry: Entry, given: NewSlot, user_id: str | None) -> Slot:
     """A slot that was stored just now: what is known need not be read out of it again."""
-    entry = slot.entry
     payload_type = type(given.payload).__name__
     return Slot(
-        thread_id=slot.thread_id,
+        thread_id=thread_id,
         index=entry.index,
         from_id=given.from_id,
         to_id=given.to_id,

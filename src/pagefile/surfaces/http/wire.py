@@ -45,7 +45,7 @@ _MOST_HEARD_BYTES = 65_536
 _MOST_AROUND_A_BYTE = 16
 _CLOSE = (b"connection", b"close")
 
-AtOnce = Callable[["Scope", hot.Route, bytes, "Once"], Coroutine[Any, Any, None]]
+AtOnce = Callable[["Scope", hot.Route, bytes, "Once"], None]
 _ASGI: ASGIVersions = {"version": "3.0", "spec_version": "2.3"}
 _NEVER = float("inf")
 _UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
@@ -59,6 +59,9 @@ class Listener:
         self._open: set[Wire] = set()
         self._without_room: deque[Wire] = deque()
         self._is_looking = False
+        #: What the program adds to every head, and the same as bytes: it changes once a second.
+        self._added: list[tuple[bytes, bytes]] = []
+        self._added_bytes = b""
 
     def __call__(
         self,
@@ -68,6 +71,13 @@ class Listener:
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> Wire:
         return Wire(self, config, server_state, app_state, _loop)
+
+    def added(self, headers: list[tuple[bytes, bytes]]) -> bytes:
+        """The headers that the program adds to every answer, as they are written."""
+        if headers is not self._added:
+            self._added = headers
+            self._added_bytes = b"".join(map(b"%b: %b\r\n".__mod__, headers))
+        return self._added_bytes
 
     def enter(self, wire: Wire) -> bool:
         """Whether there is room for one more; if not, it is called when there is."""
@@ -168,6 +178,10 @@ class Wire(HttpToolsProtocol):
         self.waits_since = self.loop.time()
         self.flow.resume_reading()
         self._go_on()
+
+    def added(self) -> bytes:
+        """What is added to the head of every answer."""
+        return self._listener.added(self.server_state.default_headers)
 
     def _go_on(self) -> None:
         """Parse what had to wait."""
@@ -405,7 +419,7 @@ class Wire(HttpToolsProtocol):
         once = Once(self)
         self.cycle = cast("RequestResponseCycle", once)
         body = b"".join(self._held_body)
-        once.begin(self._at_once(cast("Scope", self.scope), route, body, once))
+        self._at_once(cast("Scope", self.scope), route, body, once)
 
 
 def _without_upgrade(data: bytes) -> bytes:
@@ -463,15 +477,20 @@ class Once:
 
     def whole(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
         """Write the answer."""
+        if _CLOSE in headers:
+            self.keep_alive = False
+            headers = [each for each in headers if each != _CLOSE]
+        self.write(STATUS_LINE[status] + b"".join(map(b"%b: %b\r\n".__mod__, headers)), body)
+
+    def write(self, head: bytes, body: bytes) -> None:
+        """Write an answer whose head lacks nothing but what is added to every one."""
         wire = self._wire
         self._is_written = True
         if self.disconnected or wire.transport.is_closing():
             return
-        if not self.keep_alive or _CLOSE in headers:
-            self.keep_alive = False
-            headers = [*(each for each in headers if each != _CLOSE), _CLOSE]
-        head = b"\r\n".join(map(b": ".join, [*headers, *wire.server_state.default_headers]))
-        wire.transport.write(b"%b%b\r\n\r\n%b" % (STATUS_LINE[status], head, body))
+        last = b"" if self.keep_alive else b"connection: close\r\n"
+        added = wire.added()
+        wire.transport.write(b"%b%b%b\r\n%b" % (head, added, last, body))
         if not wire.flow.write_paused:
             self._finish()
 
