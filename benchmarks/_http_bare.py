@@ -1,4 +1,7 @@
-"""What we measure ourselves against: a bare FastAPI endpoint with the same JSON, on granian."""
+"""What we measure ourselves against: a bare FastAPI endpoint with the same JSON.
+
+python _http_bare.py PORT JSON granian|uvicorn
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ def load(body: str) -> FastAPI:
     return app
 
 
-if __name__ == "__main__":
+def on_granian(port: int, body: str) -> None:
     import functools
 
     from granian import Granian
@@ -29,11 +32,21 @@ if __name__ == "__main__":
 
     server = Granian(
         "bare",
-        port=int(sys.argv[1]),
+        port=port,
         interface=Interfaces.ASGI,
         http=HTTPModes.http1,
         websockets=False,
         backlog=2048,
         log_enabled=False,
     )
-    server.serve(target_loader=functools.partial(load, sys.argv[2]), wrap_loader=False)
+    server.serve(target_loader=functools.partial(load, body), wrap_loader=False)
+
+
+def on_uvicorn(port: int, body: str) -> None:
+    import uvicorn
+
+    uvicorn.run(load(body), port=port, access_log=False, log_level="error")
+
+
+if __name__ == "__main__":
+    {"granian": on_granian, "uvicorn": on_uvicorn}[sys.argv[3]](int(sys.argv[1]), sys.argv[2])

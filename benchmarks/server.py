@@ -3,16 +3,17 @@
     python benchmarks/server.py [--seconds 3] [--rounds 5]
 
 Reads stand next to a bare FastAPI endpoint that answers with the same JSON from
-memory, on the same server program. Durable appends of 64 connections stand next
-to the library's own group commit with 64 tasks, on the same disk. Rounds take
-turns, so that both sides see the same neighbours; ratios are of medians. Before
-that, how long a server takes from its start to its first answer.
+memory, on uvicorn and on granian; the ratio is to the faster one. Durable appends of
+64 connections stand next to the library's own group commit with 64 tasks, on the same
+disk. Rounds take turns, so that all sides see the same neighbours; ratios are of
+medians. Before that, how long a server takes from its start to its first answer.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import statistics
 import subprocess
@@ -28,8 +29,10 @@ import httpx
 import pagefile
 from _http_load import Load, Target, cpu_seconds, load
 from pagefile.access.keys import KeyStore
+from pagefile.testing.ports import free_port
 
-_PORTS = (8311, 8312, 8313)
+_BARE = Path(__file__).parent / "_http_bare.py"
+_PROGRAMS = ("granian", "uvicorn")
 _PROCESSES = 2
 _READERS, _WRITERS = 16, 64
 _SLOT = json.dumps(
@@ -81,14 +84,24 @@ def main() -> None:
                 ops = [{"op": "append", "field": "sliding_context", "items": [item]}]
                 run.update(lambda _, ops=ops: {"ops": ops})  # type: ignore[misc]
             document = json.dumps(run.load())
-        bare = [str(Path(__file__).parent / "_http_bare.py"), str(_PORTS[0]), document]
-        one = ["-c", _OURS, url, str(_PORTS[1]), "1"]
-        more = ["-c", _OURS, url, str(_PORTS[2]), str(_PROCESSES)]
-        with running(one, _PORTS[1], folder) as our_pid:
-            with running(bare, _PORTS[0], folder) as bare_pid:
-                reads(asked.seconds, asked.rounds, key, bare_pid, our_pid)
-            with running(more, _PORTS[2], folder, _PROCESSES) as more_pid:
-                pids = {_PORTS[1]: our_pid, _PORTS[2]: more_pid}
+        one_port, more_port = free_port(), free_port()
+        one = ["-c", _OURS, url, str(one_port), "1"]
+        more = ["-c", _OURS, url, str(more_port), str(_PROCESSES)]
+        with running(one, one_port, folder) as our_pid:
+            with contextlib.ExitStack() as stack:
+                sides: dict[str, tuple[Target, int]] = {}
+                for program in _PROGRAMS:
+                    port = free_port()
+                    bare = [str(_BARE), str(port), document, program]
+                    pid = stack.enter_context(running(bare, port, folder))
+                    sides[f"bare FastAPI, {program}"] = (Target(port, "/run"), pid)
+                sides["pagefile GET /v1/runs/{id}"] = (
+                    Target(one_port, "/v1/runs/r", key),
+                    our_pid,
+                )
+                reads(asked.seconds, asked.rounds, sides)
+            with running(more, more_port, folder, _PROCESSES) as more_pid:
+                pids = {one_port: our_pid, more_port: more_pid}
                 writes(asked.seconds, asked.rounds, key, pids, folder)
 
 
@@ -105,23 +118,23 @@ def starts(folder: str, rounds: int) -> None:
     """A server on a store that is not there yet: how long until it answers."""
     took = []
     for number in range(rounds):
+        port = free_port()
         before = time.perf_counter()
-        command = ["-c", _OURS, f"{folder}/start{number}.db", str(_PORTS[1]), "1"]
-        with running(command, _PORTS[1], folder):
+        command = ["-c", _OURS, f"{folder}/start{number}.db", str(port), "1"]
+        with running(command, port, folder):
             took.append(time.perf_counter() - before)
     print(
         f"Start: {statistics.median(took):.2f} s until /health answers (aim: under {_START_WANTED})"
     )
 
 
-def reads(seconds: int, rounds: int, key: str, bare_pid: int, our_pid: int) -> None:
-    """GET of a working set, next to the bare endpoint."""
-    sides = {
-        "bare FastAPI": (Target(_PORTS[0], "/run"), bare_pid),
-        "pagefile GET /v1/runs/{id}": (Target(_PORTS[1], "/v1/runs/r", key), our_pid),
-    }
+def reads(seconds: int, rounds: int, sides: dict[str, tuple[Target, int]]) -> None:
+    """GET of a working set, next to the bare endpoints; what we are held against stands first."""
     found = _take_turns(sides, _READERS, seconds, rounds)
-    _show(f"Reads, {_READERS} connections", found, _READS_WANTED)
+    *bare, ours = found
+    bare.sort(key=lambda name: statistics.median(each.per_second for each in found[name][0]))
+    rows = {name: found[name] for name in (*reversed(bare), ours)}
+    _show(f"Reads, {_READERS} connections", rows, _READS_WANTED)
 
 
 def writes(seconds: int, rounds: int, key: str, pids: dict[int, int], folder: str) -> None:
@@ -189,6 +202,8 @@ def _show(title: str, rows: dict[str, tuple[list[Load], list[float]]], wanted: f
         shown = f"{cpu:>9,.0f} a CPU-second" if cpu else " " * 22
         print(f"  {name:<28} {rate:>9,.0f}/s {shown}   p99 {p99 * 1e3:7.2f} ms   failed {failed}")
     for name, rate in list(zip(rows, rates, strict=True))[1:]:
+        if name.startswith("bare"):
+            continue
         met = "yes" if rate / rates[0] >= wanted else "NO"
         print(f"  {name}: {rate / rates[0]:.2f} of the first, wanted at least {wanted}: {met}")
 

@@ -758,3 +758,30 @@ def test_a_client_that_leaves_before_its_append_is_stored_harms_nobody(
         assert "pagefile_http_requests_in_flight 1.0" in text
 
     tell(tmp_path, story)
+
+
+# What a request says of itself
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET /health HTTP/1.1\r\n\r\n", 400),
+        (b"GET /health HTTP/1.1\r\nhost: a\r\nHost: b\r\n\r\n", 400),
+        (b"GET /health HTTP/1.0\r\nhost: a\r\nhost: b\r\n\r\n", 400),
+        (b"GET /health HTTP/1.0\r\n\r\n", 200),
+        (b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n", 200),
+        (b"POST /v1/recall HTTP/1.1\r\nhost: a\r\ntransfer-encoding: gzip, chunked\r\n\r\n", 501),
+        (
+            b"POST /v1/recall HTTP/1.1\r\nhost: a\r\ntransfer-encoding: Chunked\r\n\r\n0\r\n\r\n",
+            401,
+        ),
+    ],
+)
+def test_a_request_is_for_one_host_and_packed_in_no_way_but_chunks(
+    tmp_path: Path, head: bytes, status: int
+) -> None:
+    async def story(place: Place) -> None:
+        assert (await place.ask(head))[0] == status
+
+    tell(tmp_path, story)

@@ -49,7 +49,7 @@ AtOnce = Callable[["Scope", hot.Route, bytes, "Once"], None]
 _ASGI: ASGIVersions = {"version": "3.0", "spec_version": "2.3"}
 _NEVER = float("inf")
 _UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
-_OF_CONNECTIONS = frozenset({b"connection", b"expect", b"upgrade"})
+_OF_CONNECTIONS = frozenset({b"connection", b"expect", b"upgrade", b"transfer-encoding"})
 
 
 class Listener:
@@ -153,6 +153,8 @@ class Wire(HttpToolsProtocol):
         self._is_deaf = False
         #: No header says anything about the connection.
         self._is_plain = True
+        #: How often it said whom it is for.
+        self._hosts = 0
         #: The request that is being read, while it may still be answered at once.
         self._held: hot.Route | None = None
         self._held_body: list[bytes] = []
@@ -319,6 +321,7 @@ class Wire(HttpToolsProtocol):
         self.headers = []
         self.expect_100_continue = False
         self._is_plain = True
+        self._hosts = 0
         self._number += 1
         self._is_in_head, self._is_whole, self._loose = True, False, 0
 
@@ -326,9 +329,15 @@ class Wire(HttpToolsProtocol):
         if not self._is_in_head:
             return  # Behind a body: who asks was checked by then.
         name = name.lower()
-        if name in _OF_CONNECTIONS:
+        if name == b"host":
+            self._hosts += 1
+        elif name in _OF_CONNECTIONS:
             self._is_plain = False
             self.expect_100_continue |= name == b"expect" and value.lower() == b"100-continue"
+            if name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+                # Packed as well: it would be taken for what it is not.
+                self._status = 501
+                raise ValueError("the transfer coding is none that is understood here")
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
@@ -337,6 +346,8 @@ class Wire(HttpToolsProtocol):
         self._is_in_head = False
         if self._size > MOST_HEAD_BYTES or self._began_in == self._number:
             self._require_small_head()
+        if self._hosts != 1:
+            self._require_one_host()
         self.waits_since = _NEVER
         self._loose = 0
         self.scope = {
@@ -359,6 +370,11 @@ class Wire(HttpToolsProtocol):
             super().on_headers_complete()
         else:
             self._held_body.clear()
+
+    def _require_one_host(self) -> None:
+        """Two hosts are one to us and another to whatever passed the request on."""
+        if self._hosts or self.parser.get_http_version() != "1.0":
+            raise ValueError("the request says not once whom it is for")
 
     def _require_small_head(self) -> None:
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
