@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 import threading
 from collections.abc import Iterator
@@ -421,6 +422,21 @@ def test_episodes_are_remembered_by_a_loop_that_begins_tasks_at_once(memory: Mem
         return told
 
     assert asyncio.run(story()) == ["e0", "e1", "e2"]
+
+
+def test_remembering_leaves_nothing_that_has_to_be_looked_for(memory: Memory) -> None:
+    """What refers to itself stays until all objects of the process are gone through."""
+    spoken = [episode(f"the {n}th word") for n in range(300)]
+    memory.remember_many(spoken[:100])
+    gc.collect()
+    gc.disable()
+    try:
+        memory.remember_many(spoken[100:])
+        left = gc.collect()
+    finally:
+        gc.enable()
+
+    assert left < 100
 
 
 def test_a_loop_that_ends_while_episodes_wait_is_not_kept(memory: Memory) -> None:

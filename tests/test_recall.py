@@ -22,7 +22,9 @@ from pagefile.errors import Invalid
 from pagefile.ordering import microseconds, moment
 from pagefile.recall import scoring
 from pagefile.recall.analysis import terms
-from pagefile.recall.embedder import packed, unit_rows, unit_vector, unpacked
+from pagefile.recall.analysis import words as words_of
+from pagefile.recall.embedder import packed, packed_units, unit_rows, unit_vector, unpacked
+from pagefile.recall.embedding import embedding_of
 from pagefile.recall.entry import IndexEntry, entry_of, gone, speaker_in, speaker_of
 from pagefile.recall.fusion import Weights, lifted
 from pagefile.recall.hit import Hit
@@ -73,6 +75,13 @@ def directions(count: int, seed: int, width: int = 32) -> np.ndarray[Any, np.dty
 
 
 # Analysis
+
+
+@given(st.text(st.sampled_from(string.printable + "''’é_\x00\x1f"), max_size=40))
+@settings(max_examples=500, deadline=None)
+def test_plain_text_has_the_words_that_it_would_have_among_others(text: str) -> None:
+    """Text of ASCII alone is read in another way; a foreign word keeps that from being taken."""
+    assert [*words_of(text), "é"] == words_of(f"{text} é")
 
 
 @pytest.mark.parametrize(
@@ -242,6 +251,22 @@ def test_a_vector_keeps_its_direction_when_it_is_packed_even_if_it_is_huge(huge:
 
     assert vector.tolist() == pytest.approx([0.6, 0.8])
     assert unpacked(packed(vector)) == pytest.approx(vector, abs=1e-3)
+
+
+@pytest.mark.parametrize("odd", [None, (3e300, 4e300, *[0.0] * 30), np.full(32, 2e30, np.float32)])
+def test_vectors_are_packed_together_as_they_are_alone(odd: Any) -> None:
+    rows = [directions(9, seed)[seed] * np.float32(seed + 0.5) for seed in range(9)]
+    given = [embedding_of(row) for row in (*rows, *([] if odd is None else [odd]))]
+
+    assert packed_units(given, 32) == [packed(unit_vector(each, 32)) for each in given]
+
+
+@pytest.mark.parametrize("bad", [np.ones(31, np.float32), np.zeros(32, np.float32)])
+def test_one_vector_among_many_that_does_not_fit_is_refused(bad: Any) -> None:
+    good = embedding_of(np.ones(32, np.float32))
+
+    with pytest.raises(Invalid):
+        packed_units([good, embedding_of(bad), good], 32)
 
 
 def test_a_vector_of_another_length_is_refused_and_nothing_changes() -> None:

@@ -115,7 +115,7 @@ class VersionIs(msgspec.Struct, frozen=True, gc=False):
     version: int
 
 
-class Absent(msgspec.Struct, frozen=True):
+class Absent(msgspec.Struct, frozen=True, gc=False):
     """There is no such document: never written, or deleted."""
 
     document: str

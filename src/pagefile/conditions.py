@@ -13,9 +13,10 @@ def require(tx: Transaction, need: Requirement) -> None:
         Conflict: a version, a length or a key is not as expected.
         LimitExceeded: a count or a length is not below its limit.
     """
-    if need.what in ("version", "absent"):
+    what = need.what
+    if what == "absent" or what == "version":
         _require_version(tx, need)
-    elif need.what in ("length", "below"):
+    elif what == "length" or what == "below":
         _require_length(tx, need)
     else:
         _require_key(tx, need)

@@ -180,47 +180,36 @@ class Wiped(msgspec.Struct, frozen=True, gc=False):
     size_bytes: int
 
 
-class Stream:
+class Stream(msgspec.Struct, eq=False, gc=False):
     """A log or a document as an engine sees it.
 
     `oid` numbers the streams of a tenant in the order of their creation, the
     same on every engine; `id` is the engine's own. `length` is the next index
     of a log and the last version of a document. The rows it owns start at
     `first`: below are its base's (for a fork) or nothing (pruned).
+
+    An engine may keep a hundred thousand of these: the search for cycles passes them by.
     """
 
-    __slots__ = (
-        "base",
-        "base_at",
-        "created",
-        "deleted",
-        "dropped",
-        "first",
-        "id",
-        "kind",
-        "length",
-        "name",
-        "oid",
-        "pruned",
-        "rows",
-        "salt",
-    )
+    oid: int
+    kind: StreamKind
+    name: str
+    created: int
+    id: int = 0
+    length: int = 0
+    first: int = 0
+    pruned: int = 0
+    base: int = 0
+    base_at: int = 0
+    dropped: int = 0
+    deleted: bool = False
+    salt: bytes = b""
+    #: Of engines that keep them here.
+    rows: list[Row] = []
 
-    def __init__(self, oid: int, kind: StreamKind, name: str, created: int) -> None:
-        self.id = 0
-        self.oid = oid
-        self.kind = kind
-        self.name = name
-        self.length = 0
-        self.first = 0 if kind == LOG else 1
-        self.pruned = 0
-        self.base = 0
-        self.base_at = 0
-        self.created = created
-        self.dropped = 0
-        self.deleted = False
-        self.salt = b""
-        self.rows: list[Row] = []
+    def __post_init__(self) -> None:
+        if self.kind == DOCUMENT:
+            self.first = 1
 
 
 class TenantHead:

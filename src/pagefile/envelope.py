@@ -133,7 +133,9 @@ class Envelopes:
         self, scope: Scope, keys: Mapping[str, KeyValue], tenant_keys: Mapping[str, KeyValue]
     ) -> tuple[IndexKey, ...]:
         """The secondary keys of one record, as bytes."""
-        if not isinstance(keys, Mapping) or not isinstance(tenant_keys, Mapping):
+        if not type(keys) is type(tenant_keys) is dict and not (
+            isinstance(keys, Mapping) and isinstance(tenant_keys, Mapping)
+        ):
             raise Invalid("keys", "is no mapping", "give a dict of field to value")
         if len(keys) + len(tenant_keys) > self._limits.keys:
             raise LimitExceeded(
@@ -142,12 +144,12 @@ class Envelopes:
                 wanted=len(keys) + len(tenant_keys),
                 next_step="declare fewer keys",
             )
-        known, most = self.naming.known_good, self._limits.key_bytes
+        known, most, encode = self.naming.known_good, self._limits.key_bytes, ordering.encode
         found: list[IndexKey] = []
         for where, mapping in ((scope, keys), ("tenant", tenant_keys)):
             for field, value in mapping.items():
                 try:
-                    raw = ordering.encode(value)
+                    raw = encode(value)
                 except Invalid:
                     raw = b""
                 if not 0 < len(raw) <= most or type(field) is not str or field not in known:

@@ -48,7 +48,8 @@ class Naming:
             raise Invalid(field, f"is of type {type(text).__name__}", "give a plain str")
         if not text and not may_be_empty:
             raise Invalid(field, "is empty", "give at least one character")
-        if found := _FORBIDDEN.search(text):
+        # What is plain is seen without looking at each character.
+        if not (text.isascii() and text.isprintable()) and (found := _FORBIDDEN.search(text)):
             raise Invalid(
                 field,
                 f"holds the control character or surrogate U+{ord(found.group()):04X}",

@@ -27,6 +27,8 @@ class Requirements:
         """What the condition at this place of `Batch.when` requires."""
         if type(condition) is VersionIs:  # Most are.
             return self._numbered("version", "document", condition.document, condition.version)
+        if type(condition) is Absent:  # Of what is remembered, one each.
+            return self._numbered("absent", "document", condition.document, 0)
         match condition:
             case VersionIs(document, version):
                 return self._numbered("version", "document", document, version)

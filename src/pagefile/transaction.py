@@ -38,6 +38,8 @@ from pagefile.replay import replay
 from pagefile.selection import Rehearsed, doomed_by, runs_of
 from pagefile.single import ManifestEntry, append_alone, numbered, require_room, seal
 
+_Undo = tuple[Callable[..., None], Stream] | tuple[Callable[..., None], Stream, bool, bool]
+
 
 class _Draft(msgspec.Struct, gc=False):
     """One batch on its way: what it will store, and how to take back what it touched."""
@@ -50,7 +52,8 @@ class _Draft(msgspec.Struct, gc=False):
     manifest: list[ManifestEntry] = []
     indexes: list[int] = []
     versions: list[int] = []
-    undo: list[Callable[[], None]] = []
+    #: What takes a step back, and about which stream. No closures: there may be thousands.
+    undo: list[_Undo] = []
     #: Vectors of entries, by their log and the number of the first.
     vectors: list[tuple[Stream, int, Sequence[Vector | None]]] = []
     #: Logs that were appended to, and how long they were.
@@ -92,8 +95,8 @@ def apply(tx: Transaction, batch: Prepared, now_us: int) -> Sealed:
     except PagefileError:
         for stream, length in reversed(draft.lengths):
             stream.length = length
-        for step in reversed(draft.undo):
-            step()
+        for take_back, stream, *about in reversed(draft.undo):
+            take_back(tx, stream, *about)
         raise
     for stream, rows, keys in draft.additions:
         tx.add(stream, rows, keys)
@@ -141,15 +144,15 @@ def _create(
     if write.stream == LOG:
         head.logs += 1
     tx.create(stream)
-
-    def undo() -> None:
-        head.oid -= 1
-        if stream.kind == LOG:
-            head.logs -= 1
-        tx.discard(stream)
-
-    draft.undo.append(undo)
+    draft.undo.append((_uncreate, stream))
     return stream
+
+
+def _uncreate(tx: Transaction, stream: Stream) -> None:
+    tx.head.oid -= 1
+    if stream.kind == LOG:
+        tx.head.logs -= 1
+    tx.discard(stream)
 
 
 def _plan_append(draft: _Draft, write: Write) -> None:
@@ -201,19 +204,19 @@ def _plan_delete(draft: _Draft, write: Write) -> None:
 def _next_version(draft: _Draft, write: Write, stream: Stream, *, deleted: bool) -> None:
     head = draft.tx.head
     version, was_deleted = stream.length + 1, stream.deleted
-
-    def undo() -> None:
-        stream.length, stream.deleted = version - 1, was_deleted
-        head.documents += int(deleted) - int(was_deleted)
-
-    draft.undo.append(undo)
+    draft.undo.append((_last_version, stream, was_deleted, deleted))
     stream.length, stream.deleted = version, deleted
-    head.documents += int(was_deleted) - int(deleted)
+    head.documents += was_deleted - deleted
     ordinal = len(draft.manifest)
     row = Row(version, draft.position, ordinal, draft.time_us, write.action, write.contents[0])
-    draft.additions.append((stream, [row], write.keys))
+    draft.additions.append((stream, (row,), write.keys))
     draft.manifest.append((write.action, stream.oid, version, write.digests[0]))
     draft.versions.append(version)
+
+
+def _last_version(tx: Transaction, stream: Stream, was_deleted: bool, deleted: bool) -> None:
+    stream.length, stream.deleted = stream.length - 1, was_deleted
+    tx.head.documents += deleted - was_deleted
 
 
 def _plan_fork(draft: _Draft, write: Write) -> None:
@@ -261,15 +264,15 @@ def _plan_drop(draft: _Draft, write: Write) -> None:
     dropped = stream
     dropped.dropped = draft.position
     head.logs -= 1
-
-    def undo() -> None:
-        dropped.dropped = 0
-        head.logs += 1
-
-    draft.undo.append(undo)
+    draft.undo.append((_undrop, dropped))
     draft.finish.append(lambda: tx.drop(dropped))
     draft.manifest.append((Action.DROP, stream.oid))
     draft.dropped.append((stream, len(draft.manifest)))
+
+
+def _undrop(tx: Transaction, stream: Stream) -> None:
+    stream.dropped = 0
+    tx.head.logs += 1
 
 
 def _leftovers(draft: _Draft) -> dict[int, Stream]:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from pagefile.engine import (
+    LOG,
     Hit,
     KeyRange,
     Prepared,
@@ -217,7 +218,7 @@ decode_number = msgpack_decoder(int).decode
 
 _HEAD_FIELDS = TenantHead.__slots__
 #: `rows` stays with the manager.
-_STREAM_FIELDS = tuple(name for name in Stream.__slots__ if name not in ("rows", "id"))
+_STREAM_FIELDS = tuple(name for name in Stream.__struct_fields__ if name not in ("rows", "id"))
 
 
 def head_to_fields(head: TenantHead) -> list[Any]:
@@ -238,8 +239,7 @@ def stream_to_fields(stream: Stream | None) -> list[Any] | None:
 def stream_from_fields(fields: Sequence[Any] | None) -> Stream | None:
     if fields is None:
         return None
-    stream = Stream.__new__(Stream)
-    stream.id, stream.rows = 0, []
+    stream = Stream(0, LOG, "", 0)
     for name, value in zip(_STREAM_FIELDS, fields, strict=True):
         setattr(stream, name, value)
     return stream

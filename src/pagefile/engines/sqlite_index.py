@@ -7,7 +7,7 @@ from typing import Any
 
 import apsw
 
-from pagefile.engine import DOCUMENT, IndexKey, Row, Stream, index_keys
+from pagefile.engine import DOCUMENT, IndexKey, Row, Scope, Stream, index_keys
 from pagefile.engines.sqlite_rows import (
     fetch,
     row_from,
@@ -51,13 +51,13 @@ class KeyIndex:
         partition = self._users.find(user)
         return None if partition is None else space_of_user(partition)
 
-    def space_for(self, key: IndexKey, stream: Stream, partition: int) -> int:
-        """Where a key of a record in the stream belongs."""
-        if key.scope == "log":
-            return space_of_log(stream.id)
-        if key.scope == "user":
-            return space_of_user(partition)
-        return space_of_tenant(self._users.tenant)
+    def spaces(self, stream_id: int, partition: int) -> dict[Scope, int]:
+        """Where keys of a record in the stream belong, by their scope."""
+        return {
+            "log": space_of_log(stream_id),
+            "user": space_of_user(partition),
+            "tenant": space_of_tenant(self._users.tenant),
+        }
 
     def retire(self, stream: Stream, version: int, until: int) -> None:
         """The keys of the version that `until` replaces lead to it only in the past."""
@@ -71,8 +71,9 @@ class KeyIndex:
             partition, record = found[0][5], found[0][15]
         if row.content is None:
             return
+        spaces = self.spaces(stream.id, partition)
         for key in index_keys(stream.kind, row.content):
-            place = (self.space_for(key, stream, partition), key.field, key.value)
+            place = (spaces[key.scope], key.field, key.value)
             self._all("remove_key", *place, row.position, row.ordinal)
             self._all("add_past_key", *place, until, row.position, row.ordinal, record)
 
@@ -85,8 +86,9 @@ class KeyIndex:
             until = 0
             if stream.kind == DOCUMENT and row.number < stream.length:
                 until = self._all("next_position", stream.id, row.number + 1)[0][0]
+            spaces = self.spaces(stream.id, partition)
             for key in index_keys(stream.kind, row.content):
-                place = (self.space_for(key, stream, partition), key.field, key.value)
+                place = (spaces[key.scope], key.field, key.value)
                 self._all("remove_key", *place, row.position, row.ordinal)
                 if until:
                     self._all("remove_past_key", *place, until, row.position, row.ordinal)

@@ -46,7 +46,6 @@ from pagefile.records import StreamKind
 _MOST_CACHED = 100_000
 #: How often, in commits, expired idempotency keys are swept out.
 _SWEEP_EVERY = 256
-#: How many made keys are remembered, so that looking for one needs no query.
 
 
 class SqliteTransaction:
@@ -182,7 +181,7 @@ class SqliteTransaction:
             need.name
             for need in batch.when
             if need.what == "absent"
-            and streams.get((DOCUMENT, need.name)) is None
+            and streams.get(DOCUMENT, need.name) is None
             and not streams.is_missing(DOCUMENT, need.name)
         ]
         if len(names) > 1 and self._number:
@@ -190,11 +189,11 @@ class SqliteTransaction:
             for columns in self._all("documents_named", self._number, asked):
                 self._known(columns)
             for name in names:
-                if streams.get((DOCUMENT, name)) is None:
+                if streams.get(DOCUMENT, name) is None:
                     streams.miss(DOCUMENT, name)
 
     def stream(self, kind: StreamKind, name: str) -> Stream | None:
-        stream = self._streams.get((kind, name))
+        stream = self._streams.get(kind, name)
         if stream is None and self._number and not self._streams.is_missing(kind, name):
             found = self._all("stream_by_name", self._number, kind, name)
             if found:
@@ -292,9 +291,12 @@ class SqliteTransaction:
             if (partition, stream_id) not in users.held:
                 users.hold(partition, stream_id)
             if keys:
-                for key in keys[at]:
-                    place = (self._index.space_for(key, stream, partition), key.field, key.value)
-                    self._keys.append((*place, row.position, row.ordinal, record))
+                spaces = self._index.spaces(stream_id, partition)
+                position, ordinal = row.position, row.ordinal
+                self._keys += [
+                    (spaces[key.scope], key.field, key.value, position, ordinal, record)
+                    for key in keys[at]
+                ]
         if stream.kind == DOCUMENT:
             self._index.open_versions[stream_id] = (row, partition, record)
 

@@ -54,9 +54,9 @@ class Crowd(Generic[_T]):
                 # What waited when its loop was closed would keep it for ever.
                 for closed in [each for each in self._groups if each.is_closed()]:
                     del self._groups[closed]
-                made: _Groups[_T] = _Groups(loop, self._store, self._is_instant)
+                made: _Groups[_T] = _Groups(self._store, self._is_instant)
                 groups = self._groups.setdefault(loop, made)
-        return groups.join(things, names, chars)
+        return groups.join(loop, things, names, chars)
 
 
 class _Group(Generic[_T]):
@@ -72,23 +72,23 @@ class _Group(Generic[_T]):
 
 
 class _Groups(Generic[_T]):
-    """The groups of one event loop; only used in its thread."""
+    """The groups of one event loop; only used in its thread.
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        store: Callable[[Sequence[_T]], object],
-        is_instant: bool,
-    ) -> None:
-        # Weakly: it is what these are found by, and must not be kept by them.
-        self._loop = weakref.ref(loop)
+    They do not keep the loop, which is what they are found by.
+    """
+
+    def __init__(self, store: Callable[[Sequence[_T]], object], is_instant: bool) -> None:
         self._store = store
         self._is_instant = is_instant
         self._waiting: list[_Group[_T]] = []
         self._worker: asyncio.Task[None] | None = None
 
     def join(
-        self, things: Sequence[_T], names: Sequence[Hashable], chars: int
+        self,
+        loop: asyncio.AbstractEventLoop,
+        things: Sequence[_T],
+        names: Sequence[Hashable],
+        chars: int,
     ) -> asyncio.Future[bool] | None:
         """What tells when these are stored; None when one of the names is waiting already."""
         waiting = self._waiting
@@ -98,8 +98,6 @@ class _Groups(Generic[_T]):
         if not waiting or not waiting[-1].has_room(len(things), chars):
             waiting.append(_Group())
         group = waiting[-1]
-        loop = self._loop()
-        assert loop is not None
         place: asyncio.Future[bool] = loop.create_future()
         group.members.append((things, place))
         group.names.update(names)

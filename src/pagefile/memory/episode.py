@@ -42,7 +42,7 @@ _PLAIN_SESSION = MOST_SESSION_BYTES // 4
 _ID = re.compile(r"[A-Za-z0-9._:@+-]{1,128}")
 
 
-class Episode(msgspec.Struct, frozen=True, kw_only=True):
+class Episode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One finished exchange: what came in, what went out, and when.
 
     `speaker` is who said the input, when it was not the user. `embedding` is

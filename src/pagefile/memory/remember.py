@@ -83,9 +83,6 @@ class Rememberer:
 
     async def remember_async(self, episodes: Sequence[Episode]) -> list[str]:
         """`remember` for a running event loop, which it never blocks."""
-        # Imported here: whoever never awaits does not pay for loading it.
-        import asyncio
-
         if self._is_quick(_checked(episodes)):
             names = [episode.document for episode in episodes]
             chars = 0
@@ -94,6 +91,9 @@ class Rememberer:
             together = self._crowd.join(episodes, names, chars)
             if together is not None and await together:
                 return [episode.id for episode in episodes]
+        # Imported here: whoever never awaits does not pay for loading it.
+        import asyncio
+
         return await asyncio.to_thread(self.remember, episodes)
 
     def _is_quick(self, episodes: Sequence[Episode]) -> bool:
@@ -133,7 +133,7 @@ class Rememberer:
         if not self._guard.knows_of_any:
             return
         for plan in plans:
-            names = (plan.name, plan.episode.document) if plan.is_merged else (plan.name,)
+            names = (plan.name, plan.key) if plan.is_merged else (plan.name,)
             self._guard.refuse(plan.asked.user_id, names)
 
     def _batch(self, plans: Sequence[_Plan]) -> Batch:
@@ -155,7 +155,7 @@ class Rememberer:
 
     def _analyse(self, plans: Sequence[_Plan]) -> None:
         fresh = [plan for plan in plans if plan.entry is None]
-        entries = self._index.analysed([findable(plan.episode) for plan in fresh])
+        entries = self._index.analysed([_findable(plan.episode, plan.key) for plan in fresh])
         for plan, entry in zip(fresh, entries, strict=True):
             plan.entry = entry
 
@@ -163,7 +163,7 @@ class Rememberer:
         """Whether the plans have been brought up to date with what was in the way."""
         if self._index.refresh(conflict):
             return True
-        if any(conflict.target == plan.episode.document for plan in plans.values()):
+        if any(conflict.target == plan.key for plan in plans.values()):
             if any(plan.is_merged for plan in plans.values()):
                 # What it was to be merged with has changed, or is gone.
                 for plan in plans.values():
@@ -182,9 +182,9 @@ class Rememberer:
 
     def _renew(self, plan: _Plan) -> None:
         """Bring a plan up to date with what is stored under its id now."""
-        found = self._store.get(plan.episode.document)
+        found = self._store.get(plan.key)
         if found is None or found.erased:
-            plan.condition = Absent(plan.episode.document)
+            plan.condition = Absent(plan.key)
             return
         before, episode = episode_of(found), plan.episode
         if episode.tool_transcript is None and before.tool_transcript is not None:
@@ -206,22 +206,29 @@ class _Plan:
 
     def __init__(self, episode: Episode) -> None:
         self.asked = episode
-        #: The document that was asked for.
-        self.name = episode.document
         self.start_again()
+        #: The document that was asked for.
+        self.name = self.key
 
     def start_again(self) -> None:
         """As it was asked for."""
         self.episode = episode = self.asked
         self.put: Put | None = put_episode(episode)
-        self.condition: Condition = Absent(self.name)
+        self.condition: Condition = Absent(self.put.document)
         self.entry: IndexEntry | None = None
-        self.leader = self
+        #: Whose plan this one adds to. Never itself: what refers to itself stays until it is
+        #: looked for, and there are thousands a second.
+        self.leader: _Plan | None = None
+
+    @property
+    def key(self) -> str:
+        """The document that is written."""
+        return self.episode.document if self.put is None else self.put.document
 
     @property
     def is_merged(self) -> bool:
         """Whether it adds to what another says."""
-        return self.episode is not self.asked and self.episode.document != self.name
+        return self.episode is not self.asked and self.key != self.name
 
     def merge(self, first: _Plan, found: Document) -> None:
         """Add when this was said to a stored episode, together with the first that does."""
@@ -229,13 +236,14 @@ class _Plan:
             self.episode = episode_of(found)
             self.put = None
             self.condition = VersionIs(found.name, found.version)
-        self.leader = first
+        if first is not self:
+            self.leader = first
         first._said_at(self.asked.occurred_at, unread=UNREAD in found.tenant_keys)
         self._stand_back()
 
     def follow(self, other: _Plan) -> None:
         """Add when this was said to another that is about to be stored."""
-        self.leader = other.leader
+        self.leader = other.leader or other
         self.leader._said_at(self.asked.occurred_at, unread=True)
         self._stand_back()
 
@@ -249,17 +257,22 @@ class _Plan:
         self.entry = None
 
     def _stand_back(self) -> None:
-        if self.leader is not self:
+        if self.leader is not None:
             self.episode, self.put = self.leader.episode, None
 
 
 def findable(episode: Episode) -> Findable:
+    """What an episode is found by."""
+    return _findable(episode, episode.document)
+
+
+def _findable(episode: Episode, key: str) -> Findable:
     """What an episode is found by; who spoke is read from the text where nothing else says it."""
     speaker, text = episode.speaker or "", episode.text
     if not speaker:
         speaker, text = speaker_in(text)
     return Findable(
-        key=episode.document,
+        key=key,
         kind="episode",
         text=text,
         speaker=speaker,

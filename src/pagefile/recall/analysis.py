@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import chain
 
 import Stemmer
 
@@ -21,6 +22,8 @@ ANALYSIS_VERSION = 1
 
 _MOST_TERM = 64
 _WORD = re.compile(r"[^\W_]+(?:['’ʼ＇][^\W_]+)*")
+#: For ASCII, which most text is: what is in no word is a space.
+_SPACED = {code: " " for code in range(128) if not chr(code).isalnum() and chr(code) != "'"}
 _APOSTROPHES = str.maketrans("", "", "'’ʼ＇")
 _CONTRACTED = re.compile(r"(?:n['’ʼ＇]t|['’ʼ＇](?:s|d|m|ll|re|ve))$")
 _GROUPED = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
@@ -40,7 +43,19 @@ def folded(text: str) -> str:
 def words(text: str) -> list[str]:
     """The words as they stand, folded; apostrophes still in."""
     plain = folded(text)
-    return _WORD.findall(_GROUPED.sub("", plain) if "," in plain else plain)
+    if "," in plain:
+        plain = _GROUPED.sub("", plain)
+    if plain.isascii():
+        # The same words in less than half the time.
+        spaced = plain.translate(_SPACED)
+        if "'" not in spaced or not _is_loose(spaced):
+            return spaced.split()
+    return _WORD.findall(plain)
+
+
+def _is_loose(spaced: str) -> bool:
+    """Whether an apostrophe stands elsewhere than between two signs of a word."""
+    return "' " in spaced or " '" in spaced or "''" in spaced or "'" in (spaced[0], spaced[-1])
 
 
 def terms(text: str) -> list[str]:
@@ -50,7 +65,7 @@ def terms(text: str) -> list[str]:
 
 def terms_of(heard: Iterable[str]) -> list[str]:
     """The terms of words, in order, without empty ones."""
-    return [term for word in heard for term in _terms_of(word)]
+    return list(chain.from_iterable(map(_terms_of, heard)))
 
 
 @lru_cache(_STEMS_REMEMBERED)

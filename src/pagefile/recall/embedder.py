@@ -105,6 +105,30 @@ def unit_vector(values: object, dimensions: int | None = None) -> Floats:
     return vector
 
 
+def packed_units(values: Sequence[object], dimensions: int) -> list[bytes]:
+    """Each of the vectors as `packed(unit_vector(…))` has it; many take hardly longer than one."""
+    wanted = 4 * dimensions
+    raws = [each.raw for each in values if type(each) is Embedding and len(each.raw) == wanted]
+    if len(raws) == len(values) > 1 and dimensions <= MOST_DIMENSIONS:
+        rows = np.frombuffer(b"".join(raws), np.float32).reshape(-1, dimensions)
+        with np.errstate(over="ignore", under="ignore"):
+            squares = _squares(rows)
+        if squares.min() > _SHORT and squares.max() < _LONG:
+            lengths = np.sqrt(squares.astype(np.float64)).astype(np.float32)
+            halves = packed(rows / lengths[:, None])
+            size = 2 * dimensions
+            return [halves[at : at + size] for at in range(0, len(halves), size)]
+    return [packed(unit_vector(each, dimensions)) for each in values]
+
+
+def _squares(rows: Floats) -> Floats:
+    """Each row times itself, rounded as it is alone."""
+    summed: Floats = (
+        np.array([row.dot(row) for row in rows]) if _vecdot is None else _vecdot(rows, rows)
+    )
+    return summed
+
+
 def _plain_row(values: object) -> Floats | None:
     """The numbers as a row, where that is what they are."""
     try:

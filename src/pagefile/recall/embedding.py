@@ -62,9 +62,9 @@ def embedding_of(given: Any) -> Sequence[float]:
         if getattr(kind, "str", "") == _FLOAT32 and given.ndim == 1:
             import numpy as np  # It is loaded: this is one of its arrays.
 
-            # A number that is not finite makes the length so; looking at each would take longer.
-            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-                squares = float(given.dot(given))
+            # A number that is not finite makes the length so; looking at each would take longer,
+            # and so would `dot`, which has to be kept from warning.
+            squares = float(np.vdot(given, given))
             if 0 < len(given) <= _MOST_DIMENSIONS and math.isfinite(squares):
                 return Embedding(given.tobytes())
         vector = _as_tuple(given)

@@ -13,7 +13,7 @@ _MOST_SPACES = re.compile(r"\s+")
 _ASKS = re.compile(r"[?？؟][\s\"'”’)\]]*$")
 
 
-class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One searchable thing, analysed: everything that a search needs, and no raw text.
 
     A later entry with the same `key` replaces the earlier one; one that is `gone`
@@ -125,7 +125,8 @@ def entry_of(
         status=status,
         scope=scope,
         vector=b"" if vector is None else vector if isinstance(vector, bytes) else packed(vector),
-        asks=_ASKS.search(text) is not None,
+        # Most ask nothing, which is seen at once.
+        asks=("?" in text or not text.isascii()) and _ASKS.search(text) is not None,
     )
 
 

@@ -24,7 +24,7 @@ from pagefile.recall.catalogue import (
     settle_catalogue,
     write_catalogue,
 )
-from pagefile.recall.embedder import Embedder, Guarded, embed_texts, packed, unit_vector
+from pagefile.recall.embedder import Embedder, Guarded, embed_texts, packed, packed_units
 from pagefile.recall.entry import IndexEntry, entry_of, told
 from pagefile.recall.fusion import Weights
 from pagefile.recall.hit import Hit
@@ -38,7 +38,7 @@ _REBUILD_BATCH = 200
 _DEFAULT = Weights()
 
 
-class Findable(msgspec.Struct, frozen=True, kw_only=True):
+class Findable(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Something that can be found: the name of its document, and what to find it by."""
 
     key: str
@@ -194,10 +194,12 @@ class SearchIndex:
             if thing.vector is None and thing.text.strip()
         ]
         made = iter(embed_texts(Guarded(embedder), missing) if missing else ())
+        brought = [thing.vector for thing in things if thing.vector is not None]
+        given = iter(packed_units(brought, embedder.dimensions))
         vectors: list[bytes] = []
         for thing in things:
             if thing.vector is not None:
-                vectors.append(packed(unit_vector(thing.vector, embedder.dimensions)))
+                vectors.append(next(given))
             else:
                 vectors.append(packed(next(made)) if thing.text.strip() else b"")
         return vectors
