@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import random
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
@@ -1499,6 +1502,37 @@ def test_ids_sort_as_they_were_made(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made == sorted(set(made))
     assert all(len(name) == 31 and set(name[5:]) <= set(ids._ALPHABET) for name in made)
     assert len(new_id()) == 26
+
+
+def test_a_forked_child_makes_ids_of_its_own() -> None:
+    """Also when it is forked at the moment at which another thread makes one."""
+    new_id()
+    taken, done = threading.Event(), threading.Event()
+
+    def make_one() -> None:
+        with ids._last.lock:
+            taken.set()
+            done.wait(30)
+
+    maker = threading.Thread(target=make_one)
+    maker.start()
+    taken.wait(30)
+    receiving, sending = os.pipe()
+    child = os.fork()
+    if not child:
+        signal.alarm(30)  # It would wait for ever otherwise, and we for it.
+        os.write(sending, " ".join(new_id() for _ in range(100)).encode())
+        os._exit(0)
+    done.set()
+    maker.join()
+    _, status = os.waitpid(child, 0)
+    os.close(sending)
+    with open(receiving) as told:
+        theirs = told.read().split()
+
+    assert status == 0
+    assert len(theirs) == 100
+    assert not {name[10:] for name in theirs} & {new_id()[10:] for _ in range(300)}
 
 
 def test_facts_outlive_the_handle(url: str) -> None:

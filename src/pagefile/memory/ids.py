@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 
@@ -10,21 +11,38 @@ from pagefile.errors import Invalid, shown
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _RANDOM_BITS = 80
+_RANDOM_BYTES = _RANDOM_BITS // 8
+#: For how many ids bytes are drawn at once: asking the system for each takes longer than the rest.
+_DRAWN_AT_ONCE = 128
 #: Two characters at a time, from the first of 26 on.
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _SHIFTS = range(120, -1, -10)
 
-_lock = threading.Lock()
-
 
 class _Last:
-    """The last number handed out, and by whom: which process, from which source."""
+    """The last number handed out, and what its source gave and is still to be used."""
 
-    number = 0
-    maker = (0, 0)
+    def __init__(self) -> None:
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """As if nothing had been handed out."""
+        self.number = 0
+        self.drawn = b""
+        #: Which source; ids of another do not go on from its last.
+        self.era = -1
+        #: One that a signal handler which makes an id can take too.
+        self.lock = threading.RLock()
 
 
 _last = _Last()
+
+
+@functools.cache
+def _watch_forks() -> None:
+    # Once, and not on import. A child starts anew: counting on from its parent's last would meet
+    # it, and its lock may have been taken when it was forked.
+    os.register_at_fork(after_in_child=_last.begin_anew)
 
 
 def new_id(prefix: str = "") -> str:
@@ -42,11 +60,16 @@ def new_id(prefix: str = "") -> str:
 
 def _next() -> int:
     milliseconds = chance.now_us() // 1_000
-    fresh = (milliseconds << _RANDOM_BITS) | int.from_bytes(chance.random_bytes(10), "big")
-    maker = os.getpid(), chance.era()
-    with _lock:
-        # A child of a fork starts anew: counting on from the parent's last would meet it.
-        if _last.maker == maker and fresh <= _last.number:
+    _watch_forks()
+    with _last.lock:
+        era = chance.era()
+        if _last.era != era:
+            _last.number, _last.drawn, _last.era = 0, b"", era
+        if not _last.drawn:
+            _last.drawn = chance.random_bytes(_RANDOM_BYTES * _DRAWN_AT_ONCE)
+        drawn, _last.drawn = _last.drawn[:_RANDOM_BYTES], _last.drawn[_RANDOM_BYTES:]
+        fresh = (milliseconds << _RANDOM_BITS) | int.from_bytes(drawn, "big")
+        if fresh <= _last.number:
             fresh = _last.number + 1
-        _last.number, _last.maker = fresh, maker
+        _last.number = fresh
     return fresh
