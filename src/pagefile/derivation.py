@@ -84,10 +84,12 @@ def _looked_at(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _delegated(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    twin = name + _TWIN
+
     @functools.wraps(function)
     async def method(self: Any, *args: Any, **options: Any) -> Any:
         # A twin that warns says itself who awaits it: most have nothing to warn of.
-        return await getattr(self._sync, name + _TWIN)(*args, **options)
+        return await getattr(self._sync, twin)(*args, **options)
 
     return method
 
