@@ -375,6 +375,30 @@ def test_memory_T3_saying_it_again_merges_sources_and_confidence(
     assert facts.count() == 5
 
 
+def test_a_fact_of_more_sources_than_one_may_name_is_read_with_the_newest(
+    facts: FactStore,
+) -> None:
+    facts.append_many(
+        [
+            Fact(subject="Ann", predicate="lives_in", object="Lisbon", sources=(f"ep_{n}",))
+            for n in range(1_030)
+        ]
+    )
+    [fact] = facts.query(subject="ann")
+
+    assert fact.sources == tuple(f"ep_{n}" for n in range(6, 1_030))
+    assert len(fact.asserted) == len(facts.why(fact.id).sources) == 1_030
+
+
+def test_a_claim_that_shares_a_source_with_two_witnesses_makes_them_one(
+    facts: FactStore, tell: Teller
+) -> None:
+    for sources in (["a"], ["b"], ["c"], ["b", "d"], ["d", "a"]):
+        tell("Tokyo", 2020, confidence=0.5, sources=sources)
+
+    assert facts.query(subject="Ann")[0].confidence == 0.75
+
+
 def test_memory_T3_one_source_cannot_vouch_twice(facts: FactStore, tell: Teller) -> None:
     for _ in range(5):
         tell("Tokyo", 2010, sources=["ep_1"], confidence=0.3)

@@ -57,6 +57,19 @@ def likes(thing: str, **more: Any) -> Fact:
     )
 
 
+def test_a_fact_of_more_sources_than_one_may_name_is_read_everywhere(memory: Memory) -> None:
+    memory.facts.append_many([likes("tea", sources=(f"ep_{n}",)) for n in range(1_025)])
+    [fact] = memory.facts.query(user_id="ann")
+
+    assert len(fact.sources) == 1_024
+    assert memory.profile(user_id="ann").sample_facts == (fact,)
+    assert memory.recall_facts("tea", user_id="ann") == [fact]
+    assert memory.facts.recall_text("tea", user_id="ann") == [fact]
+    assert [edge.fact for edge in memory.graph.neighbors("ann", user_id="ann").edges] == [fact]
+    assert [match.value for match in memory.search("tea", user_id="ann")] == [fact]
+    assert memory.facts.history("ann", "likes", user_id="ann").rectangles[-1].fact == fact
+
+
 def test_as_many_facts_are_recalled_as_are_asked_for(memory: Memory) -> None:
     """More than a thousand assertions match, which is more than are looked up at once."""
     for part in range(2):

@@ -142,22 +142,30 @@ def joint_confidence(claims: Sequence[Claim]) -> float:
     """
     if len(claims) == 1:
         return claims[0].confidence
-    witnesses: list[tuple[set[str], float]] = []
-    for claim in claims:
-        named, confidence = set(claim.sources or ("",)), claim.confidence
-        others = []
-        for sources, sure in witnesses:
-            if named & sources:
-                named, confidence = named | sources, max(confidence, sure)
-            else:
-                others.append((sources, sure))
-        witnesses = [*others, (named, confidence)]
+    # Each claim leads to the one it is joined with, and in the end to its witness.
+    leads_to = list(range(len(claims)))
+    first: dict[str, int] = {}
+    for i, claim in enumerate(claims):
+        for source in claim.sources or ("",):
+            other = _witness(leads_to, first.setdefault(source, i))
+            leads_to[other] = _witness(leads_to, i)
+    witnesses: dict[int, float] = {}
+    for i, claim in enumerate(claims):
+        name = _witness(leads_to, i)
+        witnesses[name] = max(claim.confidence, witnesses.get(name, 0.0))
     if len(witnesses) == 1:
-        return witnesses[0][1]
+        return witnesses.popitem()[1]
     doubt = 1.0
-    for sure in sorted(sure for _, sure in witnesses):
+    for sure in sorted(witnesses.values()):
         doubt *= 1 - sure
     return round(1 - doubt, 12)
+
+
+def _witness(leads_to: list[int], i: int) -> int:
+    """Where a claim leads to in the end; the way there gets shorter."""
+    while leads_to[i] != i:
+        leads_to[i] = i = leads_to[leads_to[i]]
+    return i
 
 
 def _joined(claims: Sequence[Claim]) -> list[Window]:
