@@ -40,6 +40,7 @@ from pagefile.memory.ids import new_id
 from pagefile.memory.owner import owner_key
 from pagefile.memory.plane import Claim, Withdrawal, standing
 from pagefile.memory.plane import windows as windows_of
+from pagefile.query import Query
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -741,6 +742,35 @@ def test_deleting_takes_what_was_recorded_before_with_its_retractions(
     assert len(store.names("document", prefix="fact-retraction/")) == 1
     assert (facts.delete(), facts.delete(), facts.count(user_id="ann")) == (1, 0, 1)
     assert store.names("document", prefix="fact-retraction/") == []
+
+
+@pytest.mark.parametrize("what", ["all", "one"])
+@pytest.mark.parametrize("ask", ["why", "retract", "holding"])
+def test_what_is_erased_between_two_reads_is_not_there(
+    facts: FactStore,
+    store: Store,
+    tell: Teller,
+    monkeypatch: pytest.MonkeyPatch,
+    ask: str,
+    what: str,
+) -> None:
+    tokyo, paris = tell("Tokyo", 2020), tell("Paris", 2022)
+    gone = [paris] if what == "one" else [tokyo, paris]
+    find = store.find
+
+    def between(query: Query, **how: Any) -> Any:
+        if query.field == "fact.subject":
+            monkeypatch.undo()
+            store.erase([Selector(document=f"fact/anon/{name}") for name in gone])
+        return find(query, **how)
+
+    monkeypatch.setattr(store, "find", between)
+    if ask == "holding":
+        left = ["Tokyo"] if what == "one" else []
+        assert objects(facts.holding([paris, tokyo])) == left
+    else:
+        with pytest.raises(NotFound, match="there is no fact"):
+            getattr(facts, ask)(paris)
 
 
 def test_what_names_a_source_is_found(facts: FactStore, tell: Teller) -> None:

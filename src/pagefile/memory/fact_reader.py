@@ -162,8 +162,12 @@ class FactReader:
             plane = view.names.canonical(found.subject), found.stored.predicate
             if plane in looked_at:
                 continue
+            try:
+                group = self.group_of(found, view)
+            except NotFound:
+                continue  # Erased just now; the others on its plane are looked at for themselves.
             looked_at.add(plane)
-            for sight in self.group_of(found, view).seen():
+            for sight in group.seen():
                 if sight.window is not None and (history or sight.status == "active"):
                     for name in sight.window.claims:
                         by_id.setdefault(name, []).append(sight)
@@ -255,9 +259,15 @@ class FactReader:
         return Viewpoint(known, valid, names, self.kinds.declared(known))
 
     def group_of(self, assertion: Assertion, view: Viewpoint) -> Group:
-        """The plane in which an assertion stands."""
+        """The plane in which an assertion stands.
+
+        Raises:
+            NotFound: it was erased since it was read.
+        """
         subject, predicate = view.names.canonical(assertion.subject), assertion.stored.predicate
         ledger = self._ledger(view.names, assertion.user_id, subject, predicate, None)
+        if assertion.id not in ledger.assertions:
+            raise _unknown(assertion.id)
         return next(iter(groups_of(ledger, view)))
 
     def facts_from(
