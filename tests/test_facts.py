@@ -43,6 +43,7 @@ from pagefile.memory.ids import new_id
 from pagefile.memory.owner import owner_key
 from pagefile.memory.plane import Claim, Withdrawal, standing
 from pagefile.memory.plane import windows as windows_of
+from pagefile.query import Query
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -376,6 +377,30 @@ def test_memory_T3_saying_it_again_merges_sources_and_confidence(
     assert fact.sources == ("ep_1", "ep_2", "ep_3")
     assert fact.confidence == 0.75
     assert facts.count() == 5
+
+
+def test_a_fact_of_more_sources_than_one_may_name_is_read_with_the_newest(
+    facts: FactStore,
+) -> None:
+    facts.append_many(
+        [
+            Fact(subject="Ann", predicate="lives_in", object="Lisbon", sources=(f"ep_{n}",))
+            for n in range(1_030)
+        ]
+    )
+    [fact] = facts.query(subject="ann")
+
+    assert fact.sources == tuple(f"ep_{n}" for n in range(6, 1_030))
+    assert len(fact.asserted) == len(facts.why(fact.id).sources) == 1_030
+
+
+def test_a_claim_that_shares_a_source_with_two_witnesses_makes_them_one(
+    facts: FactStore, tell: Teller
+) -> None:
+    for sources in (["a"], ["b"], ["c"], ["b", "d"], ["d", "a"]):
+        tell("Tokyo", 2020, confidence=0.5, sources=sources)
+
+    assert facts.query(subject="Ann")[0].confidence == 0.75
 
 
 def test_memory_T3_one_source_cannot_vouch_twice(facts: FactStore, tell: Teller) -> None:
@@ -722,6 +747,35 @@ def test_deleting_takes_what_was_recorded_before_with_its_retractions(
     assert store.names("document", prefix="fact-retraction/") == []
 
 
+@pytest.mark.parametrize("what", ["all", "one"])
+@pytest.mark.parametrize("ask", ["why", "retract", "holding"])
+def test_what_is_erased_between_two_reads_is_not_there(
+    facts: FactStore,
+    store: Store,
+    tell: Teller,
+    monkeypatch: pytest.MonkeyPatch,
+    ask: str,
+    what: str,
+) -> None:
+    tokyo, paris = tell("Tokyo", 2020), tell("Paris", 2022)
+    gone = [paris] if what == "one" else [tokyo, paris]
+    find = store.find
+
+    def between(query: Query, **how: Any) -> Any:
+        if query.field == "fact.subject":
+            monkeypatch.undo()
+            store.erase([Selector(document=f"fact/anon/{name}") for name in gone])
+        return find(query, **how)
+
+    monkeypatch.setattr(store, "find", between)
+    if ask == "holding":
+        left = ["Tokyo"] if what == "one" else []
+        assert objects(facts.holding([paris, tokyo])) == left
+    else:
+        with pytest.raises(NotFound, match="there is no fact"):
+            getattr(facts, ask)(paris)
+
+
 def test_what_names_a_source_is_found(facts: FactStore, tell: Teller) -> None:
     tell("Tokyo", 2020, sources=["ep_1", "ep_2"])
     tell("Paris", 2025, sources=["ep_3"])
@@ -844,9 +898,56 @@ def test_what_was_left_does_not_come_back_when_what_came_after_ends(facts: FactS
     assert [f.id for f in facts.query(subject="Ann", valid_at=year(2025))] == [acme]
 
 
-def told(facts: FactStore, employer: str, since: int) -> str:
+@pytest.mark.parametrize("order", list(itertools.permutations(["Acme", "Globex", "Initech"])))
+@pytest.mark.parametrize("sure", [1.0, 0.4])
+def test_what_was_left_does_not_come_back_in_whatever_order_and_however_sure(
+    order: tuple[str, ...], sure: float
+) -> None:
+    facts, since = FactStore(), {"Acme": 2018, "Globex": 2020, "Initech": 2022}
+    ids = {name: told(facts, name, since[name], confidence=sure) for name in order}
+    facts.retract(ids["Initech"], since=year(2024))
+
+    assert windows(facts) == [
+        ("Acme", 2018, 2020),
+        ("Globex", 2020, 2022),
+        ("Initech", 2022, 2024),
+    ]
+
+
+def test_what_was_corrected_does_not_come_back_when_the_correction_ends(facts: FactStore) -> None:
+    acme = told(facts, "Acme", 2020)
+    facts.retract(told(facts, "Globex", 2020), since=year(2024))
+
+    assert windows(facts) == [("Globex", 2020, 2024)]
+    assert facts.why(acme).status == "superseded"
+
+
+def test_one_that_was_too_doubtful_to_take_over_ends_and_nothing_changes(facts: FactStore) -> None:
+    told(facts, "Acme", 2020)
+    facts.retract(told(facts, "Globex", 2022, confidence=0.2), since=year(2024))
+
+    assert windows(facts) == [("Acme", 2020, None)]
+
+
+def test_a_doubtful_one_takes_over_where_the_surer_one_has_ended(facts: FactStore) -> None:
+    told(facts, "Acme", 2020, valid_until=year(2023))
+    told(facts, "Initech", 2021, confidence=0.2)
+    facts.retract(told(facts, "Globex", 2022, confidence=0.2), since=year(2024))
+
+    assert windows(facts) == [("Acme", 2020, 2023), ("Globex", 2023, 2024)]
+
+
+def test_what_was_left_twice_does_not_come_back_under_its_own_name(facts: FactStore) -> None:
+    told(facts, "Globex", 2018)
+    told(facts, "Acme", 2020)
+    facts.retract(told(facts, "Globex", 2022), since=year(2024), only=True)
+
+    assert windows(facts) == [("Globex", 2018, 2020), ("Acme", 2020, 2022), ("Globex", 2022, 2024)]
+
+
+def told(facts: FactStore, employer: str, since: int, **more: Any) -> str:
     return facts.append(
-        Fact(subject="Ann", predicate="works_at", object=employer, valid_from=year(since))
+        Fact(subject="Ann", predicate="works_at", object=employer, valid_from=year(since), **more)
     )
 
 
@@ -1087,40 +1188,55 @@ class Model:
                 name == one.name and (since is None or cell >= since)
                 for name, since in self.withdrawn
             )
-            and not (self.single and self.left_behind(one, cell))
         ]
 
-    def left_behind(self, one: Said, cell: int) -> bool:
-        """Whether another took over from it, and was ended itself since."""
-        later = self.said[self.said.index(one) + 1 :]
-        return one.until is None and any(
-            other.until is None
-            and other.object != one.object
-            and one.since < other.since <= cell
-            and other.confidence >= 0.5
-            and self.ended(other)
-            for other in later
+    def over(self, one: Said, cell: int) -> bool:
+        return any(
+            name == one.name and since is not None and since <= cell
+            for name, since in self.withdrawn
         )
 
-    def ended(self, one: Said) -> bool:
-        cuts = [since for name, since in self.withdrawn if name == one.name]
-        return bool(cuts) and all(since is not None and since > one.since for since in cuts)
+    def cells(self) -> list[dict[str, set[str]]]:
+        """What holds in each cell: objects, and the names of the assertions that say so."""
+        found = []
+        put_back: set[tuple[Said, Said]] = set()
+        gone: set[Said] = set()
+        for cell in range(CELLS):
+            going = {one for one in self.said if self.over(one, cell)}
+            while going:
+                gone |= going
+                going = {back for by, back in put_back if by in gone} - gone
+            here = [one for one in self.covering(cell) if one not in gone]
+            if self.single:
+                here = self.strong(here)
+                both = itertools.product(here, self.covering(cell))
+                put_back |= {(by, back) for by, back in both if self.puts_back(by, back)}
+                here = [
+                    one
+                    for one in here
+                    if one.until is not None
+                    or not any(o.object != one.object and o.since > one.since for o in here)
+                ]
+                here = [one for one in here if one.object == here[-1].object]
+            by_object = {one.object: set[str]() for one in here}
+            for one in here:
+                by_object[one.object].add(one.name)
+            found.append(by_object)
+        return found
 
-    def cell(self, cell: int) -> dict[str, set[str]]:
-        """What holds here: objects, and the names of the assertions that say so."""
-        here = self.covering(cell)
-        if self.single:
-            by_object = {one.object: [o for o in here if o.object == one.object] for one in here}
-            weight = {name: self.joint(ones) for name, ones in by_object.items()}
-            here = [one for one in here if weight[one.object] * 2 >= max(weight.values())]
-            here = [
-                one
-                for one in here
-                if one.until is not None
-                or not any(o.object != one.object and o.since > one.since for o in here)
-            ]
-            here = [one for one in here if one.object == here[-1].object]
-        return {one.object: {o.name for o in here if o.object == one.object} for one in here}
+    def strong(self, here: list[Said]) -> list[Said]:
+        by_object = {one.object: [o for o in here if o.object == one.object] for one in here}
+        weight = {name: self.joint(ones) for name, ones in by_object.items()}
+        return [one for one in here if weight[one.object] * 2 >= max(weight.values())]
+
+    def puts_back(self, by: Said, back: Said) -> bool:
+        """By where they start and, where that is one, by which was recorded last."""
+        order = self.said.index
+        return (
+            by.until is back.until is None
+            and by.object != back.object
+            and (back.since, order(back)) < (by.since, order(by))
+        )
 
     def joint(self, ones: list[Said]) -> float:
         """One witness for all that hang together by a source."""
@@ -1143,7 +1259,7 @@ class Model:
 
     def facts(self) -> set[tuple[Any, ...]]:
         """Runs of cells with the same object: object, from, until, support, confidence."""
-        cells = [self.cell(n) for n in range(CELLS)]
+        cells = self.cells()
         found = set()
         for object_ in {name for cell in cells for name in cell}:
             n = 0
@@ -1227,6 +1343,26 @@ def test_windows_are_what_the_rules_say_whatever_order_the_claims_are_read_in(
     assert found == sorted(found, key=lambda window: (window.start, window.object))
 
 
+@given(st.lists(claims, min_size=1, max_size=9), st.data())
+@settings(max_examples=400)
+def test_what_ends_from_a_moment_on_changes_nothing_before_it(
+    story: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    model = Model(single=True)
+    model.said = [Said(event | {"sources": []}, f"{n:02}") for n, event in enumerate(story)]
+    before = model.cells()
+    target = data.draw(st.sampled_from(model.said))
+    since = data.draw(st.integers(target.since + 1, CELLS - 1))
+    read = [
+        Claim(o.name, o.object, o.since, o.until, o.confidence, (n, 0, 0, ""), (), o.until is None)
+        for n, o in enumerate(model.said)
+    ]
+    after = windows_of(standing(read, [Withdrawal(target.name, since)]), "single")
+
+    for cell in range(since):
+        assert {window.object for window in after if window.has(cell)} == set(before[cell])
+
+
 @pytest.fixture(scope="module", params=["memory", "file"])
 def plane(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -1274,7 +1410,7 @@ def test_the_plane_is_what_its_rules_say_cell_by_cell_and_the_past_stays_as_it_w
         now = facts.query(**asked, history=True, valid_at=clock.now)
 
         assert shown(now) == model.facts()
-        past.append((clock.now, now, [set(model.cell(n)) for n in range(CELLS)]))
+        past.append((clock.now, now, [set(cell) for cell in model.cells()]))
     for moment, then, _ in past:
         assert facts.query(**asked, history=True, known_at=moment) == then
     moment, _, cells = past[len(past) // 2]

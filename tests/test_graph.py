@@ -256,13 +256,73 @@ def test_a_bound_that_cuts_the_answer_says_so(
     assert walked.cut == ("only the first 1 nodes were read",)
     walked = graph.paths("p001", hops=2, limit=5, fan_out=300)
     assert (len(walked.paths), walked.cut) == (5, ("only 5 of 240 paths are shown",))
+
+
+def test_a_node_with_more_records_than_are_read_shows_the_newest_of_them(
+    facts: FactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("pagefile.memory.fact_graph.MOST_RECORDS", 100)
+    known = facts.append_many([told("hub", "knows", f"p{n:03}") for n in range(120)])
+    for name in known[100:118]:
+        facts.retract(name)
     facts.append(told("hub", "allergic_to", "nuts"))
-    found = graph.neighbors("hub", direction="out")
-    assert [edge.object for edge in found.edges] == ["nuts"]
+    facts.append(told("hub", "watches", "birds"))
+    found = StoredGraph(facts).neighbors("hub", direction="out", fan_out=200)
+    newest = [f"p{n:03}" for n in (*range(38, 100), 118, 119)]
+
+    assert sorted(edge.object for edge in found.edges) == ["birds", "nuts", *newest]
     assert found.cut == (
-        "'hub' is the subject of more than 100 records: not all of its predicates were read",
+        "'hub' is the subject of more than 100 records: only the newest of 'knows' were read",
     )
+    few = StoredGraph(facts).neighbors("hub", direction="out", fan_out=3)
+    assert (len(few.edges), len(few.cut)) == (3, 2)
+
+
+def test_what_holds_alone_is_right_however_many_records_it_has(
+    facts: FactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pagefile.memory.fact_graph.MOST_RECORDS", 100)
+    days = [*range(100, 220), *range(100)]
+    facts.append_many(
+        [told("job", "state", f"s{n}", valid_from=START + timedelta(days=n)) for n in days]
+    )
+    found = StoredGraph(facts).neighbors("job")
+
+    assert ([edge.object for edge in found.edges], found.cut) == (["s219"], ())
+
+
+def test_predicates_that_are_too_many_to_read_are_said_to_be(
+    facts: FactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pagefile.memory.fact_graph.MOST_RECORDS", 10)
+    facts.append_many([told("hub", f"p{n:03}", "it") for n in range(100)])
+    found = StoredGraph(facts).neighbors("hub", direction="out")
+
+    assert [edge.predicate for edge in found.edges] == [f"p{n:03}" for n in range(30)]
+    assert found.cut == (
+        "'hub' is the subject of more than 10 records: not all of its predicates were read",
+    )
+
+
+def test_a_leaf_is_read_without_all_that_its_hub_knows(
+    facts: FactStore, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts.append_many([told("hub", "knows", f"p{n:03}") for n in range(500)])
+    facts.retract(facts.append(told("hub", "owns", "p007")))
+    read: list[int] = []
+    find: Callable[..., Any] = store.find
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        page = find(*args, **kwargs)
+        read.append(len(page.items))
+        return page
+
+    monkeypatch.setattr(store, "find", counted)
+
+    assert [e.predicate for e in StoredGraph(facts).neighbors("p007").edges] == ["knows"]
+    assert [fact.predicate for fact in facts.query(object_="P007")] == ["knows"]
+    assert [fact.predicate for fact in facts.query(object_="p007", status="retracted")] == ["owns"]
+    assert sum(read) <= 12
 
 
 def test_a_dense_graph_stops_at_the_bound_on_paths(facts: FactStore) -> None:

@@ -57,6 +57,67 @@ def likes(thing: str, **more: Any) -> Fact:
     )
 
 
+def test_a_fact_of_more_sources_than_one_may_name_is_read_everywhere(memory: Memory) -> None:
+    memory.facts.append_many([likes("tea", sources=(f"ep_{n}",)) for n in range(1_025)])
+    [fact] = memory.facts.query(user_id="ann")
+
+    assert len(fact.sources) == 1_024
+    assert memory.profile(user_id="ann").sample_facts == (fact,)
+    assert memory.recall_facts("tea", user_id="ann") == [fact]
+    assert memory.facts.recall_text("tea", user_id="ann") == [fact]
+    assert [edge.fact for edge in memory.graph.neighbors("ann", user_id="ann").edges] == [fact]
+    assert [match.value for match in memory.search("tea", user_id="ann")] == [fact]
+    assert memory.facts.history("ann", "likes", user_id="ann").rectangles[-1].fact == fact
+
+
+def test_a_store_of_facts_alone_erases_their_words_from_the_index_too(tmp_path: Path) -> None:
+    with pagefile.open(str(tmp_path / "store.db")) as pf:
+        memory = Memory(pf, embedder=None)
+        memory.facts.append(likes("Zanzibarqq"))
+        memory.facts.append(likes("tea", user_id="bob"))
+
+        assert FactStore(pf).delete(user_id="ann") == 1
+        assert memory.recall_facts("zanzibarqq", user_id="ann") == []
+        assert len(memory.recall_facts("tea", user_id="bob")) == 1
+        assert pf.check().problems == ()
+    left = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert b"zanzibarqq" not in left.lower()
+
+
+def test_facts_are_erased_beside_another_who_asserts_some(memory: Memory) -> None:
+    class Other:
+        """Stands beside, and asserts one more in the middle of the first erasure."""
+
+        left = 1
+
+        def beside(self, facts: Any) -> Any:
+            return [], []
+
+        def erasure(self, user_id: Any, documents: Any) -> Any:
+            if self.left:
+                self.left -= 1
+                memory.facts.append(likes("rain"))
+            return [], [], []
+
+        def settles(self, conflict: Any, facts: Any) -> bool:
+            return False
+
+    memory.facts.append(likes("tea"))
+    with FactStore(memory._store, beside=Other()) as bare:
+        assert bare.delete(user_id="ann") == 1
+
+    assert [fact.object for fact in memory.recall_facts("tea rain", user_id="ann")] == ["rain"]
+
+
+def test_what_a_store_of_facts_alone_asserts_is_found_after_reindexing(memory: Memory) -> None:
+    with FactStore(memory._store) as bare:
+        bare.append(likes("tea"))
+
+    assert memory.recall_facts("tea", user_id="ann") == []
+    memory.reindex()
+    assert len(memory.recall_facts("tea", user_id="ann")) == 1
+
+
 def test_as_many_facts_are_recalled_as_are_asked_for(memory: Memory) -> None:
     """More than a thousand assertions match, which is more than are looked up at once."""
     for part in range(2):

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from pagefile.batch import Batch, Condition, Operation, Selector
+from pagefile.batch import Batch, Condition, LengthIs, Operation, Selector
 from pagefile.errors import Conflict
 from pagefile.memory.fact import Fact
+from pagefile.memory.owner import owner_key
+from pagefile.recall.catalogue import DOCUMENT
+from pagefile.recall.index import SearchIndex
+from pagefile.recall.shelf import Shelf
 from pagefile.store import Store
 
 #: How often a commit is tried again after what stands beside it has changed.
@@ -24,7 +28,10 @@ class Beside(Protocol):
     def erasure(
         self, user_id: str | None, documents: Sequence[str]
     ) -> tuple[Sequence[Selector], Sequence[Operation], Sequence[Condition]]:
-        """What else to erase with these documents, and what goes beside that."""
+        """What else to erase with these documents, and what goes beside that.
+
+        The entries of memory's own index go without being named here.
+        """
         ...
 
     def settles(self, conflict: Conflict, facts: Sequence[Fact]) -> bool:
@@ -60,20 +67,28 @@ class FactCommits:
                     raise
 
     def erase(self, user_id: str | None, documents: Sequence[str]) -> None:
-        """Erase these documents, and what else belongs to them."""
+        """Erase these documents, their entries in the index, and what else belongs to them."""
+        # Whoever erases, and whoever made them findable: their words are in the index.
+        index = SearchIndex(self._store, None, Shelf(self._store, most=1, idle_seconds=None))
         for attempt in range(_ATTEMPTS):
-            selectors = [Selector(document=name) for name in documents]
-            beside: Batch | None = None
+            entries, again, when = index.erasure(user_id, owner_key(user_id), documents)
+            selectors = [*(Selector(document=name) for name in documents), *entries]
+            operations, conditions = list(again), list(when)
             if self._beside is not None:
-                more, operations, conditions = self._beside.erasure(user_id, documents)
+                more, beside, needed = self._beside.erasure(user_id, documents)
                 selectors += more
-                beside = Batch(operations, conditions) if operations else None
+                operations += beside
+                conditions += needed
             if not selectors:
                 return
             try:
-                self._store.erase(selectors, beside=beside)
+                batch = Batch(operations, conditions) if operations else None
+                self._store.erase(selectors, beside=batch)
                 return
             except Conflict as conflict:
-                last = attempt == _ATTEMPTS - 1
-                if last or self._beside is None or not self._beside.settles(conflict, ()):
+                grew = {each.log for each in when if isinstance(each, LengthIs)}
+                settled = conflict.target in {DOCUMENT, *grew}
+                if self._beside is not None and not settled:
+                    settled = self._beside.settles(conflict, ())
+                if attempt == _ATTEMPTS - 1 or not settled:
                     raise

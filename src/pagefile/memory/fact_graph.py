@@ -9,16 +9,14 @@ import msgspec
 from pagefile.bounds import bounded, require_count
 from pagefile.memory.fact import Fact, normalised, require_text
 from pagefile.memory.fact_reader import FactReader
-from pagefile.memory.fact_view import Viewpoint
+from pagefile.memory.fact_view import Sight, Viewpoint
 from pagefile.memory.graph import (
     MOST_HOPS,
     MOST_PATHS,
     Direction,
     Edge,
     Path,
-    is_at,
     long_words,
-    newest_edge_first,
     require_direction,
     shortest_first,
     walk,
@@ -174,31 +172,28 @@ class _Reading:
             self.cut[f"only the first {self._most} nodes were read"] = None
             return []
         self._left -= 1
-        found: dict[str, Edge] = {}
+        found: dict[str, Sight] = {}
         if direction != "in":
-            facts, more = self._facts.facts_from(node, self._user_id, self._view, MOST_RECORDS)
-            self._take(found, facts)
-            if more:
-                what = f"{node!r} is the subject of more than {MOST_RECORDS} records"
-                self.cut[f"{what}: not all of its predicates were read"] = None
+            sights, left_out = self._facts.facts_from(node, self._user_id, self._view, MOST_RECORDS)
+            found.update((sight.assertion.id, sight) for sight in sights)
+            for what in left_out:
+                whose = f"{node!r} is the subject of more than {MOST_RECORDS} records"
+                self.cut[f"{whose}: {what}"] = None
         if direction != "out":
             most = 2 * self._fan_out
-            facts, more = self._facts.facts_to(node, self._user_id, self._view, most)
-            self._take(found, facts)
+            sights, more = self._facts.facts_to(node, self._user_id, self._view, most)
+            found.update((sight.assertion.id, sight) for sight in sights)
             if more:
-                what = f"{node!r} is the object of more than {most} records"
-                self.cut[f"{what}: only the newest were read"] = None
-        edges = [edge for edge in found.values() if is_at(edge, node, direction)]
-        edges.sort(key=newest_edge_first)
-        if len(edges) > self._fan_out:
-            what = f"{node!r} has {len(edges)} edges or more"
+                whose = f"{node!r} is the object of more than {most} records"
+                self.cut[f"{whose}: only the newest were read"] = None
+        newest = sorted(found.values(), key=lambda sight: sight.order)
+        if len(newest) > self._fan_out:
+            what = f"{node!r} has {len(newest)} edges or more"
             self.cut[f"{what}: only the newest {self._fan_out} were followed"] = None
-        return edges[: self._fan_out]
+        return [self._edge(sight.fact()) for sight in newest[: self._fan_out]]
 
-    def _take(self, found: dict[str, Edge], facts: list[Fact]) -> None:
-        for fact in facts:
-            ends = self.node(fact.subject), self.node(fact.object)
-            found[fact.id] = Edge(ends[0], fact.predicate, ends[1], fact)
+    def _edge(self, fact: Fact) -> Edge:
+        return Edge(self.node(fact.subject), fact.predicate, self.node(fact.object), fact)
 
 
 def _walked(reading: _Reading, seeds: list[str], hops: int, limit: int) -> Walk:

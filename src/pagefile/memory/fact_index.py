@@ -62,8 +62,8 @@ class FactIndexing:
     def erasure(
         self, user_id: str | None, documents: Sequence[str]
     ) -> tuple[list[Selector], list[Operation], list[Condition]]:
-        """What erases facts from the index too."""
-        return self._index.erasure(user_id, owner_key(user_id), documents)
+        """Nothing: who erases facts erases their entries in the index too."""
+        return [], [], []
 
     def settles(self, conflict: Conflict, facts: Sequence[Fact]) -> bool:
         """Whether the conflict was about what stands beside, which is now up to date."""

@@ -19,26 +19,20 @@ from pagefile.memory.fact import (
 )
 from pagefile.memory.fact_documents import (
     ASSERTION,
-    BY_OBJECT,
-    BY_PREDICATE,
-    BY_SUBJECT,
     FACTS,
     Assertion,
-    Ledger,
     aliases_of,
     assertion_in,
     document_of,
-    key_of,
-    ledger_of,
 )
 from pagefile.memory.fact_history import History, Story, history_of, story_of
 from pagefile.memory.fact_kinds import PredicateKinds
+from pagefile.memory.fact_ledgers import Ledgers
 from pagefile.memory.fact_names import Names
 from pagefile.memory.fact_text import ranked
 from pagefile.memory.fact_view import Group, Sight, Viewpoint, active, groups_of
 from pagefile.memory.owner import owner_key
 from pagefile.naming import Naming, require_flag
-from pagefile.query import Query
 from pagefile.records import Document
 from pagefile.store import Store
 
@@ -66,6 +60,7 @@ class FactReader:
     def __init__(self, store: Store, clock: Callable[[], int] = machine_clock) -> None:
         self._store = store
         self._clock = clock
+        self._ledgers = Ledgers(store)
         self.kinds = PredicateKinds(store)
 
     def query(
@@ -95,7 +90,7 @@ class FactReader:
         view = self.viewpoint(valid_at, known_at, user_id)
         parts = _parts(view.names, subject, predicate, object_)
         found = []
-        for group in groups_of(self._ledger(view.names, user_id, *parts), view):
+        for group in groups_of(self._ledgers.read(view, user_id, *parts), view):
             sights = group.seen()
             if status in _UNSEEN:
                 sights += group.unseen()
@@ -126,7 +121,7 @@ class FactReader:
         require_flag("history", history)
         limit = bounded(limit)
         view = self.viewpoint(valid_at, known_at, user_id)
-        ledger = self._ledger(view.names, user_id, None, None, None)
+        ledger = self._ledgers.read(view, user_id)
         groups = groups_of(ledger, view)
         sights = [s for group in groups for s in group.seen()] if history else active(groups)
         return [sight.fact() for sight in ranked(query, sights, limit)]
@@ -162,8 +157,12 @@ class FactReader:
             plane = view.names.canonical(found.subject), found.stored.predicate
             if plane in looked_at:
                 continue
+            try:
+                group = self.group_of(found, view)
+            except NotFound:
+                continue  # Erased just now; the others on its plane are looked at for themselves.
             looked_at.add(plane)
-            for sight in self.group_of(found, view).seen():
+            for sight in group.seen():
                 if sight.window is not None and (history or sight.status == "active"):
                     for name in sight.window.claims:
                         by_id.setdefault(name, []).append(sight)
@@ -190,7 +189,7 @@ class FactReader:
         name = canonical_predicate(predicate)
         view = self.viewpoint(None, None, user_id)
         canonical = view.names.of(subject)
-        ledger = self._ledger(view.names, user_id, canonical, name, None)
+        ledger = self._ledgers.read(view, user_id, canonical, name)
         aliases = aliases_of(self._store, user_id)
         return history_of(ledger, view, aliases, self.kinds.statements(), limit)
 
@@ -237,7 +236,7 @@ class FactReader:
     def count_holding(self, *, user_id: str | None = None) -> int:
         """How many facts of this user hold now, each once; reads all of the user's."""
         view = self.viewpoint(None, None, user_id)
-        return len(active(groups_of(self._ledger(view.names, user_id, None, None, None), view)))
+        return len(active(groups_of(self._ledgers.read(view, user_id), view)))
 
     # For those who build on facts
 
@@ -255,42 +254,31 @@ class FactReader:
         return Viewpoint(known, valid, names, self.kinds.declared(known))
 
     def group_of(self, assertion: Assertion, view: Viewpoint) -> Group:
-        """The plane in which an assertion stands."""
+        """The plane in which an assertion stands.
+
+        Raises:
+            NotFound: it was erased since it was read.
+        """
         subject, predicate = view.names.canonical(assertion.subject), assertion.stored.predicate
-        ledger = self._ledger(view.names, assertion.user_id, subject, predicate, None)
+        ledger = self._ledgers.read(view, assertion.user_id, subject, predicate)
+        if assertion.id not in ledger.assertions:
+            raise _unknown(assertion.id)
         return next(iter(groups_of(ledger, view)))
 
     def facts_from(
         self, name: str, user_id: str | None, view: Viewpoint, most: int
-    ) -> tuple[list[Fact], bool]:
-        """Active facts with this canonical subject; True when `most` records were not all."""
-        ledger, cut = Ledger({}, {}), False
-        for spelling in view.names.spellings(name):
-            query = Query(BY_SUBJECT, (key_of(spelling),), prefix=True, user=user_id)
-            found, more = ledger_of(self._store, query, most)
-            if more:
-                # They come by predicate, and part of the last one would say too much.
-                last = max((e.stored.predicate for e in found.assertions.values()), default="")
-                found.assertions = {
-                    name: each
-                    for name, each in found.assertions.items()
-                    if each.stored.predicate != last
-                }
-                cut = True
-            ledger.take(found)
-        return [sight.fact() for sight in active(groups_of(ledger, view))], cut
+    ) -> tuple[list[Sight], list[str]]:
+        """Active facts with this canonical subject, and in words what `most` records left out."""
+        ledger, cut = self._ledgers.leaving(view, user_id, name, most)
+        return active(groups_of(ledger, view)), cut
 
     def facts_to(
         self, name: str, user_id: str | None, view: Viewpoint, most: int
-    ) -> tuple[list[Fact], bool]:
+    ) -> tuple[list[Sight], bool]:
         """Active facts with this canonical object; True when `most` records were not all."""
-        found: list[Fact] = []
-        pointing, cut = self._pointing(name, user_id, view.names, most)
-        for subject, predicate in sorted(pointing):
-            ledger = self._ledger(view.names, user_id, subject, predicate, None)
-            sights = active(groups_of(ledger, view))
-            found += [sight.fact() for sight in sights if sight.object == name]
-        return found, cut
+        ledger, cut = self._ledgers.pointing(view, user_id, name, most)
+        sights = active(groups_of(ledger, view))
+        return [sight for sight in sights if sight.object == name], cut
 
     # Inside
 
@@ -301,56 +289,6 @@ class FactReader:
             return None
         found = self._store.get(document_of(user_id, fact_id))
         return None if found is None or found.erased else assertion_in(found)
-
-    def _ledger(
-        self,
-        names: Names,
-        user_id: str | None,
-        subject: str | None,
-        predicate: str | None,
-        object_: str | None,
-    ) -> Ledger:
-        """All that is needed to see the facts that these canonical parts may have."""
-        ledger = Ledger({}, {})
-        for query in self._queries(names, user_id, subject, predicate, object_):
-            ledger.take(ledger_of(self._store, query)[0])
-        return ledger
-
-    def _queries(
-        self,
-        names: Names,
-        user_id: str | None,
-        subject: str | None,
-        predicate: str | None,
-        object_: str | None,
-    ) -> Iterator[Query]:
-        if subject is not None:
-            for spelling in names.spellings(subject):
-                key = key_of(spelling)
-                if predicate is None:
-                    yield Query(BY_SUBJECT, (key,), prefix=True, user=user_id)
-                else:
-                    yield Query(BY_SUBJECT, (key, predicate), user=user_id)
-        elif object_ is not None:
-            # What holds an object depends on the others of its subject and predicate.
-            for from_, about in sorted(self._pointing(object_, user_id, names, None)[0]):
-                if predicate in (None, about):
-                    yield from self._queries(names, user_id, from_, about, None)
-        else:
-            yield Query(BY_PREDICATE, predicate, user=user_id)
-
-    def _pointing(
-        self, object_: str, user_id: str | None, names: Names, most: int | None
-    ) -> tuple[set[tuple[str, str]], bool]:
-        """Canonical subjects and predicates of assertions with this object, newest first."""
-        found, cut = set[tuple[str, str]](), False
-        for spelling in names.spellings(object_):
-            query = Query(BY_OBJECT, key_of(spelling), user=user_id, reverse=True)
-            ledger, more = ledger_of(self._store, query, most)
-            cut = cut or more
-            for each in ledger.assertions.values():
-                found.add((names.canonical(each.subject), each.stored.predicate))
-        return found, cut
 
     def _everything(self, prefix: str) -> list[Assertion]:
         found = []

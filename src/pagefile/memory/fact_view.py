@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from pagefile import ordering
-from pagefile.memory.fact import Closing, Fact, Status
+from pagefile.memory.fact import MOST_SOURCES, Closing, Fact, Status
 from pagefile.memory.fact_documents import Assertion, Ledger, Retraction
 from pagefile.memory.fact_kinds import Kinds
 from pagefile.memory.fact_names import Names
@@ -107,7 +107,8 @@ class Group:
             valid_from=ordering.moment(window.start),
             valid_until=None if window.end is None else ordering.moment(window.end),
             confidence=window.confidence,
-            sources=window.sources,
+            # Those recorded last: a fact may rest on more than one may be asserted with.
+            sources=window.sources[-MOST_SOURCES:],
             status=status,
             superseded_by=window.next,
             closed=self._closing(window),

@@ -15,9 +15,11 @@ For one subject and one predicate, at one valid moment *v*, as known at *k*:
        b  An assertion without an end ("until further notice") stands back
           behind one of another object that starts later.
        c  Of those that are left, the one recorded last decides.
-       d  What an assertion without an end took over from, it takes over for
-          good: when a retraction ends it from a moment on, the one before does
-          not come back. Who left Globex for nothing is not at Acme again.
+       d  What an assertion without an end put back, by b or c, it puts back for
+          good: when it goes, because a retraction ends it from a moment on or
+          because it was put back so itself, the other goes with it. Who left
+          Globex for nothing is not at Acme again, whichever was recorded first.
+          One that stood back all the while (a) put back nothing.
 
 Assertions of the same object that are left support each other: neighbouring
 windows become one, with all their sources; their confidences are joined.
@@ -25,7 +27,7 @@ windows become one, with all their sources; their confidences are joined.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from heapq import merge
 from itertools import zip_longest
 from typing import Literal
@@ -110,28 +112,8 @@ def windows(claims: Sequence[Claim], kind: Kind) -> list[Window]:
             by_object.setdefault(claim.object, []).append(claim)
         found = [window for each in by_object.values() for window in _joined(each)]
         return sorted(found, key=lambda window: (window.start, window.object))
-    return _linked(_Sweep(_left_behind(claims)).windows(), {claim.id: claim for claim in claims})
-
-
-def _left_behind(claims: Sequence[Claim]) -> Sequence[Claim]:
-    """The claims, those cut short that another took over from before it was ended itself."""
-    # Below one half it may have stood back, and then it took over nothing.
-    ended = [c for c in claims if c.is_open and c.end is not None and c.confidence >= 0.5]
-    if not ended:
-        return claims
-    return [_cut(claim, ended) if claim.is_open else claim for claim in claims]
-
-
-def _cut(claim: Claim, ended: Sequence[Claim]) -> Claim:
-    starts = [
-        other.start
-        for other in ended
-        if other.object != claim.object
-        and claim.start < other.start
-        and claim.order < other.order
-        and claim.reaches(other.start)
-    ]
-    return msgspec.structs.replace(claim, end=min(starts)) if starts else claim
+    sweep = _Sweep(claims)
+    return _linked(sweep.windows(), {claim.id: claim for claim in claims}, sweep.gone)
 
 
 def joint_confidence(claims: Sequence[Claim]) -> float:
@@ -142,22 +124,30 @@ def joint_confidence(claims: Sequence[Claim]) -> float:
     """
     if len(claims) == 1:
         return claims[0].confidence
-    witnesses: list[tuple[set[str], float]] = []
-    for claim in claims:
-        named, confidence = set(claim.sources or ("",)), claim.confidence
-        others = []
-        for sources, sure in witnesses:
-            if named & sources:
-                named, confidence = named | sources, max(confidence, sure)
-            else:
-                others.append((sources, sure))
-        witnesses = [*others, (named, confidence)]
+    # Each claim leads to the one it is joined with, and in the end to its witness.
+    leads_to = list(range(len(claims)))
+    first: dict[str, int] = {}
+    for i, claim in enumerate(claims):
+        for source in claim.sources or ("",):
+            other = _witness(leads_to, first.setdefault(source, i))
+            leads_to[other] = _witness(leads_to, i)
+    witnesses: dict[int, float] = {}
+    for i, claim in enumerate(claims):
+        name = _witness(leads_to, i)
+        witnesses[name] = max(claim.confidence, witnesses.get(name, 0.0))
     if len(witnesses) == 1:
-        return witnesses[0][1]
+        return witnesses.popitem()[1]
     doubt = 1.0
-    for sure in sorted(sure for _, sure in witnesses):
+    for sure in sorted(witnesses.values()):
         doubt *= 1 - sure
     return round(1 - doubt, 12)
+
+
+def _witness(leads_to: list[int], i: int) -> int:
+    """Where a claim leads to in the end; the way there gets shorter."""
+    while leads_to[i] != i:
+        leads_to[i] = i = leads_to[leads_to[i]]
+    return i
 
 
 def _joined(claims: Sequence[Claim]) -> list[Window]:
@@ -194,17 +184,24 @@ class _Sweep:
     def __init__(self, claims: Sequence[Claim]) -> None:
         self._starts: dict[int, list[Claim]] = {}
         self._ends: dict[int, list[Claim]] = {}
-        for claim in claims:
+        for claim in sorted(claims, key=_order):
             self._starts.setdefault(claim.start, []).append(claim)
             if claim.end is not None:
                 self._ends.setdefault(claim.end, []).append(claim)
         # No object can weigh more than 1, so from one half on nobody stands back.
         self._weighs = any(claim.confidence < 0.5 for claim in claims)
         self._active: dict[str, dict[str, Claim]] = {}
-        #: Of those, the ones until further notice, by their start, and the others.
+        #: Of those, the ones until further notice, by start and order, and the others.
         self._open: list[Claim] = []
         self._closed: dict[str, Claim] = {}
         self._weights: dict[str, float] = {}
+        # Only where one until further notice was ended is anything put back for good.
+        self._follows = any(claim.is_open and claim.end is not None for claim in claims)
+        #: Claims until further notice that have stood back so far, and those that did not once.
+        self._waiting: dict[str, list[Claim]] = {}
+        self._took_over: set[str] = set()
+        #: Claims that went because one that had put them back did, and where.
+        self.gone: dict[str, int] = {}
 
     def windows(self) -> list[Window]:
         found: list[Window] = []
@@ -213,10 +210,14 @@ class _Sweep:
         start = 0
         for point in sorted({*self._starts, *self._ends}):
             for claim in self._ends.get(point, ()):
-                self._leave(claim)
+                if claim.id not in self.gone:
+                    self._leave(claim, point)
             for claim in self._starts.get(point, ()):
                 self._enter(claim)
-            holder, supporters = self._holder()
+            allowed = self._allowed()
+            if self._waiting:
+                self._take_over(allowed)
+            holder, supporters = self._holder(allowed)
             if holder != held:
                 if held is not None:
                     found.append(_window(support.values(), start, point))
@@ -229,27 +230,46 @@ class _Sweep:
     def _enter(self, claim: Claim) -> None:
         self._active.setdefault(claim.object, {})[claim.id] = claim
         self._weights.pop(claim.object, None)
-        if claim.is_open:
-            self._open.append(claim)
-        else:
+        if not claim.is_open:
             self._closed[claim.id] = claim
+            return
+        self._open.append(claim)
+        if self._follows:
+            self._waiting.setdefault(claim.object, []).append(claim)
 
-    def _leave(self, claim: Claim) -> None:
-        of_object = self._active[claim.object]
-        del of_object[claim.id]
-        self._weights.pop(claim.object, None)
-        if not of_object:
-            del self._active[claim.object]
-        if claim.is_open:  # Ended by a retraction, which is rare.
-            self._open.remove(claim)
-        else:
-            del self._closed[claim.id]
+    def _leave(self, claim: Claim, point: int) -> None:
+        """Take a claim out, and with it all that it put back for good."""
+        going = [claim]
+        while going:
+            one = going.pop()
+            of_object = self._active[one.object]
+            del of_object[one.id]
+            self._weights.pop(one.object, None)
+            if not of_object:
+                del self._active[one.object]
+            if not one.is_open:
+                del self._closed[one.id]
+                continue
+            if one is claim:
+                self._open.remove(one)
+            if one.id in self._took_over:
+                before = [c for c in self._open if c.object != one.object and _precedes(c, one)]
+                self.gone.update((c.id, point) for c in before)
+                self._open = [c for c in self._open if self.gone.get(c.id) is None]
+                going += before
 
-    def _holder(self) -> tuple[str | None, Iterable[Claim]]:
+    def _take_over(self, allowed: Set[str]) -> None:
+        for name in [name for name in self._waiting if name in allowed]:
+            self._took_over.update(claim.id for claim in self._waiting.pop(name))
+
+    def _allowed(self) -> Set[str]:
+        """The objects that do not stand back behind a much surer one."""
+        if self._weighs and len(self._active) > 1:
+            return self._strong()
+        return self._active.keys()
+
+    def _holder(self, allowed: Set[str]) -> tuple[str | None, Iterable[Claim]]:
         """The object that holds from this point on, and the claims that say so."""
-        allowed: Set[str] = self._active.keys()
-        if self._weighs and len(allowed) > 1:
-            allowed = self._strong()
         if len(allowed) < 2:
             holder = next(iter(allowed), None)
             return holder, () if holder is None else self._active[holder].values()
@@ -285,17 +305,24 @@ class _Sweep:
         return {name for name in self._active if 2 * self._weights[name] >= top}
 
 
-def _linked(found: list[Window], claims: dict[str, Claim]) -> list[Window]:
+def _linked(
+    found: list[Window], claims: Mapping[str, Claim], gone: Mapping[str, int]
+) -> list[Window]:
     """Each window with the one that cut it short, if one did."""
     linked = []
     for window, after in zip_longest(found, found[1:]):
         end = window.end
         if after is not None and end == after.start:
             assert end is not None
-            if any(claims[name].reaches(end) for name in window.claims):
+            if any(claims[n].reaches(end) and gone.get(n, end + 1) > end for n in window.claims):
                 window = msgspec.structs.replace(window, next=after.id)
         linked.append(window)
     return linked
+
+
+def _precedes(claim: Claim, other: Claim) -> bool:
+    """Whether the other one puts it back, if they are of different objects."""
+    return (claim.start, claim.order) < (other.start, other.order)
 
 
 def _start(claim: Claim) -> int:
