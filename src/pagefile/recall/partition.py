@@ -55,6 +55,8 @@ class PartitionIndex:
         self._alive = Column(np.bool_)
         self._times = Column(np.int64)
         self._labels = Labels()
+        #: Whether the row's speaker was only read from its text.
+        self._guessed = Column(np.bool_)
         self._known_speakers: Speakers | None = None
         #: The oldest and the newest time; None when something has changed since.
         self._ends: tuple[int, int] | None = None
@@ -78,7 +80,7 @@ class PartitionIndex:
     def size_bytes(self) -> int:
         """About what it takes in memory."""
         with self._lock:
-            columns = (self._alive, self._times, *self._labels.columns)
+            columns = (self._alive, self._times, self._guessed, *self._labels.columns)
             arrays = sum(column.size_bytes for column in columns)
             held = (self._keys, self._lexical, self._structure, self._vectors)
             return arrays + sum(part.size_bytes for part in held)
@@ -204,10 +206,14 @@ class PartitionIndex:
     def _speakers(self) -> Speakers:
         """Those of whom something is here; a name that left with its rows is none."""
         if self._known_speakers is None:
-            said = self._labels.speaker.values[self._alive.values]
-            numbers = np.flatnonzero(np.bincount(said))
-            names = self._labels.speaker.names
-            self._known_speakers = Speakers(names[number] for number in numbers)
+            alive, guessed = self._alive.values, self._guessed.values
+            said, names = self._labels.speaker.values, self._labels.speaker.names
+            numbers = np.flatnonzero(np.bincount(said[alive]))
+            given = set(np.flatnonzero(np.bincount(said[alive & ~guessed])).tolist())
+            self._known_speakers = Speakers(
+                [names[number] for number in numbers],
+                guessed=[names[number] for number in numbers.tolist() if number not in given],
+            )
         return self._known_speakers
 
     def _passing(self, **filters: Any) -> Passing:
@@ -262,6 +268,7 @@ class PartitionIndex:
             self._structure,
             self._vectors,
             self._labels.speaker.values,
+            self._guessed.values,
             self._times.values,
             self._labels.speaker.names,
             passing,
@@ -338,6 +345,7 @@ class PartitionIndex:
         self._alive.extend(np.ones(len(new), np.bool_))
         self._times.extend(np.array([entry.time_us for entry in new], np.int64))
         self._labels.extend(new)
+        self._guessed.extend([entry.guessed for entry in new])
         self._changed()
         self._lexical.add_many([entry.text.split() for entry in new])
         if ids is not None:
@@ -366,7 +374,7 @@ class PartitionIndex:
         self._lexical = self._lexical.compacted(rows)
         self._structure = self._structure.compacted(rows)
         self._vectors = self._vectors.compacted(rows)
-        for column in (self._alive, self._times, *self._labels.columns):
+        for column in (self._alive, self._times, self._guessed, *self._labels.columns):
             column.keep(rows)
         self._keys = self._keys.compacted(rows)
 

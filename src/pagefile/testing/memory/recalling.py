@@ -402,6 +402,27 @@ class RecallingContract(MemoryFixtures):
         assert all(arm.rank >= 0 for arm in best.hit.arms)
         assert best.hit.matched == ("paint",)
 
+    def test_a_text_is_found_by_the_label_it_begins_with(self, handle: Pagefile) -> None:
+        for embedder in (None, HashedWords()):
+            memory = Memory(handle, embedder=embedder)
+            memory.reindex()
+            memory.remember(episode("Allergies: peanuts and shellfish", session="s0", id="e0"))
+            for n, text in enumerate(("My medicine is new", "I like nuts", "The gym was full"), 1):
+                memory.remember(episode(text, session=f"s{n}", id=f"e{n}"))
+            for asked in ("What allergies do I have?", "allergies", "What Allergies has my son?"):
+                assert memory.recall(asked, user_id="ann")[0].id == "e0"
+
+    def test_a_speaker_is_found_by_name_alone_given_or_read_from_the_text(
+        self, memory: Memory
+    ) -> None:
+        memory.remember(episode("I live in Rome", speaker="Joe", session="s1"))
+        memory.remember(episode("Zoe: I live in Bern", session="s2"))
+
+        for asked in ("Joe", "What did Joe say?", "what did joe tell me"):
+            assert inputs(memory.recall(asked, user_id="ann", limit=1)) == ["I live in Rome"]
+        for asked in ("Zoe", "What did Zoe say?", "where does zoe live"):
+            assert inputs(memory.recall(asked, user_id="ann", limit=1)) == ["Zoe: I live in Bern"]
+
     def test_an_answer_is_the_same_every_time_and_in_every_handle(self, backend: Backend) -> None:
         memory = Memory(backend.open(), embedder=HashedWords())
         say(memory, *["tea"] * 10, *SAID[:10])
