@@ -527,6 +527,58 @@ def test_neighbours_are_those_of_the_same_session_however_sessions_interleave() 
     assert set(keys(index.search("instrument"))) == {"a1", "a2"}
 
 
+_TALK = (
+    ("e0", "Do you have any pets?"),
+    ("e1", "Yes, a parrot."),
+    ("e2", "What is its name?"),
+    ("e3", "Kiwi."),
+    ("e4", "And where do you live?"),
+    ("e5", "In Lisbon, near the river."),
+    ("e6", "Nice weather there?"),
+)
+
+
+def talk(*order: int) -> list[IndexEntry]:
+    return [turn(*_TALK[n], speaker="", time_us=_NOON + n) for n in order]
+
+
+def test_neighbours_are_those_in_time_whatever_the_order_of_arrival() -> None:
+    asked, noise = "What is the name of the parrot?", turn("x", "Nice", session="other")
+    in_order = filled(*talk(*range(7)), noise).search(asked)
+    assert keys(in_order)[:3] == ["e1", "e2", "e3"]
+    chance = random.Random(7)
+    for _ in range(40):
+        came = talk(*chance.sample(range(7), 7))
+        one_by_one = filled(noise)
+        for entry in came:
+            one_by_one.add(entry)
+        assert one_by_one.search(asked) == filled(*came, noise).search(asked) == in_order
+
+
+def test_a_turn_that_is_changed_keeps_its_place_among_its_neighbours() -> None:
+    index = filled(*talk(*range(7)))
+    for n in (3, 6, 0, 3):
+        index.search("parrot")
+        index.add(talk(n)[0])
+
+    assert index.search("name of the parrot") == filled(*talk(*range(7))).search(
+        "name of the parrot"
+    )
+    index.add(talk(2)[0])
+    for key, _ in _TALK:
+        index.remove(key)
+    index.add(turn("x", "A parrot.", session="other"))
+    assert keys(index.search("parrot")) == ["x"]
+
+
+def test_turns_of_one_moment_stand_as_they_came() -> None:
+    said = [turn(key, text, speaker="") for key, text in _TALK]
+    backwards = [turn(f"z{9 - n}", text, speaker="") for n, (_, text) in enumerate(_TALK)]
+    found = filled(*said).search("parrot"), filled(*backwards).search("parrot")
+
+    assert [f"z{9 - int(hit.key[1])}" for hit in found[0]] == [hit.key for hit in found[1]]
+
+
 # The partition
 
 

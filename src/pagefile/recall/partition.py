@@ -62,7 +62,7 @@ class PartitionIndex:
         self._ends: tuple[int, int] | None = None
         self._kept_passing: dict[tuple[Any, ...], Passing] = {}
         self._lexical = LexicalIndex()
-        self._structure = Structure()
+        self._structure = Structure(self._times)
         self._vectors: Vectors = VectorIndex() if vectors is None else vectors
 
     def __len__(self) -> int:
@@ -340,7 +340,7 @@ class PartitionIndex:
         new = [entry for entry in last.values() if not entry.gone]
         vectors = unpacked_rows([e.vector for e in new if e.vector], self._vectors)
         self._kill(list(last))
-        self._structure.add_many((e.kind, e.session, e.heard, e.asks) for e in new)
+        self._structure.add_many((e.kind, e.session, e.heard, e.asks, e.time_us) for e in new)
         self._keys.extend([entry.key for entry in new])
         self._alive.extend(np.ones(len(new), np.bool_))
         self._times.extend(np.array([entry.time_us for entry in new], np.int64))

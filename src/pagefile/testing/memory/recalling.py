@@ -423,6 +423,32 @@ class RecallingContract(MemoryFixtures):
         for asked in ("Zoe", "What did Zoe say?", "where does zoe live"):
             assert inputs(memory.recall(asked, user_id="ann", limit=1)) == ["Zoe: I live in Bern"]
 
+    def test_a_late_turn_an_edit_and_a_new_index_leave_neighbours_as_they_were(
+        self, handle: Pagefile
+    ) -> None:
+        talk = ("Any pets?", "Yes, a parrot.", "Its name?", "Kiwi.", "And your home?", "In Lisbon.")
+        memory = Memory(handle, embedder=None)
+
+        def tell(user: str, number: int) -> None:
+            at = START + number * timedelta(minutes=1)
+            memory.remember(episode(talk[number], user, at=at, id=f"e{number * 5 % 7}"))
+
+        def told(user: str) -> list[tuple[str, float]]:
+            found = memory.recall_scored("What is the name of the parrot?", user_id=user)
+            return [(match.episode.input, match.score) for match in found]
+
+        for number in range(6):
+            tell("ann", number)
+        for number in (0, 1, 4, 5, 2, 3):
+            tell("late", number)
+        first = told("ann")
+        memory.remember(episode("Hm.", at=START + timedelta(minutes=3), id="e1"))
+        tell("ann", 3)
+
+        assert told("ann") == told("late") == first
+        memory.reindex()
+        assert told("ann") == told("late") == first
+
     def test_an_answer_is_the_same_every_time_and_in_every_handle(self, backend: Backend) -> None:
         memory = Memory(backend.open(), embedder=HashedWords())
         say(memory, *["tea"] * 10, *SAID[:10])
