@@ -94,10 +94,13 @@ class PartitionIndex:
             return {names[n]: int(count) for n, count in zip(numbers, counts, strict=True)}
 
     def recent_sessions(self, kind: str, limit: int) -> list[str]:
-        """The sessions of a kind whose newest entries are the newest, newest first."""
+        """The sessions of a kind whose newest entries are the newest, newest first.
+
+        "" is among them where some were told in none.
+        """
         with self._lock:
             wanted = self._alive.values & self._labels.kind.is_one_of((kind,))
-            rows = np.flatnonzero(wanted & (self._structure.session_numbers >= 0))
+            rows = np.flatnonzero(wanted)
             newest = rows[np.argsort(-self._times.values[rows], kind="stable")]
             _, firsts = np.unique(self._structure.session_numbers[newest], return_index=True)
             return [self._structure.session_of(int(row)) for row in newest[np.sort(firsts)[:limit]]]

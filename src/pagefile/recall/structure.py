@@ -150,7 +150,9 @@ class Structure:
             self._last[self._session.values[row]] = row
 
     def sessions_named(self, session: str, kinds: Iterable[str]) -> list[int]:
-        """The numbers of the sessions of that name, one for each kind."""
+        """The numbers of the sessions of that name, one for each kind; "" is that of none."""
+        if not session:
+            return [_NOBODY]
         found = (self._number_of.get((kind, session)) for kind in kinds)
         return [number for number in found if number is not None]
 

@@ -423,6 +423,17 @@ class RecallingContract(MemoryFixtures):
         for asked in ("Zoe", "What did Zoe say?", "where does zoe live"):
             assert inputs(memory.recall(asked, user_id="ann", limit=1)) == ["Zoe: I live in Bern"]
 
+    def test_a_session_with_an_empty_name_is_one_like_others(self, memory: Memory) -> None:
+        say(memory, "apples are red", session="")
+        say(memory, "apples are green", session="s")
+        memory.facts.append(fact("apples"))
+        within = memory.recall("apples", session_id="", user_id="ann")
+        elsewhere = memory.recall("apples", exclude_session_id="", user_id="ann")
+
+        assert (inputs(within), inputs(elsewhere)) == (["apples are red"], ["apples are green"])
+        assert sorted(memory.profile(user_id="ann").recent_sessions) == ["", "s"]
+        assert inputs(memory.recall("", session_id="", user_id="ann")) == ["apples are red"]
+
     def test_a_late_turn_an_edit_and_a_new_index_leave_neighbours_as_they_were(
         self, handle: Pagefile
     ) -> None:
