@@ -444,6 +444,51 @@ def test_a_name_still_counts_as_a_word_where_no_speaker_is_known() -> None:
     assert keys(index.search("What boat does Ann own?"))[0] == "fact"
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("What allergies do I have?", ()),
+        ("Allergies?", ()),
+        ("Shopping list", ()),
+        ("What did Ann buy?", ("ann",)),
+        ("Ann's job?", ("ann",)),
+        ("what did bob buy?", ("bob",)),
+    ],
+)
+def test_a_speaker_who_was_only_guessed_is_named_by_a_name(
+    text: str, expected: tuple[str, ...]
+) -> None:
+    guessed = ["ann", "allergies", "shopping list"]
+    question = question_of(text, Speakers([*guessed, "bob"], guessed=guessed), _NOW)
+
+    assert question.speakers == expected
+
+
+def test_what_was_said_by_the_one_named_is_found_where_nothing_else_is_asked() -> None:
+    index = filled(
+        turn("old", "I live in Rome.", speaker="Joe"),
+        turn("new", "It rains.", speaker="Joe", session="s2", time_us=_NOON + _DAY),
+        turn("ann", "Joe is kind.", speaker="Ann", session="s3"),
+        turn("note", "Joe has a boat.", speaker="", session="s4"),
+    )
+
+    assert keys(index.search("What did Joe say?"))[:2] == ["new", "old"]
+    assert keys(index.search("Joe")) == ["note", "ann", "new", "old"]
+    assert keys(index.search("What did Joe say?", weights=Weights.plain(0))) == ["note"]
+    for hit in index.search("What did Joe say?"):
+        assert hit.explained() == pytest.approx(hit.score, rel=1e-5)
+
+
+def test_what_the_one_named_said_is_found_in_a_large_partition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pagefile.recall.scoring.WHOLE_ROWS", 4)
+    turns = [turn(f"k{n}", f"word{n}", session="", time_us=_NOON + n) for n in range(20)]
+    index = filled(*turns, turn("joe", "I live in Rome.", speaker="Joe", session=""))
+
+    assert keys(index.search("What did Joe say?")) == ["joe"]
+
+
 # Structure
 
 
@@ -482,12 +527,64 @@ def test_neighbours_are_those_of_the_same_session_however_sessions_interleave() 
     assert set(keys(index.search("instrument"))) == {"a1", "a2"}
 
 
+_TALK = (
+    ("e0", "Do you have any pets?"),
+    ("e1", "Yes, a parrot."),
+    ("e2", "What is its name?"),
+    ("e3", "Kiwi."),
+    ("e4", "And where do you live?"),
+    ("e5", "In Lisbon, near the river."),
+    ("e6", "Nice weather there?"),
+)
+
+
+def talk(*order: int) -> list[IndexEntry]:
+    return [turn(*_TALK[n], speaker="", time_us=_NOON + n) for n in order]
+
+
+def test_neighbours_are_those_in_time_whatever_the_order_of_arrival() -> None:
+    asked, noise = "What is the name of the parrot?", turn("x", "Nice", session="other")
+    in_order = filled(*talk(*range(7)), noise).search(asked)
+    assert keys(in_order)[:3] == ["e1", "e2", "e3"]
+    chance = random.Random(7)
+    for _ in range(40):
+        came = talk(*chance.sample(range(7), 7))
+        one_by_one = filled(noise)
+        for entry in came:
+            one_by_one.add(entry)
+        assert one_by_one.search(asked) == filled(*came, noise).search(asked) == in_order
+
+
+def test_a_turn_that_is_changed_keeps_its_place_among_its_neighbours() -> None:
+    index = filled(*talk(*range(7)))
+    for n in (3, 6, 0, 3):
+        index.search("parrot")
+        index.add(talk(n)[0])
+
+    assert index.search("name of the parrot") == filled(*talk(*range(7))).search(
+        "name of the parrot"
+    )
+    index.add(talk(2)[0])
+    for key, _ in _TALK:
+        index.remove(key)
+    index.add(turn("x", "A parrot.", session="other"))
+    assert keys(index.search("parrot")) == ["x"]
+
+
+def test_turns_of_one_moment_stand_as_they_came() -> None:
+    said = [turn(key, text, speaker="") for key, text in _TALK]
+    backwards = [turn(f"z{9 - n}", text, speaker="") for n, (_, text) in enumerate(_TALK)]
+    found = filled(*said).search("parrot"), filled(*backwards).search("parrot")
+
+    assert [f"z{9 - int(hit.key[1])}" for hit in found[0]] == [hit.key for hit in found[1]]
+
+
 # The partition
 
 
 _entries = st.lists(
     st.builds(
-        lambda key, text, session, speaker, day, is_gone, seed: (
+        lambda key, text, session, speaker, guessed, day, is_gone, seed: (
             gone(f"k{key}")
             if is_gone
             else turn(
@@ -495,6 +592,7 @@ _entries = st.lists(
                 " ".join(text),
                 session=session,
                 speaker=speaker,
+                guessed=guessed,
                 time_us=_NOON + day * _DAY,
                 vector=directions(1, seed, 8)[0] if seed else None,
             )
@@ -503,6 +601,7 @@ _entries = st.lists(
         text=st.lists(st.sampled_from(_ALPHABET), max_size=6),
         session=st.sampled_from(["", "s1", "s2"]),
         speaker=st.sampled_from(["", "Ann", "Bob"]),
+        guessed=st.booleans(),
         day=st.integers(0, 3),
         is_gone=st.booleans(),
         seed=st.integers(0, 5),

@@ -268,14 +268,16 @@ def findable(episode: Episode) -> Findable:
 
 def _findable(episode: Episode, key: str) -> Findable:
     """What an episode is found by; who spoke is read from the text where nothing else says it."""
-    speaker, text = episode.speaker or "", episode.text
-    if not speaker:
-        speaker, text = speaker_in(text)
+    text = episode.text
+    given = episode.speaker or ""
+    speaker = given or speaker_in(text)[0]
     return Findable(
         key=key,
         kind="episode",
         text=text,
         speaker=speaker,
+        # What looks like a name may be a label, and stays among the words.
+        guessed=speaker != given,
         session=episode.session_id,
         time_us=microseconds(episode.occurred_at),
         vector=episode.embedding,

@@ -30,6 +30,8 @@ class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     heard: int = 0
     #: Who said it, normalised by `speaker_of`; "" when unknown.
     speaker: str = ""
+    #: Whether the speaker was only read from the text, which then holds the name as a word.
+    guessed: bool = False
     session: str = ""
     #: When it happened.
     time_us: int = 0
@@ -79,9 +81,10 @@ _NAMED = re.compile(r"([A-Z][\w'’.-]*(?: [A-Z][\w'’.-]*){0,3}):\s+(?=\S)")
 
 
 def speaker_in(text: str) -> tuple[str, str]:
-    """Who speaks and what is said, where a text says so itself: `Ann Lee: I am in Rome`.
+    """Who seems to speak and what is said, where a text says so itself: `Ann Lee: I am in Rome`.
 
-    "" and the text where it does not, or where what stands there is no name.
+    "" and the text where it does not, or where what stands there is no name. It is a
+    guess: `Allergies: peanuts` looks the same.
     """
     found = _NAMED.match(text)
     if found is None or folded(found[1]) in _LABELS:
@@ -101,6 +104,7 @@ def entry_of(
     kind: str,
     text: str,
     speaker: str = "",
+    guessed: bool = False,
     session: str = "",
     time_us: int = 0,
     status: str = "",
@@ -120,6 +124,7 @@ def entry_of(
         text=" ".join(terms_of(heard)),
         heard=len(heard),
         speaker=speaker_of(speaker),
+        guessed=guessed,
         session=session,
         time_us=time_us,
         status=status,

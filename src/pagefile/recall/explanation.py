@@ -67,7 +67,7 @@ class Explanation:
             named = self._ground.structure.session_of(int(self._rows[which]))
             yield Boost("session", f"session {named} as a whole fits", adds=part["session"])
         if self._question.named:
-            yield self._speaker(part["speaker"], int(self._rows[which]))
+            yield self._speaker(part["speaker"], part["spoken"], int(self._rows[which]))
         if part["time"] - 1 > _NOTHING:
             said = ", ".join(words.words for words in self._question.when)
             when = moment(int(self._ground.times[self._rows[which]])).date()
@@ -79,7 +79,7 @@ class Explanation:
         best = max(beside, key=lambda row: float(self._result.all_raw[row]))
         return f"turns beside it match, {keys[best]} best"
 
-    def _speaker(self, times: float, row: int) -> Boost:
+    def _speaker(self, times: float, adds: float, row: int) -> Boost:
         who, asked = self._ground.names[self._ground.speakers[row]], self._question.named[0].word
         if not who:
             reason = f"“{asked}” is asked about, and who said it is unknown"
@@ -87,7 +87,7 @@ class Explanation:
             reason = f"said by {who}, whom the question names"
         else:
             reason = f"“{asked}” is asked about, and {who} said it"
-        return Boost("speaker", reason, times=times)
+        return Boost("speaker", reason, adds=adds, times=times)
 
 
 def _held(rows: Rows, asked: Rows) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:

@@ -45,6 +45,8 @@ class Findable(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     kind: str
     text: str
     speaker: str = ""
+    #: Read from the text, which still holds it.
+    guessed: bool = False
     session: str = ""
     time_us: int = 0
     status: str = ""
@@ -112,6 +114,7 @@ class SearchIndex:
                 kind=thing.kind,
                 text=thing.text,
                 speaker=thing.speaker,
+                guessed=thing.guessed,
                 session=thing.session,
                 time_us=thing.time_us,
                 status=thing.status,
@@ -189,7 +192,7 @@ class SearchIndex:
         if embedder is None:
             return [b""] * len(things)
         missing = [
-            told(thing.text, thing.speaker)
+            told(thing.text, "" if thing.guessed else thing.speaker)
             for thing in things
             if thing.vector is None and thing.text.strip()
         ]

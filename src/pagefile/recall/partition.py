@@ -55,12 +55,14 @@ class PartitionIndex:
         self._alive = Column(np.bool_)
         self._times = Column(np.int64)
         self._labels = Labels()
+        #: Whether the row's speaker was only read from its text.
+        self._guessed = Column(np.bool_)
         self._known_speakers: Speakers | None = None
         #: The oldest and the newest time; None when something has changed since.
         self._ends: tuple[int, int] | None = None
         self._kept_passing: dict[tuple[Any, ...], Passing] = {}
         self._lexical = LexicalIndex()
-        self._structure = Structure()
+        self._structure = Structure(self._times)
         self._vectors: Vectors = VectorIndex() if vectors is None else vectors
 
     def __len__(self) -> int:
@@ -78,7 +80,7 @@ class PartitionIndex:
     def size_bytes(self) -> int:
         """About what it takes in memory."""
         with self._lock:
-            columns = (self._alive, self._times, *self._labels.columns)
+            columns = (self._alive, self._times, self._guessed, *self._labels.columns)
             arrays = sum(column.size_bytes for column in columns)
             held = (self._keys, self._lexical, self._structure, self._vectors)
             return arrays + sum(part.size_bytes for part in held)
@@ -92,10 +94,13 @@ class PartitionIndex:
             return {names[n]: int(count) for n, count in zip(numbers, counts, strict=True)}
 
     def recent_sessions(self, kind: str, limit: int) -> list[str]:
-        """The sessions of a kind whose newest entries are the newest, newest first."""
+        """The sessions of a kind whose newest entries are the newest, newest first.
+
+        "" is among them where some were told in none.
+        """
         with self._lock:
             wanted = self._alive.values & self._labels.kind.is_one_of((kind,))
-            rows = np.flatnonzero(wanted & (self._structure.session_numbers >= 0))
+            rows = np.flatnonzero(wanted)
             newest = rows[np.argsort(-self._times.values[rows], kind="stable")]
             _, firsts = np.unique(self._structure.session_numbers[newest], return_index=True)
             return [self._structure.session_of(int(row)) for row in newest[np.sort(firsts)[:limit]]]
@@ -204,10 +209,14 @@ class PartitionIndex:
     def _speakers(self) -> Speakers:
         """Those of whom something is here; a name that left with its rows is none."""
         if self._known_speakers is None:
-            said = self._labels.speaker.values[self._alive.values]
-            numbers = np.flatnonzero(np.bincount(said))
-            names = self._labels.speaker.names
-            self._known_speakers = Speakers(names[number] for number in numbers)
+            alive, guessed = self._alive.values, self._guessed.values
+            said, names = self._labels.speaker.values, self._labels.speaker.names
+            numbers = np.flatnonzero(np.bincount(said[alive]))
+            given = set(np.flatnonzero(np.bincount(said[alive & ~guessed])).tolist())
+            self._known_speakers = Speakers(
+                [names[number] for number in numbers],
+                guessed=[names[number] for number in numbers.tolist() if number not in given],
+            )
         return self._known_speakers
 
     def _passing(self, **filters: Any) -> Passing:
@@ -262,6 +271,7 @@ class PartitionIndex:
             self._structure,
             self._vectors,
             self._labels.speaker.values,
+            self._guessed.values,
             self._times.values,
             self._labels.speaker.names,
             passing,
@@ -333,11 +343,12 @@ class PartitionIndex:
         new = [entry for entry in last.values() if not entry.gone]
         vectors = unpacked_rows([e.vector for e in new if e.vector], self._vectors)
         self._kill(list(last))
-        self._structure.add_many((e.kind, e.session, e.heard, e.asks) for e in new)
+        self._structure.add_many((e.kind, e.session, e.heard, e.asks, e.time_us) for e in new)
         self._keys.extend([entry.key for entry in new])
         self._alive.extend(np.ones(len(new), np.bool_))
         self._times.extend(np.array([entry.time_us for entry in new], np.int64))
         self._labels.extend(new)
+        self._guessed.extend([entry.guessed for entry in new])
         self._changed()
         self._lexical.add_many([entry.text.split() for entry in new])
         if ids is not None:
@@ -366,7 +377,7 @@ class PartitionIndex:
         self._lexical = self._lexical.compacted(rows)
         self._structure = self._structure.compacted(rows)
         self._vectors = self._vectors.compacted(rows)
-        for column in (self._alive, self._times, *self._labels.columns):
+        for column in (self._alive, self._times, self._guessed, *self._labels.columns):
             column.keep(rows)
         self._keys = self._keys.compacted(rows)
 

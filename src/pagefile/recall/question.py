@@ -14,6 +14,8 @@ from pagefile.recall.time_words import TimeWords, time_words, without
 #: A question longer than this is cut: it is a document, and its beginning says what is meant.
 MOST_CHARACTERS = 16_384
 _LEAST_NICKNAME = 3
+#: Terms that ask for what was said, whatever that was.
+_TELLING = frozenset(terms("say tell talk mention speak"))
 _WORD = re.compile(r"[^\W_]+(?:-[^\W_]+)*")
 _OWNED = re.compile(r"['’]s?\b")
 _THEIRS = re.compile(r"\b(?:her|his|their)\b", re.I)
@@ -47,6 +49,8 @@ class Question(msgspec.Struct, frozen=True):
     when: tuple[TimeWords, ...]
     #: Whether it asks for nothing but a time: "what did I do yesterday?"
     only_when: bool
+    #: Whether it asks for nothing but what somebody said: "Joe?", "what did Joe say?"
+    only_who: bool
     #: The question as the one named would have put it; "" when nobody is.
     first_person: str
 
@@ -59,8 +63,10 @@ class Question(msgspec.Struct, frozen=True):
 class Speakers:
     """The names that are known, and by which words they may be called."""
 
-    def __init__(self, names: Iterable[str]) -> None:
+    def __init__(self, names: Iterable[str], *, guessed: Iterable[str] = ()) -> None:
         self.names = tuple(dict.fromkeys(name for name in names if name))
+        #: Those that may be labels: only a question that writes them as names means them.
+        self._guessed = frozenset(guessed)
         self._called: dict[str, set[str]] = {}
         for name in self.names:
             for part in _WORD.findall(name):
@@ -72,7 +78,8 @@ class Speakers:
 
         A full name, a part of it that only one speaker has, or the beginning of one
         first name ("Mel" for Melanie), with a capital and not at the start, where
-        every word has one.
+        every word has one. A name that was only guessed has a capital there, too, or
+        owns something: "allergies" are not the speaker of "Allergies: peanuts".
         """
         if not self.names:
             return []
@@ -83,6 +90,8 @@ class Speakers:
             if word in STOP_WORDS and not inside:
                 continue
             called = self._called.get(word, set())
+            if self._guessed and not (inside or (capital and _OWNED.match(text, match.end()))):
+                called = called - self._guessed
             if not called and inside and len(word) >= _LEAST_NICKNAME:
                 called = {
                     n for n, first in self._first.items() if first and first[0].startswith(word)
@@ -119,6 +128,7 @@ def question_of(
     bare = terms(" ".join([*kept, text[at:]]))
     when = time_words(text, now_us, oldest_us)
     names = terms(" ".join(taken_out))
+    little = _TELLING.union(names)
     return Question(
         text=text,
         # A question that is only a name is about the name.
@@ -126,7 +136,8 @@ def question_of(
         name_terms=tuple(dict.fromkeys(names)) if bare else (),
         named=tuple(named),
         when=when,
-        only_when=bool(when) and set(terms(without(text, when))) <= set(names),
+        only_when=bool(when) and little.issuperset(terms(without(text, when))),
+        only_who=bool(said) and _TELLING.issuperset(bare),
         first_person=_as_told(text, said),
     )
 

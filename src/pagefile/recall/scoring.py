@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from pagefile.recall.embedder import Floats
 from pagefile.recall.fusion import Weights, lifted, share_of_best
+from pagefile.recall.labels import among
 from pagefile.recall.lexical import LexicalIndex, Match, Rows, different
 from pagefile.recall.looked import Looked
 from pagefile.recall.passing import Passing
@@ -20,6 +21,8 @@ from pagefile.recall.vectors import WHOLE_ROWS, Vectors
 _BEST_OF_ARM = 400
 #: What lies in the time asked about is found even if no word matches; last.
 _TIME_ALONE = 0.02
+#: So is what was said by the one named, where nothing else is asked for.
+_SAID, _SAID_ALONE = 2.0, 0.02
 UNKNOWN_SPEAKER = 0
 #: How many times as long it takes to sort a row as to look whether it is marked.
 _SORTING = 8
@@ -31,8 +34,10 @@ class Ground(NamedTuple):
     lexical: LexicalIndex
     structure: Structure
     vectors: Vectors
-    #: Of each row: the number of its speaker, 0 for nobody known; and its time.
+    #: Of each row: the number of its speaker, 0 for nobody known.
     speakers: NDArray[np.unsignedinteger]
+    #: Whether that was only read from its text.
+    guessed: NDArray[np.bool_]
     times: NDArray[np.int64]
     #: Names by the number of the speaker.
     names: list[str]
@@ -74,6 +79,7 @@ class Scored(NamedTuple):
     borrowed: Floats
     session: Floats
     speaker: Floats
+    spoken: Floats
     time: Floats
     timely: Floats
     #: For every row of the partition.
@@ -83,11 +89,11 @@ class Scored(NamedTuple):
 
     @classmethod
     def part_names(cls) -> tuple[str, ...]:
-        return cls._fields[2:13]
+        return cls._fields[2:14]
 
     def parts(self) -> tuple[Floats, ...]:
         """The figures of each row looked at, as `part_names` names them."""
-        found: tuple[Floats, ...] = self[2:13]
+        found: tuple[Floats, ...] = self[2:14]
         return found
 
 
@@ -104,7 +110,9 @@ def scored(
     all_bm25 = ground.lexical.bm25(matches, weights.k1, weights.b)
     is_timed = bool(question.when) and weights.time > 0
     all_timely = timeliness(ground.times, question.when, weights.time_days) if is_timed else None
-    looked, cosine, lift = _looked_at(ground, query, all_bm25, matches, all_timely, weights, limit)
+    all_spoken = _spoken(ground, question, weights)
+    alone = [one for one in (all_timely, all_spoken) if one is not None]
+    looked, cosine, lift = _looked_at(ground, query, all_bm25, matches, alone, weights, limit)
     mixture = looked.mixture(weights, with_vectors=query is not None)
     nothing = looked.zeros
 
@@ -141,32 +149,37 @@ def scored(
     score += borrowed
     score += fits
     speaker = time = looked.ones
-    alone = nothing
+    spoken = timely = nothing
     if question.named:
         speaker = _speaker_factor(ground, question, weights)[looked.of(ground.speakers)]
         score *= speaker
+    if all_spoken is not None:
+        spoken = looked.of(all_spoken)
+        score += spoken
     if all_timely is not None:
         timely = looked.of(all_timely)
         time = 1 + np.float32(weights.time) * timely
         # Where nothing but a time is asked for, the time decides, and the rest its order.
-        alone = np.float32(weights.time + 1 if question.only_when else _TIME_ALONE) * timely
+        timely = np.float32(weights.time + 1 if question.only_when else _TIME_ALONE) * timely
         score *= time
-        score += alone
+        score += timely
     if not looked.all_allowed:
         score *= looked.allowed
     return Scored(
         looked.rows, score, bm25, cosine, lexical, vector, window, mixture.asks, borrowed, fits,
-        speaker, time, alone, all_bm25, all_raw, matches,
+        speaker, spoken, time, timely, all_bm25, all_raw, matches,
     )  # fmt: skip
 
 
 def _matches(ground: Ground, question: Question) -> list[Match]:
-    """Names count as words only where nobody is known to have spoken."""
+    """Names count as words where nobody is known to have spoken, and where one may be a label."""
     matches = ground.lexical.match(question.terms)
     for match in ground.lexical.match(question.name_terms):
-        unknown = ground.speakers[match.rows] == UNKNOWN_SPEAKER
-        if unknown.any():
-            matches.append(match._replace(rows=match.rows[unknown], times=match.times[unknown]))
+        spoke = ground.speakers[match.rows]
+        counts = spoke == UNKNOWN_SPEAKER
+        counts |= ground.guessed[match.rows] & among(spoke, _named(ground, question))
+        if counts.any():
+            matches.append(match._replace(rows=match.rows[counts], times=match.times[counts]))
     return matches
 
 
@@ -181,22 +194,22 @@ def _looked_at(
     query: Floats | None,
     words: Floats,
     matches: list[Match],
-    timely: Floats | None,
+    alone: list[Floats],
     weights: Weights,
     limit: int,
 ) -> tuple[Looked, Floats, Floats]:
     """The rows to score, with their cosines (NaN for none) and these from 0 to 1.
 
-    Of a small partition all that may be found, of a large one the best of each arm;
-    and those beside them, which lend.
+    Of a small partition all that may be found, of a large one the best of each arm, and
+    of what counts `alone`, without words; and those beside them, which lend.
     """
     beside: Rows | None = None
     if len(words) > (WHOLE_ROWS if query is None else ground.vectors.whole_rows):
         most = max(_BEST_OF_ARM, 2 * limit)
         beside = _top(words, _matching(matches, len(words)), ground.passing, most)
-        if timely is not None:
-            early = np.flatnonzero(timely > 0)
-            beside = np.concatenate((beside, _top(timely, early, ground.passing, most)))
+        for scores in alone:
+            some = np.flatnonzero(scores > 0)
+            beside = np.concatenate((beside, _top(scores, some, ground.passing, most)))
     if query is None:
         looked = ground.whole() if beside is None else ground.looked(beside)
         return looked, np.full(len(looked), np.nan, np.float32), looked.zeros
@@ -253,6 +266,22 @@ def _top(scores: Floats, rows: Rows, passing: Passing, most: int) -> Rows:
     return np.concatenate((above, level[len(above) - most :]))
 
 
+def _named(ground: Ground, question: Question) -> list[int]:
+    """The numbers of the speakers whom the question means, the first first."""
+    return [ground.names.index(name) for name in question.speakers]
+
+
+def _spoken(ground: Ground, question: Question, weights: Weights) -> Floats | None:
+    """What each row gains by who said it alone; None unless only that is asked for.
+
+    Whoever asks what somebody said wants that first; who says but a name, last.
+    """
+    if not question.only_who or weights.other_speaker == 1:
+        return None
+    gain = np.float32(_SAID if question.name_terms else _SAID_ALONE)
+    return among(ground.speakers, _named(ground, question)) * gain
+
+
 def _speaker_factor(ground: Ground, question: Question, weights: Weights) -> Floats:
     """What is left to the rows of each speaker, by the speaker's number."""
     factor = np.ones(len(ground.names), np.float32)
@@ -260,8 +289,8 @@ def _speaker_factor(ground: Ground, question: Question, weights: Weights) -> Flo
         return factor
     implied = question.named[0].implied
     factor[:] = weights.second_speaker if implied else weights.other_speaker
-    for place, name in enumerate(question.speakers):
-        factor[ground.names.index(name)] = 1 if place == 0 else weights.second_speaker
+    for place, number in enumerate(_named(ground, question)):
+        factor[number] = 1 if place == 0 else weights.second_speaker
     # Nobody known is nobody else.
     factor[UNKNOWN_SPEAKER] = 1
     return factor

@@ -1,8 +1,8 @@
 """What surrounds a row: the turns before and after it, and the session it is part of.
 
 A short turn says little by itself: "Yes, last Friday!" is found by what was
-asked before it. Neighbours are those of the same session and kind, in the order
-they came. A long text speaks for itself, and borrows nothing.
+asked before it. Neighbours are those of the same session and kind, in the order of
+their time, then in which they came. A long text speaks for itself, and borrows nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pagefile.recall.column import Column
 from pagefile.recall.embedder import Floats
 from pagefile.recall.fusion import Weights
+from pagefile.recall.labels import among
 from pagefile.recall.lexical import LexicalIndex, Match, Rows
 
 _NOBODY = -1
@@ -28,9 +29,10 @@ _SESSION_K1, _SESSION_B = 1.2, 0.75
 
 
 class Structure:
-    """Neighbours and sessions of the rows of one partition."""
+    """Neighbours and sessions of the rows of one partition; `times` are those of the rows."""
 
-    def __init__(self) -> None:
+    def __init__(self, times: Column) -> None:
+        self._times = times
         self._before = Column(np.int32)
         self._after = Column(np.int32)
         self._session = Column(np.int32)
@@ -38,8 +40,10 @@ class Structure:
         self._asks = Column(np.bool_)
         self._number_of: dict[tuple[str, str], int] = {}
         self._names: list[tuple[str, str]] = []
-        #: The newest row of each session.
+        #: The last row of each session.
         self._last: list[int] = []
+        #: Sessions with a row that came later than one of a later time: in order when asked for.
+        self._unordered: set[int] = set()
         self._kept: dict[str, Any] = {}
 
     @property
@@ -51,19 +55,20 @@ class Structure:
     def asks(self) -> NDArray[np.bool_]:
         return self._asks.values
 
-    def add(self, kind: str, session: str, heard: int, asks: bool) -> None:
-        """The next row is the newest of its session; without one it stands alone."""
-        self.add_many([(kind, session, heard, asks)])
+    def add_many(self, rows: Iterable[tuple[str, str, int, bool, int]]) -> None:
+        """Give the next rows to things: kind, session, number of words, whether they ask, time.
 
-    def add_many(self, rows: Iterable[tuple[str, str, int, bool]]) -> None:
-        """Give the next rows to things of a kind and a session, of so many words, asking or not."""
+        Without a session a row stands alone.
+        """
         first = len(self._before)
+        times = self._times.values
+        came: list[int] = []
         before: list[int] = []
         after: list[int] = []
         sessions: list[int] = []
         words: list[int] = []
         asking: list[bool] = []
-        for row, (kind, session, heard, asks) in enumerate(rows, first):
+        for row, (kind, session, heard, asks, time_us) in enumerate(rows, first):
             number = last = _NOBODY
             if session:
                 number = self._number(kind, session)
@@ -71,8 +76,13 @@ class Structure:
                 self._last[number] = row
                 if last >= first:
                     after[last - first] = row
+                    if came[last - first] > time_us:
+                        self._unordered.add(number)
                 elif last != _NOBODY:
                     self._after.values[last] = row
+                    if times[last] > time_us:
+                        self._unordered.add(number)
+            came.append(time_us)
             before.append(last)
             after.append(_NOBODY)
             sessions.append(number)
@@ -111,16 +121,38 @@ class Structure:
         self._kept.clear()
 
     def compacted(self, rows: Rows) -> Structure:
-        """A structure of these living rows only, numbered anew in their order."""
+        """A structure of these living rows only, numbered anew in their order.
+
+        To be had before the times are cut down to those rows.
+        """
         names = [*self._names, ("", "")]  # The last is nobody's, whose number is -1.
         inside = [names[number] for number in self._session.values[rows]]
         heard, asks = self._heard.values[rows].tolist(), self._asks.values[rows].tolist()
-        fresh = Structure()
-        fresh.add_many((k, s, h, a) for (k, s), h, a in zip(inside, heard, asks, strict=True))
+        times = self._times.values[rows].tolist()
+        fresh = Structure(self._times)
+        fresh.add_many(
+            (k, s, h, a, t) for (k, s), h, a, t in zip(inside, heard, asks, times, strict=True)
+        )
         return fresh
 
+    def _order(self) -> None:
+        """Link the rows of each unordered session by their time; sorting keeps equals in place."""
+        rows = np.flatnonzero(among(self._session.values, list(self._unordered)))
+        self._unordered.clear()
+        if not len(rows):
+            return
+        rows = rows[np.lexsort((self._times.values[rows], self._session.values[rows]))]
+        inside = self._session.values[rows]
+        is_next = inside[1:] == inside[:-1]
+        self._before.values[rows] = np.append(_NOBODY, np.where(is_next, rows[:-1], _NOBODY))
+        self._after.values[rows] = np.append(np.where(is_next, rows[1:], _NOBODY), _NOBODY)
+        for row in rows[np.append(~is_next, True)].tolist():
+            self._last[self._session.values[row]] = row
+
     def sessions_named(self, session: str, kinds: Iterable[str]) -> list[int]:
-        """The numbers of the sessions of that name, one for each kind."""
+        """The numbers of the sessions of that name, one for each kind; "" is that of none."""
+        if not session:
+            return [_NOBODY]
         found = (self._number_of.get((kind, session)) for kind in kinds)
         return [number for number in found if number is not None]
 
@@ -143,6 +175,8 @@ class Structure:
 
     def neighbours(self, rows: Rows) -> tuple[Rows, Rows, Rows, Rows]:
         """One before, one after, two before, two after; -1 for nobody."""
+        if self._unordered:
+            self._order()
         before = self._before.values[rows].astype(np.intp)
         after = self._after.values[rows].astype(np.intp)
         return before, after, _beyond(self._before, before), _beyond(self._after, after)

@@ -402,6 +402,64 @@ class RecallingContract(MemoryFixtures):
         assert all(arm.rank >= 0 for arm in best.hit.arms)
         assert best.hit.matched == ("paint",)
 
+    def test_a_text_is_found_by_the_label_it_begins_with(self, handle: Pagefile) -> None:
+        for embedder in (None, HashedWords()):
+            memory = Memory(handle, embedder=embedder)
+            memory.reindex()
+            memory.remember(episode("Allergies: peanuts and shellfish", session="s0", id="e0"))
+            for n, text in enumerate(("My medicine is new", "I like nuts", "The gym was full"), 1):
+                memory.remember(episode(text, session=f"s{n}", id=f"e{n}"))
+            for asked in ("What allergies do I have?", "allergies", "What Allergies has my son?"):
+                assert memory.recall(asked, user_id="ann")[0].id == "e0"
+
+    def test_a_speaker_is_found_by_name_alone_given_or_read_from_the_text(
+        self, memory: Memory
+    ) -> None:
+        memory.remember(episode("I live in Rome", speaker="Joe", session="s1"))
+        memory.remember(episode("Zoe: I live in Bern", session="s2"))
+
+        for asked in ("Joe", "What did Joe say?", "what did joe tell me"):
+            assert inputs(memory.recall(asked, user_id="ann", limit=1)) == ["I live in Rome"]
+        for asked in ("Zoe", "What did Zoe say?", "where does zoe live"):
+            assert inputs(memory.recall(asked, user_id="ann", limit=1)) == ["Zoe: I live in Bern"]
+
+    def test_a_session_with_an_empty_name_is_one_like_others(self, memory: Memory) -> None:
+        say(memory, "apples are red", session="")
+        say(memory, "apples are green", session="s")
+        memory.facts.append(fact("apples"))
+        within = memory.recall("apples", session_id="", user_id="ann")
+        elsewhere = memory.recall("apples", exclude_session_id="", user_id="ann")
+
+        assert (inputs(within), inputs(elsewhere)) == (["apples are red"], ["apples are green"])
+        assert sorted(memory.profile(user_id="ann").recent_sessions) == ["", "s"]
+        assert inputs(memory.recall("", session_id="", user_id="ann")) == ["apples are red"]
+
+    def test_a_late_turn_an_edit_and_a_new_index_leave_neighbours_as_they_were(
+        self, handle: Pagefile
+    ) -> None:
+        talk = ("Any pets?", "Yes, a parrot.", "Its name?", "Kiwi.", "And your home?", "In Lisbon.")
+        memory = Memory(handle, embedder=None)
+
+        def tell(user: str, number: int) -> None:
+            at = START + number * timedelta(minutes=1)
+            memory.remember(episode(talk[number], user, at=at, id=f"e{number * 5 % 7}"))
+
+        def told(user: str) -> list[tuple[str, float]]:
+            found = memory.recall_scored("What is the name of the parrot?", user_id=user)
+            return [(match.episode.input, match.score) for match in found]
+
+        for number in range(6):
+            tell("ann", number)
+        for number in (0, 1, 4, 5, 2, 3):
+            tell("late", number)
+        first = told("ann")
+        memory.remember(episode("Hm.", at=START + timedelta(minutes=3), id="e1"))
+        tell("ann", 3)
+
+        assert told("ann") == told("late") == first
+        memory.reindex()
+        assert told("ann") == told("late") == first
+
     def test_an_answer_is_the_same_every_time_and_in_every_handle(self, backend: Backend) -> None:
         memory = Memory(backend.open(), embedder=HashedWords())
         say(memory, *["tea"] * 10, *SAID[:10])
