@@ -35,7 +35,14 @@ from pagefile.memory.episode import UNREAD, Episode, put_episode
 from pagefile.memory.episode_claims import ClaimedEpisode, EpisodeClaims
 from pagefile.memory.extraction.budget import TokenBudget
 from pagefile.memory.extraction.candidate import Candidate, Extractor
-from pagefile.memory.extraction.faults import BudgetSpent, Cancelled, Silent
+from pagefile.memory.extraction.faults import (
+    BudgetSpent,
+    Cancelled,
+    Misdirected,
+    NoApi,
+    Refused,
+    Silent,
+)
 from pagefile.memory.extraction_state import put_state, told
 from pagefile.memory.fact_documents import document_of
 from pagefile.memory.fact_index import FactIndexing
@@ -58,6 +65,8 @@ _PAUSE_SECONDS = 30
 _MOST_PAUSE_SECONDS = 86_400.0
 #: So many in a row that a server left unanswered end the round.
 _MOST_SILENCES = 3
+#: So many that were refused, and none that was answered, say that the settings are wrong.
+_MOST_REFUSALS = 5
 #: How often in the time of a claim those under way are looked at; at half of it one is renewed.
 _RENEWALS = 4
 _SECOND = 1_000_000
@@ -90,6 +99,10 @@ class Consolidation:
         self._fault: PagefileError | None = None
         self._over = False
         self._silences = 0
+        #: Refused, by the text or the settings; the others of the round show which.
+        self._refused: list[tuple[ClaimedEpisode, Exception]] = []
+        self._refusals = 0
+        self._is_answered = False
 
     def run(
         self,
@@ -111,6 +124,7 @@ class Consolidation:
                 self._hold(reading)
                 for future in reading:
                     report = summed(report, future.result())
+                report = summed(report, self._settle_refused())
                 if progress is not None:
                     progress(report.episodes)
         if self._fault is not None:
@@ -132,10 +146,11 @@ class Consolidation:
         waiting = set(reading)
         while waiting:
             _, waiting = wait(waiting, timeout=self._policy.lease_seconds / _RENEWALS)
-            for future in waiting:
+            held = [reading[future] for future in waiting]
+            for one in (*held, *(one for one, _ in self._refused)):
                 # Who settles it meets the same, and says so.
                 with suppress(Unavailable):
-                    self._claims.renewed(reading[future])
+                    self._claims.renewed(one)
 
     def _claimed(self, limit: int, stop: threading.Event) -> Iterator[list[ClaimedEpisode]]:
         cursor: str | None = None
@@ -159,14 +174,19 @@ class Consolidation:
         try:
             found = one.found
             if found is None:
-                found = _candidates(self._extractor.extract(as_spoken(one.episode), cancel=stop))
+                said = as_spoken(one.episode)
+                found = _candidates(self._extractor.extract(said, cancel=stop))
+                # Nobody is asked about an exchange without words.
+                self._is_answered = self._is_answered or bool(f"{said.input}{said.output}".strip())
         except (Cancelled, BudgetSpent):
             self._over = True
             return self._let_go(one, counted=False)
-        except (Forbidden, Unsupported) as fault:
-            # No key, no library: the next episode would fail in the same way.
+        except (Forbidden, Unsupported, Misdirected) as fault:
+            # No key, no library, no such model: the next episode would fail in the same way.
             self._fault, self._over = fault, True
             return self._let_go(one, counted=False)
+        except (Refused, NoApi) as error:
+            return self._doubted(one, error)
         except Exception as error:  # noqa: BLE001  An extractor is somebody else's code.
             if stop.is_set():
                 return self._let_go(one, counted=False)
@@ -182,6 +202,22 @@ class Consolidation:
         except (Unavailable, Unsupported) as error:
             return self._kept(one, found, error)
         self._silences = 0
+        return report
+
+    def _doubted(self, one: ClaimedEpisode, error: PagefileError) -> ConsolidationReport:
+        """It was refused, which costs nothing: what becomes of it waits for the others."""
+        self._refused.append((one, error))
+        self._refusals += 1
+        if not self._is_answered and self._refusals >= _MOST_REFUSALS:
+            self._fault, self._over = error, True
+        return ConsolidationReport()
+
+    def _settle_refused(self) -> ConsolidationReport:
+        """Where others are answered it is the text, and given up in the end; else it waits."""
+        refused, self._refused = self._refused, []
+        report = ConsolidationReport()
+        for one, error in refused:
+            report = summed(report, self._let_go(one, error, final=self._is_answered))
         return report
 
     def _kept(
@@ -258,13 +294,19 @@ class Consolidation:
             one.is_over = True
 
     def _let_go(
-        self, one: ClaimedEpisode, error: BaseException | None = None, *, counted: bool = True
+        self,
+        one: ClaimedEpisode,
+        error: BaseException | None = None,
+        *,
+        counted: bool = True,
+        final: bool = True,
     ) -> ConsolidationReport:
-        """Give the claim back; after a failure not before a pause, or never again."""
+        """Give the claim back; after a failure not before a pause, or where `final` never again."""
         attempts = one.claim.attempts if counted else one.claim.attempts - 1
         # A server that is away is no fault of the episode: it waits until the server is back.
         is_away = isinstance(error, Silent) or one.found is not None
-        gave_up = error is not None and not is_away and attempts >= self._policy.attempts
+        is_over = final and not is_away and attempts >= self._policy.attempts
+        gave_up = error is not None and is_over
         pause = 0.0
         if error is not None:
             pause = max(_PAUSE_SECONDS * 2 ** min(attempts, 7), _asked_to_wait(error))

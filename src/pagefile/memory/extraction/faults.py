@@ -2,16 +2,20 @@
 
     Malformed    (Unavailable)    it answered, but not with facts: a few more tries may help
     Cancelled    (Unavailable)    the caller stopped it: no fault of the exchange, count no try
+    NoApi        (Malformed)      what answered is no chat API, as far as can be seen
     BudgetSpent  (LimitExceeded)  the tokens of this round are used up: go on in another
+    Misdirected  (Invalid)        there is no such model, or no chat API at this place
+    Refused      (Invalid)        the server does not take this request
 
-A server that does not answer, answers 429 or fails is plain `Unavailable`, after the
-retries that the client makes itself. A key it does not take is `Forbidden`, a request
-it does not understand `Invalid`: these two come again until somebody mends the settings.
+A server that does not answer, answers 429 or fails is `Silent`, after the retries that
+the client makes itself. A key it does not take is `Forbidden`: this and `Misdirected`
+come again until somebody mends the settings. Of `Refused` and `NoApi` nobody can tell
+from one exchange whether it is the text or the settings: others show it.
 """
 
 from __future__ import annotations
 
-from pagefile.errors import LimitExceeded, PagefileError, Unavailable
+from pagefile.errors import Invalid, LimitExceeded, PagefileError, Unavailable
 
 
 class Silent(Unavailable):
@@ -34,6 +38,18 @@ class Malformed(Unavailable):
     def __init__(self, fact: str, next_step: str, *, tokens: int = 0) -> None:
         super().__init__(fact, next_step)
         self.tokens = tokens
+
+
+class NoApi(Malformed):
+    """What answered sent no JSON: another site, or a proxy's page. No model was asked."""
+
+
+class Misdirected(Invalid):
+    """The server knows no such model, or no chat API at this place."""
+
+
+class Refused(Invalid):
+    """The server does not take this request: for what is in it, or for how it is asked."""
 
 
 class Cancelled(Unavailable):

@@ -109,13 +109,17 @@ def consolidate(
     extractor: Annotated[
         Literal["rules", "openai"], typer.Option("--extractor", help="What reads them.")
     ] = "rules",
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Also those that were given up.")
+    ] = False,
 ) -> Answer:
     """Read facts out of episodes that nobody has read yet, of all users."""
     from pagefile.memory.memory import Memory
 
     call = Call.of(context)
     with call.open() as pf:
-        report = Memory(pf, extractor=extractor).consolidate(limit=limit)
+        memory = Memory(pf, extractor=extractor)
+        report = memory.consolidate(limit=limit, retry_failed=retry_failed)
 
     def show(screen: Screen) -> None:
         screen.done(
