@@ -63,6 +63,8 @@ _PAGE = 50
 #: The pause after the first failure; each further one doubles it.
 _PAUSE_SECONDS = 30
 _MOST_PAUSE_SECONDS = 86_400.0
+#: How often what was found is committed anew because something changed meanwhile.
+_MOST_COMMITS = 100
 #: So many in a row that a server left unanswered end the round.
 _MOST_SILENCES = 3
 #: So many that were refused, and none that was answered, say that the settings are wrong.
@@ -197,9 +199,7 @@ class Consolidation:
         found = found[: self._policy.max_facts_per_episode]
         try:
             report = self._settle(one, found)
-        except (Invalid, LimitExceeded) as error:
-            return self._let_go(one, error)
-        except (Unavailable, Unsupported) as error:
+        except (Conflict, Invalid, LimitExceeded, Unavailable, Unsupported) as error:
             return self._kept(one, found, error)
         self._silences = 0
         return report
@@ -224,21 +224,24 @@ class Consolidation:
         self, one: ClaimedEpisode, found: Sequence[Candidate], error: PagefileError
     ) -> ConsolidationReport:
         """What was read waits with its episode until it can be stored."""
-        with one.lock:
-            one.claim = msgspec.structs.replace(
-                one.claim, found=tuple(found), found_in=one.document.version
-            )
-        if isinstance(error, Unsupported):
+        is_fault = isinstance(error, Unsupported)
+        if is_fault:
             self._fault, self._over = error, True
-            return self._let_go(one, counted=False)
-        self._silences += 1
-        self._over = self._over or self._silences >= _MOST_SILENCES
-        return self._let_go(one, error)
+        elif isinstance(error, Unavailable):
+            self._silences += 1
+            self._over = self._over or self._silences >= _MOST_SILENCES
+        told_of = None if is_fault else error
+        # What the store refuses it may refuse for ever; what it could not do, it will.
+        final = isinstance(error, Invalid | LimitExceeded)
+        try:
+            return self._let_go(one, told_of, counted=not is_fault, final=final, found=found)
+        except (Invalid, LimitExceeded):  # It cannot even be kept.
+            return self._let_go(one, told_of, counted=not is_fault, final=final)
 
     def _settle(self, one: ClaimedEpisode, found: Sequence[Candidate]) -> ConsolidationReport:
         known = self._sorting.sorted(one.episode, found)
         facts, closing, waiting, dropped = known.facts, known.closing, known.waiting, known.dropped
-        for _ in range(self._policy.attempts):
+        for _ in range(_MOST_COMMITS):
             try:
                 more, when = self._indexing.asserting(facts) if facts else ([], [])
             except Forbidden as error:
@@ -283,7 +286,14 @@ class Consolidation:
                 dropped=len(dropped),
                 errors=tuple((one.episode.id, told(error)) for error in dropped),
             )
-        return self._let_go(one)
+        name, version = one.document.name, one.document.version
+        raise Conflict(
+            f"others were faster in all of {_MOST_COMMITS} commits",
+            "it is tried again; what was read is kept",
+            target=name,
+            expected=version,
+            current=version,
+        )
 
     def _write(
         self, one: ClaimedEpisode, operations: Sequence[Operation], when: Sequence[Condition] = ()
@@ -300,13 +310,13 @@ class Consolidation:
         *,
         counted: bool = True,
         final: bool = True,
+        found: Sequence[Candidate] | None = None,
     ) -> ConsolidationReport:
         """Give the claim back; after a failure not before a pause, or where `final` never again."""
         attempts = one.claim.attempts if counted else one.claim.attempts - 1
         # A server that is away is no fault of the episode: it waits until the server is back.
-        is_away = isinstance(error, Silent) or one.found is not None
-        is_over = final and not is_away and attempts >= self._policy.attempts
-        gave_up = error is not None and is_over
+        final = final and not isinstance(error, Silent)
+        gave_up = error is not None and final and attempts >= self._policy.attempts
         pause = 0.0
         if error is not None:
             pause = max(_PAUSE_SECONDS * 2 ** min(attempts, 7), _asked_to_wait(error))
@@ -317,6 +327,10 @@ class Consolidation:
             until_us=0 if gave_up else microseconds(self._clock()) + int(pause * _SECOND),
             error="" if error is None else told(error),
         )
+        if found is not None:
+            # To give an episode up is a version of it.
+            version = one.document.version + gave_up
+            state = msgspec.structs.replace(state, found=tuple(found), found_in=version)
         operations: list[Operation] = [put_state(one.held.document, one.episode.user_id, state)]
         if gave_up:
             operations.append(put_episode(one.episode, unread=False))

@@ -51,6 +51,8 @@ def _reopened(store: Store, states: Sequence[Document]) -> int:
         state = shaped(document, ExtractionState)
         if state.status == "failed":
             operations.append(put_episode(episode_of(held)))
+            if state.found_in == held.version:  # What was read is so in the next version too.
+                state = msgspec.structs.replace(state, found_in=held.version + 1)
         reset = msgspec.structs.replace(state, status="waiting", attempts=0, until_us=0, error="")
         operations.append(put_state(document.name, document.user, reset))
         conditions.append(VersionIs(name, held.version))

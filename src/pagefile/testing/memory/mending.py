@@ -7,12 +7,17 @@ from typing import Any
 
 import pytest
 
-from pagefile.errors import Forbidden, PagefileError
+from pagefile.batch import Batch, Put
+from pagefile.errors import Conflict, Forbidden, LimitExceeded, PagefileError
 from pagefile.handle import Pagefile
 from pagefile.memory.consolidation import ConsolidationPolicy
 from pagefile.memory.extraction.candidate import Candidate, Exchange
 from pagefile.memory.extraction.faults import Misdirected, NoApi, Refused
+from pagefile.memory.fact_documents import ASSERTION
 from pagefile.memory.memory import Memory
+from pagefile.records import Commit
+from pagefile.store import Store
+from pagefile.testing.backend import Backend
 from pagefile.testing.memory.ground import (
     Clock,
     MemoryFixtures,
@@ -24,6 +29,28 @@ from pagefile.testing.memory.ground import (
 )
 
 _REFUSED = Refused("request", "status 400", "look at base URL and model")
+
+
+def _nothing(text: str) -> bool:
+    return False
+
+
+class Refusing:
+    """A store that lets no fact in."""
+
+    def __init__(self, store: Store, error: PagefileError) -> None:
+        self._store = store
+        self._error = error
+        self.refused = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def commit(self, batch: Batch) -> Commit:
+        if any(isinstance(one, Put) and one.kind == ASSERTION for one in batch.operations):
+            self.refused += 1
+            raise self._error
+        return self._store.commit(batch)
 
 
 class Server:
@@ -39,7 +66,7 @@ class Server:
         return likes(exchange)
 
     def is_mended(self) -> None:
-        self.refuses = lambda text: False
+        self.refuses = _nothing
 
 
 def _memory(handle: Pagefile, server: Server, **policy: Any) -> tuple[Memory, Scripted, Clock]:
@@ -155,3 +182,49 @@ class MendingContract(MemoryFixtures):
         early, again = memory.consolidate(), memory.consolidate(retry_failed=True)
 
         assert (early.episodes, again.facts) == (0, 1)
+
+    def test_memory_D7_conflicts_in_settling_cost_no_second_reading(self, backend: Backend) -> None:
+        """With one attempt: what others commit is none of the episode's failures."""
+        other = Memory(backend.open(), embedder=None)
+        (old,) = say(other, "something")
+        other.forget(episode_id=old, user_id="ann")
+        memory, extractor, _ = _memory(backend.open(), Server(_REFUSED, _nothing), attempts=1)
+        say(other, "I like tea")
+        report = memory.consolidate()
+
+        assert (report.facts, report.failed, extractor.read) == (1, 0, ["I like tea"])
+
+    def test_memory_D7_what_meets_conflicts_without_end_waits_with_what_was_read(
+        self, handle: Pagefile
+    ) -> None:
+        memory, extractor, clock = _memory(handle, Server(_REFUSED, _nothing), attempts=1)
+        say(memory, "I like tea")
+        faster = Conflict("somebody was faster", "retry", target="x", expected=1, current=2)
+        busy = Refusing(handle.store, faster)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(memory, "_store", busy)
+            first = memory.consolidate()
+        clock.passes(days=1)
+        second = memory.consolidate()
+
+        assert (first.failed, first.errors[0][1].split(":")[0]) == (1, "Conflict")
+        assert 10 <= busy.refused <= 1_000
+        assert (second.facts, second.failed, extractor.read) == (1, 0, ["I like tea"])
+
+    def test_memory_D7_what_the_store_refuses_is_paid_for_once_and_given_up_in_the_end(
+        self, handle: Pagefile
+    ) -> None:
+        memory, extractor, clock = _memory(handle, Server(_REFUSED, _nothing), attempts=2)
+        say(memory, "I like tea")
+        full = LimitExceeded("facts", limit=1, wanted=2, next_step="remove some")
+        told = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(memory, "_store", Refusing(handle.store, full))
+            for _ in range(4):
+                told.append(memory.consolidate().failed)
+                clock.passes(days=1)
+        after = memory.consolidate(), memory.consolidate(retry_failed=True)
+
+        assert told == [1, 1, 0, 0]
+        assert [one.facts for one in after] == [0, 1]
+        assert extractor.read == ["I like tea"]
