@@ -100,6 +100,7 @@ class Consolidation:
         self._sorting = CandidateSorting(store, facts, extractor, policy.auto_commit, clock)
         self._fault: PagefileError | None = None
         self._over = False
+        self._is_ready = False
         self._silences = 0
         #: Refused, by the text or the settings; the others of the round show which.
         self._refused: list[tuple[ClaimedEpisode, Exception]] = []
@@ -116,17 +117,9 @@ class Consolidation:
         stop = cancel if cancel is not None else threading.Event()
         self._fault = None
         report = ConsolidationReport()
-        is_ready = False
         with ThreadPoolExecutor(self._policy.concurrency) as pool:
             for claimed in self._claimed(limit, stop):
-                if not is_ready:
-                    self._require_ready(claimed)
-                    is_ready = True
-                reading = {pool.submit(self._read, one, stop): one for one in claimed}
-                self._hold(reading)
-                for future in reading:
-                    report = summed(report, future.result())
-                report = summed(report, self._settle_refused())
+                report = summed(report, self._read_all(pool, claimed, stop))
                 if progress is not None:
                     progress(report.episodes)
         if self._fault is not None:
@@ -134,14 +127,34 @@ class Consolidation:
             raise self._fault
         return msgspec.structs.replace(report, cancelled=stop.is_set())
 
-    def _require_ready(self, claimed: Sequence[ClaimedEpisode]) -> None:
-        """Nothing is read, and paid for, that could not be stored."""
+    def _read_all(
+        self, pool: ThreadPoolExecutor, claimed: Sequence[ClaimedEpisode], stop: threading.Event
+    ) -> ConsolidationReport:
+        report = ConsolidationReport()
         try:
-            self._indexing.require_ready()
-        except PagefileError:
-            for one in claimed:
-                self._let_go(one, counted=False)
+            # Nothing is read, and paid for, that could not be stored.
+            self._require_ready()
+            reading = {pool.submit(self._read, one, stop): one for one in claimed}
+            self._hold(reading)
+            for future in reading:
+                report = summed(report, future.result())
+            return summed(report, self._settle_refused())
+        except BaseException as error:
+            # A store that fails, or Ctrl-C: what is being read ends, nothing stays claimed.
+            self._over = True
+            if not isinstance(error, Exception):
+                stop.set()
+            pool.shutdown()
+            with suppress(PagefileError):
+                for one in claimed:
+                    if not one.is_over:
+                        self._let_go(one, counted=False)
             raise
+
+    def _require_ready(self) -> None:
+        if not self._is_ready:
+            self._indexing.require_ready()
+        self._is_ready = True
 
     def _hold(self, reading: Mapping[Future[ConsolidationReport], ClaimedEpisode]) -> None:
         """Renew the claims of what is being read, until all of it has been."""
