@@ -28,18 +28,22 @@ from pagefile.errors import (
     shown,
 )
 from pagefile.memory.candidate_sorting import CandidateSorting
-from pagefile.memory.consolidation_policy import ConsolidationPolicy, require_policy
+from pagefile.memory.consolidation_policy import (
+    ConsolidationPolicy,
+    require_bounded,
+    require_policy,
+)
 from pagefile.memory.consolidation_report import ConsolidationReport, summed
 from pagefile.memory.document import is_kept, living
-from pagefile.memory.episode import UNREAD, Episode, put_episode
+from pagefile.memory.episode import UNREAD, put_episode
 from pagefile.memory.episode_claims import ClaimedEpisode, EpisodeClaims
-from pagefile.memory.extraction.budget import TokenBudget
 from pagefile.memory.extraction.candidate import Candidate, Extractor
 from pagefile.memory.extraction.faults import (
     BudgetSpent,
     Cancelled,
     Misdirected,
     NoApi,
+    Oversized,
     Refused,
     Silent,
 )
@@ -48,17 +52,14 @@ from pagefile.memory.fact_documents import document_of
 from pagefile.memory.fact_index import FactIndexing
 from pagefile.memory.facts import FactStore
 from pagefile.memory.proposed_fact import put_candidate
+from pagefile.memory.spoken import as_spoken
 from pagefile.naming import require_type
 from pagefile.ordering import microseconds
 from pagefile.query import Query
-from pagefile.recall.entry import speaker_in
 from pagefile.store import Store
 
 __all__ = ["Consolidation", "ConsolidationPolicy", "ConsolidationReport"]
 
-#: Names that stand for the two who always take part.
-_THE_USER = ("user", "human", "me")
-_THE_AGENT = ("assistant", "ai", "agent", "bot", "system")
 _PAGE = 50
 #: The pause after the first failure; each further one doubles it.
 _PAUSE_SECONDS = 30
@@ -89,10 +90,7 @@ class Consolidation:
         require_policy(policy)
         self._store = store
         self._indexing = indexing
-        budget = policy.token_budget
-        within = getattr(extractor, "within", None)
-        if budget is not None and within is not None:
-            extractor = within(TokenBudget(budget))
+        extractor = require_bounded(extractor, policy)
         self._extractor = extractor
         self._policy = policy
         self._clock = clock
@@ -101,6 +99,7 @@ class Consolidation:
         self._fault: PagefileError | None = None
         self._over = False
         self._is_ready = False
+        self._is_spent = False
         self._silences = 0
         #: Refused, by the text or the settings; the others of the round show which.
         self._refused: list[tuple[ClaimedEpisode, Exception]] = []
@@ -125,7 +124,7 @@ class Consolidation:
         if self._fault is not None:
             # The settings are wrong, not an episode: the next would fail in the same way.
             raise self._fault
-        return msgspec.structs.replace(report, cancelled=stop.is_set())
+        return msgspec.structs.replace(report, cancelled=stop.is_set(), budget_spent=self._is_spent)
 
     def _read_all(
         self, pool: ThreadPoolExecutor, claimed: Sequence[ClaimedEpisode], stop: threading.Event
@@ -193,15 +192,16 @@ class Consolidation:
                 found = _candidates(self._extractor.extract(said, cancel=stop))
                 # Nobody is asked about an exchange without words.
                 self._is_answered = self._is_answered or bool(f"{said.input}{said.output}".strip())
-        except (Cancelled, BudgetSpent):
+        except (Refused, NoApi, Oversized) as error:
+            return self._doubted(one, error)
+        except (Cancelled, BudgetSpent) as end:
             self._over = True
+            self._is_spent = self._is_spent or isinstance(end, BudgetSpent)
             return self._let_go(one, counted=False)
         except (Forbidden, Unsupported, Misdirected) as fault:
             # No key, no library, no such model: the next episode would fail in the same way.
             self._fault, self._over = fault, True
             return self._let_go(one, counted=False)
-        except (Refused, NoApi) as error:
-            return self._doubted(one, error)
         except Exception as error:  # noqa: BLE001  An extractor is somebody else's code.
             if stop.is_set():
                 return self._let_go(one, counted=False)
@@ -360,18 +360,6 @@ def _asked_to_wait(error: BaseException) -> float:
     """The seconds that a server asked for; 0 when it did not."""
     asked = error.retry_after if isinstance(error, Silent) else None
     return min(float(asked), _MOST_PAUSE_SECONDS) if asked is not None else 0.0
-
-
-def as_spoken(episode: Episode) -> Episode:
-    """The episode with its speaker named, where the text itself says who it was."""
-    if episode.speaker is not None:
-        return episode
-    name, rest = speaker_in(episode.input)
-    if not name:
-        return episode
-    who = None if name.casefold() in _THE_USER else name
-    said = "" if name.casefold() in _THE_AGENT else rest
-    return msgspec.structs.replace(episode, speaker=who, input=said)
 
 
 def _candidates(found: object) -> list[Candidate]:

@@ -142,7 +142,7 @@ class ChatClient:
             BudgetSpent: the budget has not enough left. Cancelled: `cancel` was set.
         """
         require_count(max_tokens, "max_tokens", least=1)
-        asked = sum(_tokens_in(message["content"]) for message in messages)
+        asked = tokens_of(messages)
         budget = budget or TokenBudget(2**62)
         attempt = 0
         while True:
@@ -323,6 +323,11 @@ class _Beside:
             raise self._error
         assert self._result is not None
         return self._result
+
+
+def tokens_of(messages: Sequence[Mapping[str, str]]) -> int:
+    """How many tokens a question may have, guessed from its length."""
+    return sum(_tokens_in(message["content"]) for message in messages)
 
 
 def _tokens_in(text: str) -> int:

@@ -4,13 +4,14 @@
     Cancelled    (Unavailable)    the caller stopped it: no fault of the exchange, count no try
     NoApi        (Malformed)      what answered is no chat API, as far as can be seen
     BudgetSpent  (LimitExceeded)  the tokens of this round are used up: go on in another
+    Oversized    (BudgetSpent)    this call alone may cost more than the whole budget
     Misdirected  (Invalid)        there is no such model, or no chat API at this place
     Refused      (Invalid)        the server does not take this request
 
 A server that does not answer, answers 429 or fails is `Silent`, after the retries that
 the client makes itself. A key it does not take is `Forbidden`: this and `Misdirected`
-come again until somebody mends the settings. Of `Refused` and `NoApi` nobody can tell
-from one exchange whether it is the text or the settings: others show it.
+come again until somebody mends the settings. Of `Refused`, `NoApi` and `Oversized` nobody can
+tell from one exchange whether it is the text or the settings: others show it.
 """
 
 from __future__ import annotations
@@ -60,6 +61,10 @@ class BudgetSpent(LimitExceeded):
     """The next call could cost more tokens than are left."""
 
 
+class Oversized(BudgetSpent):
+    """One call could cost more tokens than the whole budget has: no other round helps."""
+
+
 def worth_a_retry(error: PagefileError) -> bool:
     """Whether the same exchange may succeed later, with nothing mended in between."""
-    return isinstance(error, Unavailable | BudgetSpent)
+    return isinstance(error, Unavailable | BudgetSpent) and not isinstance(error, Oversized)

@@ -126,6 +126,8 @@ def consolidate(
             f"{count(report.episodes, 'episode')} read, {count(report.facts, 'fact')},"
             f" {report.proposed:,} to be reviewed"
         )
+        if report.budget_spent:
+            screen.warn("the token budget is spent: consolidate again to go on")
         for identity, why in report.errors:
             screen.warn(f"{identity}: {why}")
 
