@@ -286,7 +286,7 @@ def one_of_each() -> list[list[str]]:
         ["list", "batches"],
         ["get", "e1"],
         ["get", "--block", "persona"],
-        ["consolidate"],
+        ["consolidate", "--retry-failed"],
         ["threads", "append", "t", "hello"],
         ["threads", "fork", "t", "--id", "t2"],
         ["threads", "show", "t"],

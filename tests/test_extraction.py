@@ -29,11 +29,19 @@ from pagefile.memory.extraction import clauses, faults, predicates, prompt, repl
 from pagefile.memory.extraction.budget import TokenBudget
 from pagefile.memory.extraction.candidate import Candidate, Extractor
 from pagefile.memory.extraction.chat import ChatClient
-from pagefile.memory.extraction.faults import BudgetSpent, Cancelled, Malformed, Silent
+from pagefile.memory.extraction.faults import (
+    BudgetSpent,
+    Cancelled,
+    Malformed,
+    Misdirected,
+    NoApi,
+    Refused,
+    Silent,
+)
 from pagefile.memory.extraction.model import ChatExtractor
 from pagefile.memory.extraction.rules import RuleExtractor
 from pagefile.memory.memory import Memory
-from pagefile.testing.memory.ground import Clock, episode, say
+from pagefile.testing.memory.ground import Clock, Scripted, episode, say
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import extraction as labelled
@@ -1232,6 +1240,115 @@ def test_an_episode_that_met_a_silent_server_is_read_when_it_speaks(
         known = [fact.object for fact in memory.facts.query(user_id="ann")]
 
     assert (first.failed, second.facts, known, model.asked["slow tea"]) == (1, 1, ["tea"], 2)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "calls"),
+    [
+        (Answer(404, b'{"error": {"message": "no such model"}}'), Misdirected, 1),
+        (Answer(302, headers={"Location": "/login"}), Misdirected, 1),
+        (Answer(405), Misdirected, 1),
+        (Answer(401), Forbidden, 1),
+        (Answer(400, b'{"error": {"message": "gpt-typo is not a valid model"}}'), Refused, 5),
+        (Answer(body=b"<html>Welcome!</html>", kind="text/html"), NoApi, 5),
+    ],
+    ids=["404", "302", "405", "401", "400", "page"],
+)
+def test_a_wrong_model_or_url_costs_few_calls_and_no_episode(
+    model: Model, asker: Asker, answer: Answer, error: type[PagefileError], calls: int
+) -> None:
+    model.answers = [answer]
+    clock = Clock(AT)
+    policy = ConsolidationPolicy(attempts=2)
+    with Memory("memory:", embedder=None, extractor=asker(), policy=policy, clock=clock) as memory:
+        say(memory, *(f"likes tea{n}" for n in range(12)), at=AT)
+        for _ in range(4):
+            with pytest.raises(error):
+                memory.consolidate()
+            clock.passes(days=1)
+        asked = len(model.requests)
+        model.script = lambda text, time: _facts(_liking(text.split()[-1]))
+        after = memory.consolidate()
+
+    assert (asked, after.facts, after.failed) == (4 * calls, 12, 0)
+
+
+def test_a_round_that_its_token_budget_ended_says_so(model: Model, asker: Asker) -> None:
+    model.script = lambda text, time: completion(
+        json.dumps({"facts": [_liking(text.split()[-1])]}), tokens=1_000
+    )
+    policy = ConsolidationPolicy(token_budget=2_500)
+    with Memory("memory:", embedder=None, extractor=asker(), policy=policy) as memory:
+        say(memory, *(f"likes tea{n}" for n in range(4)), at=AT)
+        told = [memory.consolidate() for _ in range(3)]
+
+    assert [(one.facts, one.failed, one.budget_spent) for one in told] == [
+        (2, 0, True),
+        (2, 0, False),
+        (0, 0, False),
+    ]
+
+
+def test_a_budget_that_no_question_fits_is_refused(model: Model, asker: Asker) -> None:
+    policy = ConsolidationPolicy(token_budget=500)
+
+    with pytest.raises(Invalid, match="less than one call may cost"):
+        Memory("memory:", embedder=None, extractor=asker(), policy=policy)
+    with pytest.raises(Invalid, match="budget"):
+        asker(budget=TokenBudget(500))
+    assert model.requests == []
+
+
+def test_an_extractor_that_knows_no_budget_is_refused_one() -> None:
+    policy = ConsolidationPolicy(token_budget=500)
+
+    with pytest.raises(Invalid, match="within"):
+        Memory("memory:", embedder=None, extractor=Scripted(), policy=policy)
+
+
+def test_rules_keep_to_any_budget() -> None:
+    policy = ConsolidationPolicy(token_budget=1)
+    with Memory("memory:", embedder=None, policy=policy) as memory:
+        say(memory, "I like tea.", at=AT)
+
+        assert memory.consolidate().facts == 1
+
+
+def test_an_episode_that_alone_is_beyond_the_budget_fails_alone(model: Model, asker: Asker) -> None:
+    model.script = lambda text, time: _facts(_liking(text.split()[-1]))
+    policy = ConsolidationPolicy(token_budget=2_500, attempts=1)
+    clock = Clock(AT)
+    with Memory("memory:", embedder=None, extractor=asker(), policy=policy, clock=clock) as memory:
+        say(memory, "long " * 3_000, "likes tea", at=AT)
+        first = memory.consolidate()
+        clock.passes(days=9)
+        second = memory.consolidate()
+
+    assert (first.facts, first.failed, first.budget_spent) == (1, 1, False)
+    assert (second.failed, sum(model.asked.values())) == (0, 1)
+
+
+def test_a_text_that_the_model_does_not_take_is_given_up_alone(model: Model, asker: Asker) -> None:
+    model.script = lambda text, time: (
+        Answer(400, b"the context is too long")
+        if "long" in text
+        else _facts(_liking(text.split()[-1]))
+    )
+    clock = Clock(AT)
+    with Memory(
+        "memory:",
+        embedder=None,
+        extractor=asker(),
+        policy=ConsolidationPolicy(attempts=1),
+        clock=clock,
+    ) as memory:
+        say(memory, "a long story", "likes tea", at=AT)
+        first = memory.consolidate()
+        clock.passes(days=9)
+        second = memory.consolidate()
+
+    assert (first.facts, first.failed, second.failed) == (1, 1, 0)
+    assert model.asked["a long story"] == 1
 
 
 def test_a_consolidator_reads_what_it_is_given_into_any_store_of_facts(model: Model) -> None:

@@ -87,6 +87,47 @@ print("fine", interrupts)
 """
 
 
+# Ctrl-C while the second of twenty is read; the extractor heeds what it is told.
+CONSOLIDATED = """
+import os, signal, sys
+from pagefile import Episode, Memory
+from pagefile.memory.extraction.candidate import Candidate
+
+class Reads:
+    name, version, read = "reads", "1", 0
+    def extract(self, exchange, *, cancel=None):
+        Reads.read += 1
+        if Reads.read == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert cancel.wait(60)
+            raise InterruptedError("told to stop")
+        return [Candidate("user", "likes", exchange.input.split()[-1], 0.9)]
+
+memory = Memory("memory:", embedder=None, extractor=Reads())
+memory.remember_many(
+    [Episode(session_id="s", user_id="ann", input=f"I like tea{n}") for n in range(20)]
+)
+try:
+    memory.consolidate()
+except KeyboardInterrupt:
+    interrupted = Reads.read
+after = memory.consolidate()
+print(interrupted, after.facts, after.failed)
+"""
+
+
+def test_an_interrupted_consolidation_ends_and_gives_back_its_claims() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", CONSOLIDATED],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert (ran.stdout.split(), ran.returncode) == (["2", "19", "0"], 0), ran.stderr
+
+
 @pytest.mark.parametrize("beside", ["alone", "beside", "twice"])
 def test_a_commit_that_is_interrupted_anywhere_stops_nobody(tmp_path: Path, beside: str) -> None:
     ran = subprocess.run(

@@ -77,6 +77,7 @@ class AsyncMemory(_DerivedMemory):
         limit: int = 1_000,
         cancel: threading.Event | None = None,
         progress: Callable[[int], None] | None = None,
+        retry_failed: bool = False,
     ) -> ConsolidationReport:
         """Read up to `limit` episodes that are unread, of all users, and keep what they state.
 
@@ -85,7 +86,13 @@ class AsyncMemory(_DerivedMemory):
         """
         stop = threading.Event() if cancel is None else cancel
         reading = asyncio.ensure_future(
-            asyncio.to_thread(self._memory.consolidate, limit=limit, cancel=stop, progress=progress)
+            asyncio.to_thread(
+                self._memory.consolidate,
+                limit=limit,
+                cancel=stop,
+                progress=progress,
+                retry_failed=retry_failed,
+            )
         )
         try:
             return await asyncio.shield(reading)

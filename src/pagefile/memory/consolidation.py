@@ -28,36 +28,48 @@ from pagefile.errors import (
     shown,
 )
 from pagefile.memory.candidate_sorting import CandidateSorting
-from pagefile.memory.consolidation_policy import ConsolidationPolicy, require_policy
+from pagefile.memory.consolidation_policy import (
+    ConsolidationPolicy,
+    require_bounded,
+    require_policy,
+)
 from pagefile.memory.consolidation_report import ConsolidationReport, summed
 from pagefile.memory.document import is_kept, living
-from pagefile.memory.episode import UNREAD, Episode, put_episode
+from pagefile.memory.episode import UNREAD, put_episode
 from pagefile.memory.episode_claims import ClaimedEpisode, EpisodeClaims
-from pagefile.memory.extraction.budget import TokenBudget
 from pagefile.memory.extraction.candidate import Candidate, Extractor
-from pagefile.memory.extraction.faults import BudgetSpent, Cancelled, Silent
+from pagefile.memory.extraction.faults import (
+    BudgetSpent,
+    Cancelled,
+    Misdirected,
+    NoApi,
+    Oversized,
+    Refused,
+    Silent,
+)
 from pagefile.memory.extraction_state import put_state, told
 from pagefile.memory.fact_documents import document_of
 from pagefile.memory.fact_index import FactIndexing
 from pagefile.memory.facts import FactStore
 from pagefile.memory.proposed_fact import put_candidate
+from pagefile.memory.spoken import as_spoken
 from pagefile.naming import require_type
 from pagefile.ordering import microseconds
 from pagefile.query import Query
-from pagefile.recall.entry import speaker_in
 from pagefile.store import Store
 
 __all__ = ["Consolidation", "ConsolidationPolicy", "ConsolidationReport"]
 
-#: Names that stand for the two who always take part.
-_THE_USER = ("user", "human", "me")
-_THE_AGENT = ("assistant", "ai", "agent", "bot", "system")
 _PAGE = 50
 #: The pause after the first failure; each further one doubles it.
 _PAUSE_SECONDS = 30
 _MOST_PAUSE_SECONDS = 86_400.0
+#: How often what was found is committed anew because something changed meanwhile.
+_MOST_COMMITS = 100
 #: So many in a row that a server left unanswered end the round.
 _MOST_SILENCES = 3
+#: So many that were refused, and none that was answered, say that the settings are wrong.
+_MOST_REFUSALS = 5
 #: How often in the time of a claim those under way are looked at; at half of it one is renewed.
 _RENEWALS = 4
 _SECOND = 1_000_000
@@ -78,10 +90,7 @@ class Consolidation:
         require_policy(policy)
         self._store = store
         self._indexing = indexing
-        budget = policy.token_budget
-        within = getattr(extractor, "within", None)
-        if budget is not None and within is not None:
-            extractor = within(TokenBudget(budget))
+        extractor = require_bounded(extractor, policy)
         self._extractor = extractor
         self._policy = policy
         self._clock = clock
@@ -89,7 +98,13 @@ class Consolidation:
         self._sorting = CandidateSorting(store, facts, extractor, policy.auto_commit, clock)
         self._fault: PagefileError | None = None
         self._over = False
+        self._is_ready = False
+        self._is_spent = False
         self._silences = 0
+        #: Refused, by the text or the settings; the others of the round show which.
+        self._refused: list[tuple[ClaimedEpisode, Exception]] = []
+        self._refusals = 0
+        self._is_answered = False
 
     def run(
         self,
@@ -101,41 +116,55 @@ class Consolidation:
         stop = cancel if cancel is not None else threading.Event()
         self._fault = None
         report = ConsolidationReport()
-        is_ready = False
         with ThreadPoolExecutor(self._policy.concurrency) as pool:
             for claimed in self._claimed(limit, stop):
-                if not is_ready:
-                    self._require_ready(claimed)
-                    is_ready = True
-                reading = {pool.submit(self._read, one, stop): one for one in claimed}
-                self._hold(reading)
-                for future in reading:
-                    report = summed(report, future.result())
+                report = summed(report, self._read_all(pool, claimed, stop))
                 if progress is not None:
                     progress(report.episodes)
         if self._fault is not None:
             # The settings are wrong, not an episode: the next would fail in the same way.
             raise self._fault
-        return msgspec.structs.replace(report, cancelled=stop.is_set())
+        return msgspec.structs.replace(report, cancelled=stop.is_set(), budget_spent=self._is_spent)
 
-    def _require_ready(self, claimed: Sequence[ClaimedEpisode]) -> None:
-        """Nothing is read, and paid for, that could not be stored."""
+    def _read_all(
+        self, pool: ThreadPoolExecutor, claimed: Sequence[ClaimedEpisode], stop: threading.Event
+    ) -> ConsolidationReport:
+        report = ConsolidationReport()
         try:
-            self._indexing.require_ready()
-        except PagefileError:
-            for one in claimed:
-                self._let_go(one, counted=False)
+            # Nothing is read, and paid for, that could not be stored.
+            self._require_ready()
+            reading = {pool.submit(self._read, one, stop): one for one in claimed}
+            self._hold(reading)
+            for future in reading:
+                report = summed(report, future.result())
+            return summed(report, self._settle_refused())
+        except BaseException as error:
+            # A store that fails, or Ctrl-C: what is being read ends, nothing stays claimed.
+            self._over = True
+            if not isinstance(error, Exception):
+                stop.set()
+            pool.shutdown()
+            with suppress(PagefileError):
+                for one in claimed:
+                    if not one.is_over:
+                        self._let_go(one, counted=False)
             raise
+
+    def _require_ready(self) -> None:
+        if not self._is_ready:
+            self._indexing.require_ready()
+        self._is_ready = True
 
     def _hold(self, reading: Mapping[Future[ConsolidationReport], ClaimedEpisode]) -> None:
         """Renew the claims of what is being read, until all of it has been."""
         waiting = set(reading)
         while waiting:
             _, waiting = wait(waiting, timeout=self._policy.lease_seconds / _RENEWALS)
-            for future in waiting:
+            held = [reading[future] for future in waiting]
+            for one in (*held, *(one for one, _ in self._refused)):
                 # Who settles it meets the same, and says so.
                 with suppress(Unavailable):
-                    self._claims.renewed(reading[future])
+                    self._claims.renewed(one)
 
     def _claimed(self, limit: int, stop: threading.Event) -> Iterator[list[ClaimedEpisode]]:
         cursor: str | None = None
@@ -159,12 +188,18 @@ class Consolidation:
         try:
             found = one.found
             if found is None:
-                found = _candidates(self._extractor.extract(as_spoken(one.episode), cancel=stop))
-        except (Cancelled, BudgetSpent):
+                said = as_spoken(one.episode)
+                found = _candidates(self._extractor.extract(said, cancel=stop))
+                # Nobody is asked about an exchange without words.
+                self._is_answered = self._is_answered or bool(f"{said.input}{said.output}".strip())
+        except (Refused, NoApi, Oversized) as error:
+            return self._doubted(one, error)
+        except (Cancelled, BudgetSpent) as end:
             self._over = True
+            self._is_spent = self._is_spent or isinstance(end, BudgetSpent)
             return self._let_go(one, counted=False)
-        except (Forbidden, Unsupported) as fault:
-            # No key, no library: the next episode would fail in the same way.
+        except (Forbidden, Unsupported, Misdirected) as fault:
+            # No key, no library, no such model: the next episode would fail in the same way.
             self._fault, self._over = fault, True
             return self._let_go(one, counted=False)
         except Exception as error:  # noqa: BLE001  An extractor is somebody else's code.
@@ -177,32 +212,49 @@ class Consolidation:
         found = found[: self._policy.max_facts_per_episode]
         try:
             report = self._settle(one, found)
-        except (Invalid, LimitExceeded) as error:
-            return self._let_go(one, error)
-        except (Unavailable, Unsupported) as error:
+        except (Conflict, Invalid, LimitExceeded, Unavailable, Unsupported) as error:
             return self._kept(one, found, error)
         self._silences = 0
+        return report
+
+    def _doubted(self, one: ClaimedEpisode, error: PagefileError) -> ConsolidationReport:
+        """It was refused, which costs nothing: what becomes of it waits for the others."""
+        self._refused.append((one, error))
+        self._refusals += 1
+        if not self._is_answered and self._refusals >= _MOST_REFUSALS:
+            self._fault, self._over = error, True
+        return ConsolidationReport()
+
+    def _settle_refused(self) -> ConsolidationReport:
+        """Where others are answered it is the text, and given up in the end; else it waits."""
+        refused, self._refused = self._refused, []
+        report = ConsolidationReport()
+        for one, error in refused:
+            report = summed(report, self._let_go(one, error, final=self._is_answered))
         return report
 
     def _kept(
         self, one: ClaimedEpisode, found: Sequence[Candidate], error: PagefileError
     ) -> ConsolidationReport:
         """What was read waits with its episode until it can be stored."""
-        with one.lock:
-            one.claim = msgspec.structs.replace(
-                one.claim, found=tuple(found), found_in=one.document.version
-            )
-        if isinstance(error, Unsupported):
+        is_fault = isinstance(error, Unsupported)
+        if is_fault:
             self._fault, self._over = error, True
-            return self._let_go(one, counted=False)
-        self._silences += 1
-        self._over = self._over or self._silences >= _MOST_SILENCES
-        return self._let_go(one, error)
+        elif isinstance(error, Unavailable):
+            self._silences += 1
+            self._over = self._over or self._silences >= _MOST_SILENCES
+        told_of = None if is_fault else error
+        # What the store refuses it may refuse for ever; what it could not do, it will.
+        final = isinstance(error, Invalid | LimitExceeded)
+        try:
+            return self._let_go(one, told_of, counted=not is_fault, final=final, found=found)
+        except (Invalid, LimitExceeded):  # It cannot even be kept.
+            return self._let_go(one, told_of, counted=not is_fault, final=final)
 
     def _settle(self, one: ClaimedEpisode, found: Sequence[Candidate]) -> ConsolidationReport:
         known = self._sorting.sorted(one.episode, found)
         facts, closing, waiting, dropped = known.facts, known.closing, known.waiting, known.dropped
-        for _ in range(self._policy.attempts):
+        for _ in range(_MOST_COMMITS):
             try:
                 more, when = self._indexing.asserting(facts) if facts else ([], [])
             except Forbidden as error:
@@ -247,7 +299,14 @@ class Consolidation:
                 dropped=len(dropped),
                 errors=tuple((one.episode.id, told(error)) for error in dropped),
             )
-        return self._let_go(one)
+        name, version = one.document.name, one.document.version
+        raise Conflict(
+            f"others were faster in all of {_MOST_COMMITS} commits",
+            "it is tried again; what was read is kept",
+            target=name,
+            expected=version,
+            current=version,
+        )
 
     def _write(
         self, one: ClaimedEpisode, operations: Sequence[Operation], when: Sequence[Condition] = ()
@@ -258,13 +317,19 @@ class Consolidation:
             one.is_over = True
 
     def _let_go(
-        self, one: ClaimedEpisode, error: BaseException | None = None, *, counted: bool = True
+        self,
+        one: ClaimedEpisode,
+        error: BaseException | None = None,
+        *,
+        counted: bool = True,
+        final: bool = True,
+        found: Sequence[Candidate] | None = None,
     ) -> ConsolidationReport:
-        """Give the claim back; after a failure not before a pause, or never again."""
+        """Give the claim back; after a failure not before a pause, or where `final` never again."""
         attempts = one.claim.attempts if counted else one.claim.attempts - 1
         # A server that is away is no fault of the episode: it waits until the server is back.
-        is_away = isinstance(error, Silent) or one.found is not None
-        gave_up = error is not None and not is_away and attempts >= self._policy.attempts
+        final = final and not isinstance(error, Silent)
+        gave_up = error is not None and final and attempts >= self._policy.attempts
         pause = 0.0
         if error is not None:
             pause = max(_PAUSE_SECONDS * 2 ** min(attempts, 7), _asked_to_wait(error))
@@ -275,6 +340,10 @@ class Consolidation:
             until_us=0 if gave_up else microseconds(self._clock()) + int(pause * _SECOND),
             error="" if error is None else told(error),
         )
+        if found is not None:
+            # To give an episode up is a version of it.
+            version = one.document.version + gave_up
+            state = msgspec.structs.replace(state, found=tuple(found), found_in=version)
         operations: list[Operation] = [put_state(one.held.document, one.episode.user_id, state)]
         if gave_up:
             operations.append(put_episode(one.episode, unread=False))
@@ -291,18 +360,6 @@ def _asked_to_wait(error: BaseException) -> float:
     """The seconds that a server asked for; 0 when it did not."""
     asked = error.retry_after if isinstance(error, Silent) else None
     return min(float(asked), _MOST_PAUSE_SECONDS) if asked is not None else 0.0
-
-
-def as_spoken(episode: Episode) -> Episode:
-    """The episode with its speaker named, where the text itself says who it was."""
-    if episode.speaker is not None:
-        return episode
-    name, rest = speaker_in(episode.input)
-    if not name:
-        return episode
-    who = None if name.casefold() in _THE_USER else name
-    said = "" if name.casefold() in _THE_AGENT else rest
-    return msgspec.structs.replace(episode, speaker=who, input=said)
 
 
 def _candidates(found: object) -> list[Candidate]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from pagefile.bounds import require_count
 from pagefile.errors import Invalid, shown
+from pagefile.memory.extraction.budget import TokenBudget
+from pagefile.memory.extraction.candidate import Extractor
 
 
 class ConsolidationPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,3 +42,21 @@ def require_policy(policy: object) -> None:
             raise Invalid(field, shown(number), "give a whole number from 1 to 86,400")
     if policy.token_budget is not None:
         require_count(policy.token_budget, "token_budget", least=1)
+
+
+def require_bounded(extractor: Extractor, policy: ConsolidationPolicy) -> Extractor:
+    """The extractor as far as the policy lets it go: under its budget, if there is one.
+
+    Raises:
+        Invalid: it knows of no budgets, or could not ask anything within this one.
+    """
+    if policy.token_budget is None:
+        return extractor
+    within: Callable[[TokenBudget], Extractor] | None = getattr(extractor, "within", None)
+    if not callable(within):
+        raise Invalid(
+            "token_budget",
+            f"{shown(extractor)} keeps to none",
+            "leave it out, or give an extractor that has within(budget)",
+        )
+    return within(TokenBudget(policy.token_budget))

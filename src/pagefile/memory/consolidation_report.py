@@ -11,7 +11,8 @@ class ConsolidationReport(msgspec.Struct, frozen=True, kw_only=True):
     """What one consolidation did.
 
     `errors` names the episodes that could not be read, or of which a statement
-    was `dropped` because it can be no fact, and why.
+    was `dropped` because it can be no fact, and why. `budget_spent` says that
+    the token budget ended it before all was read.
     """
 
     episodes: int = 0
@@ -20,6 +21,7 @@ class ConsolidationReport(msgspec.Struct, frozen=True, kw_only=True):
     dropped: int = 0
     failed: int = 0
     cancelled: bool = False
+    budget_spent: bool = False
     errors: tuple[tuple[str, str], ...] = ()
 
 

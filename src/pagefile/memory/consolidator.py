@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pagefile.bounds import require_count
 from pagefile.errors import Invalid, shown
 from pagefile.memory.candidate_sorting import fact_from, says_it_ended
-from pagefile.memory.consolidation import as_spoken
 from pagefile.memory.episode import Episode
 from pagefile.memory.extraction.candidate import Candidate, Extractor, signature_of
 from pagefile.memory.extraction.choice import chosen_extractor, require_extractor
 from pagefile.memory.fact import Fact
 from pagefile.memory.facts import FactStore
+from pagefile.memory.spoken import as_spoken
 from pagefile.naming import require_type
 
 

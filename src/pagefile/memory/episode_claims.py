@@ -71,7 +71,7 @@ class EpisodeClaims:
             held = read_state(self._store, episode.id, episode.user_id)
             if held.state is not None and not held.state.is_open(now_us):
                 continue
-            # Read, and changed since: else it would not be among those that are unread.
+            # Over, and changed since: else it would not be among those that are unread.
             tried = held.state is not None and not held.state.is_over
             claim = ExtractionState(
                 found=held.state.found if held.state is not None else (),

@@ -15,6 +15,8 @@ from pagefile.memory.extraction.candidate import Candidate
 from pagefile.memory.owner import owner_key
 from pagefile.store import Store
 
+#: What the names of all of them begin with.
+STATES = "memory/extraction/"
 _MOST_ERROR = 500
 
 
@@ -61,7 +63,7 @@ class HeldState(msgspec.Struct, frozen=True):
 
 def state_name(episode_id: str, user_id: str | None) -> str:
     """The document of an episode's state."""
-    return f"memory/extraction/{owner_key(user_id)}/{episode_id}"
+    return f"{STATES}{owner_key(user_id)}/{episode_id}"
 
 
 def read_state(store: Store, episode_id: str, user_id: str | None) -> HeldState:

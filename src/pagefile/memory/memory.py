@@ -14,7 +14,11 @@ from pagefile.errors import Invalid, shown
 from pagefile.memory.blocks import MOST_BLOCKS, Blocks
 from pagefile.memory.change import Scope
 from pagefile.memory.consolidating import Consolidating
-from pagefile.memory.consolidation_policy import ConsolidationPolicy, require_policy
+from pagefile.memory.consolidation_policy import (
+    ConsolidationPolicy,
+    require_bounded,
+    require_policy,
+)
 from pagefile.memory.derived import DerivedFromEpisodes
 from pagefile.memory.duplicates import Duplicate
 from pagefile.memory.episode import Episode
@@ -138,6 +142,8 @@ class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):
         self._indexing = indexing
         self._extractor = require_extractor(extractor)
         self._policy = ConsolidationPolicy() if policy is None else policy
+        if not isinstance(self._extractor, str):
+            require_bounded(self._extractor, self._policy)
         self._uses = UseRecorder(self._store, guard, clock, on=record_use)
         self._episodes = Episodes(self._store)
         self._rememberer = Rememberer(self._store, self._index, guard, duplicates, on_duplicate)

@@ -111,10 +111,15 @@ class AsyncEpisodes:
         return await self._link.send(ask, shapes.episodes.Duplicates)
 
     async def consolidate(
-        self, *, limit: int = 1000, idempotency_key: str | None = None
+        self, *, limit: int = 1000, retry_failed: bool = False, idempotency_key: str | None = None
     ) -> shapes.episodes.ConsolidationReport:
         """Read episodes that nobody read yet, of all users, and keep what they say as facts."""
-        ask = asked("POST", "/v1/consolidate", body=given(limit=limit), key=idempotency_key)
+        ask = asked(
+            "POST",
+            "/v1/consolidate",
+            body=given(limit=limit, retry_failed=retry_failed),
+            key=idempotency_key,
+        )
         return await self._link.send(ask, shapes.episodes.ConsolidationReport)
 
     async def list(

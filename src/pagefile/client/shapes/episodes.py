@@ -75,4 +75,5 @@ class ConsolidationReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
     dropped: int = 0
     failed: int = 0
     cancelled: bool = False
+    budget_spent: bool = False
     errors: tuple[tuple[str, str], ...] = ()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pagefile.bounds import require_count
-from pagefile.memory.extraction.faults import BudgetSpent, Cancelled
+from pagefile.memory.extraction.faults import BudgetSpent, Cancelled, Oversized
 
 _GLANCE_SECONDS = 0.05
 
@@ -49,8 +49,16 @@ class TokenBudget:
         """A share of `most` tokens for one call; waits for calls that may give some back.
 
         Raises:
-            BudgetSpent: so many are not left. Cancelled: while it waited.
+            BudgetSpent: so many are not left; `Oversized` when they never were.
+            Cancelled: while it waited.
         """
+        if most > self._limit:
+            raise Oversized(
+                "a single call against the token budget",
+                limit=self._limit,
+                wanted=most,
+                next_step="give a larger budget",
+            )
         with self._changed:
             while self._spent + self._reserved + most > self._limit:
                 if self._reserved == 0 or self._spent + most > self._limit:

@@ -17,7 +17,14 @@ from pagefile.bounds import require_count, require_seconds
 from pagefile.errors import Forbidden, Invalid, Unsupported, shown
 from pagefile.memory.extraction.budget import TokenBudget
 from pagefile.memory.extraction.completion import BUSY, Busy, Completion, completion_of
-from pagefile.memory.extraction.faults import Cancelled, Malformed, Silent
+from pagefile.memory.extraction.faults import (
+    Cancelled,
+    Malformed,
+    Misdirected,
+    NoApi,
+    Refused,
+    Silent,
+)
 
 if TYPE_CHECKING:
     pass
@@ -27,6 +34,8 @@ _CHARACTERS_PER_TOKEN = 3
 _TOKENS_PER_MESSAGE = 8
 _GLANCE_SECONDS = 0.05
 _DAY_SECONDS = 86_400.0
+#: Statuses that may be about what one request holds; all others are about where it is sent.
+_OF_THE_REQUEST = frozenset({400, 413, 422, 431, 451})
 #: More than an error shows, so that a key is never cut before it is found.
 _MOST_LOOKED_AT = 4_096
 _HOST = re.compile(r"[\w.:%-]+")
@@ -128,11 +137,12 @@ class ChatClient:
 
         Raises:
             Silent: no answer after all retries. Malformed: an answer that is no completion.
-            Forbidden: the key is not taken. Invalid: the request is not.
+            Forbidden: the key is not taken. Refused: the request is not.
+            Misdirected: there is no such model, or no chat API at this place.
             BudgetSpent: the budget has not enough left. Cancelled: `cancel` was set.
         """
         require_count(max_tokens, "max_tokens", least=1)
-        asked = sum(_tokens_in(message["content"]) for message in messages)
+        asked = tokens_of(messages)
         budget = budget or TokenBudget(2**62)
         attempt = 0
         while True:
@@ -255,7 +265,8 @@ class ChatClient:
                 f"{self._place} refused the key (status {status})", "give a key that it takes"
             )
         if not 200 <= status < 300:
-            raise Invalid(
+            kind = Refused if status in _OF_THE_REQUEST else Misdirected
+            raise kind(
                 "request",
                 f"{self._place} answered with status {status} {self._excerpt(content)}",
                 "look at base URL and model",
@@ -263,9 +274,9 @@ class ChatClient:
         try:
             return completion_of(json.loads(content), self._safe)
         except (ValueError, RecursionError) as error:
-            kind = self._safe(headers.get("content-type", "no type"))
-            raise Malformed(
-                f"{self._place} answered with {shown(kind)} that is no JSON", "look what it serves"
+            media = self._safe(headers.get("content-type", "no type"))
+            raise NoApi(
+                f"{self._place} answered with {shown(media)} that is no JSON", "look what it serves"
             ) from error
 
     def _excerpt(self, content: bytes) -> str:
@@ -312,6 +323,11 @@ class _Beside:
             raise self._error
         assert self._result is not None
         return self._result
+
+
+def tokens_of(messages: Sequence[Mapping[str, str]]) -> int:
+    """How many tokens a question may have, guessed from its length."""
+    return sum(_tokens_in(message["content"]) for message in messages)
 
 
 def _tokens_in(text: str) -> int:

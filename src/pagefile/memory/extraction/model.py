@@ -6,10 +6,11 @@ import threading
 from typing import Self
 
 from pagefile.bounds import require_count
+from pagefile.errors import Invalid
 from pagefile.memory.extraction import prompt
 from pagefile.memory.extraction.budget import TokenBudget
 from pagefile.memory.extraction.candidate import Candidate, Exchange
-from pagefile.memory.extraction.chat import ChatClient
+from pagefile.memory.extraction.chat import ChatClient, tokens_of
 from pagefile.memory.extraction.faults import Malformed
 from pagefile.memory.extraction.reply import candidates_in
 
@@ -35,6 +36,13 @@ class ChatExtractor:
             max_facts_per_episode, "max_facts_per_episode", least=1, most=1_000
         )
         self._budget = budget
+        least = tokens_of(prompt.instructions(self._max_facts)) + self._max_tokens
+        if budget is not None and budget.limit < least:
+            raise Invalid(
+                "budget",
+                f"{budget.limit:,} is less than one call may cost, {least:,} without the text",
+                "give more, or lower max_tokens",
+            )
 
     @property
     def name(self) -> str:

@@ -46,9 +46,14 @@ def messages_for(exchange: Exchange, most_facts: int) -> list[dict[str, str]]:
         "output": _shortened(exchange.output),
     }
     return [
-        {"role": "system", "content": _INSTRUCTIONS % most_facts},
+        *instructions(most_facts),
         {"role": "user", "content": json.dumps(told, ensure_ascii=False)},
     ]
+
+
+def instructions(most_facts: int) -> list[dict[str, str]]:
+    """What every question begins with."""
+    return [{"role": "system", "content": _INSTRUCTIONS % most_facts}]
 
 
 def _shortened(text: str) -> str:

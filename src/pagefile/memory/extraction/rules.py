@@ -11,6 +11,7 @@ import re
 import threading
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Self
 
 import msgspec
 
@@ -25,6 +26,7 @@ from pagefile.memory.extraction import (
     when,
 )
 from pagefile.memory.extraction.attributes import Attribute
+from pagefile.memory.extraction.budget import TokenBudget
 from pagefile.memory.extraction.candidate import Candidate, Exchange, distinct, speaker_of
 from pagefile.memory.extraction.clauses import Sentence, own_words, sentences
 from pagefile.memory.extraction.doings import Doing
@@ -106,6 +108,11 @@ class RuleExtractor:
 
     name = "rules"
     version = "1"
+
+    def within(self, budget: TokenBudget) -> Self:
+        """The same: rules cost no tokens, and keep to any budget."""
+        del budget
+        return self
 
     def extract(
         self, exchange: Exchange, *, cancel: threading.Event | None = None

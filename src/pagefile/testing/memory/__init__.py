@@ -20,6 +20,7 @@ from pagefile.testing.memory.exporting import ExportingContract
 from pagefile.testing.memory.forgetting import ForgettingContract
 from pagefile.testing.memory.isolation import IsolationContract
 from pagefile.testing.memory.keeping import KeepingContract
+from pagefile.testing.memory.mending import MendingContract
 from pagefile.testing.memory.provenance import ProvenanceContract
 from pagefile.testing.memory.recalling import RecallingContract
 from pagefile.testing.memory.refusals import RefusalsContract
@@ -43,6 +44,7 @@ class MemoryContract(
     ExportingContract,
     ConsolidatingContract,
     StoppingContract,
+    MendingContract,
     ReviewingContract,
     ProvenanceContract,
     DuplicatesContract,

@@ -109,19 +109,25 @@ def consolidate(
     extractor: Annotated[
         Literal["rules", "openai"], typer.Option("--extractor", help="What reads them.")
     ] = "rules",
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Also those that were given up.")
+    ] = False,
 ) -> Answer:
     """Read facts out of episodes that nobody has read yet, of all users."""
     from pagefile.memory.memory import Memory
 
     call = Call.of(context)
     with call.open() as pf:
-        report = Memory(pf, extractor=extractor).consolidate(limit=limit)
+        memory = Memory(pf, extractor=extractor)
+        report = memory.consolidate(limit=limit, retry_failed=retry_failed)
 
     def show(screen: Screen) -> None:
         screen.done(
             f"{count(report.episodes, 'episode')} read, {count(report.facts, 'fact')},"
             f" {report.proposed:,} to be reviewed"
         )
+        if report.budget_spent:
+            screen.warn("the token budget is spent: consolidate again to go on")
         for identity, why in report.errors:
             screen.warn(f"{identity}: {why}")
 

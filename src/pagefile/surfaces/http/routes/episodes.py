@@ -67,9 +67,10 @@ class Messages(msgspec.Struct, kw_only=True):
 
 
 class Consolidation(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """How many episodes to read at most."""
+    """How many episodes to read at most, and whether also those that were given up."""
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1_000
+    retry_failed: bool = False
 
 
 class Duplicates(msgspec.Struct, kw_only=True):
@@ -182,7 +183,7 @@ async def consolidate(request: Request) -> Response:
     memory = await caller.memory()
     caller.require_whole_tenant()
     given = await body_of(request, Consolidation, may_be_empty=True)
-    return reply(await memory.consolidate(limit=given.limit))
+    return reply(await memory.consolidate(limit=given.limit, retry_failed=given.retry_failed))
 
 
 def _episode(caller: Caller, given: NewEpisode) -> Episode:
