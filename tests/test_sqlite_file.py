@@ -356,6 +356,28 @@ def test_an_old_reader_makes_the_receipt_say_so(path: Path) -> None:
     assert files_of(path).count(SECRET.encode()) == 0
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are counted there")
+def test_an_erasure_with_no_file_left_to_open_gives_its_receipt_and_says_what_remains(
+    path: Path,
+) -> None:
+    script = f"""
+import os, resource, pagefile
+from pagefile import Append, Batch, Selector
+pf = pagefile.open({str(path)!r})
+pf.store.commit(Batch([Append("log", "text", user="ann")]))
+pf.store.erase(Selector(user="bob"), dry_run=True)
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, most))
+receipt = pf.store.erase(Selector(user="ann"))
+print(receipt.level, receipt.records, receipt.remaining)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.startswith("logical 1 ("), done.stderr
+    assert "cannot be opened" in done.stdout
+
+
 def test_people_can_read_the_file_with_plain_sql(story: Path) -> None:
     connection = apsw.Connection(str(story))
     entries = connection.execute('SELECT log, "index", user, body FROM entries').fetchall()

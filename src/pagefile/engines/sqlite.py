@@ -40,7 +40,7 @@ from pagefile.engines.sqlite_rows import (
 )
 from pagefile.engines.sqlite_writer import SqliteWriter
 from pagefile.engines.watch import Watch
-from pagefile.errors import Corrupt, PagefileError, Unavailable
+from pagefile.errors import Corrupt, PagefileError
 from pagefile.records import Durability, Erasure, Problem, StreamKind
 
 _LAST_CHARACTER = "\U0010ffff"
@@ -241,7 +241,7 @@ class SqliteEngine:
             if self._file.rewrite(timeout):
                 return ()
             reason = "another reader or writer is in the way"
-        except (Corrupt, Unavailable) as failure:
+        except PagefileError as failure:
             # The erasure itself is committed; only its last step is still to do.
             reason = failure.fact
         return (

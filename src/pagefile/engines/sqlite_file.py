@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -218,24 +218,25 @@ class SqliteFile:
         """
         self.require_own_process()
         deadline = time.monotonic() + timeout
-        connection = self._connect()
         try:
-            self._gate.pass_through(deadline)
-            try:
-                done = _until(deadline, lambda: bool(fetch(connection, "VACUUM")) or True)
-            finally:
-                self._gate.leave()
-            done = done and _until(deadline, lambda: _truncate_journal(connection))
-            if done:
-                # SQLite does not sync the cut. The next commit does, so make one:
-                # a power cut must not bring the journal's old bytes back.
-                version = pragma(connection, "user_version")
-                fetch(connection, f"PRAGMA user_version = {version}")
-            return done
+            with closing(self._connect()) as connection:
+                return self._rewritten(connection, deadline)
         except apsw.Error as error:
             raise translate(error, str(self.path)) from error
+
+    def _rewritten(self, connection: apsw.Connection, deadline: float) -> bool:
+        self._gate.pass_through(deadline)
+        try:
+            done = _until(deadline, lambda: bool(fetch(connection, "VACUUM")) or True)
         finally:
-            connection.close()
+            self._gate.leave()
+        done = done and _until(deadline, lambda: _truncate_journal(connection))
+        if done:
+            # SQLite does not sync the cut. The next commit does, so make one:
+            # a power cut must not bring the journal's old bytes back.
+            version = pragma(connection, "user_version")
+            fetch(connection, f"PRAGMA user_version = {version}")
+        return done
 
     def size_bytes(self) -> int:
         """Bytes of the file and its journal."""

@@ -1,4 +1,4 @@
-"""What follows from episodes that are forgotten: facts, candidates, and how far reading was."""
+"""What follows from what is forgotten: facts, candidates, items, and how far reading was."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from datetime import datetime
 import msgspec
 
 from pagefile.batch import Condition, Operation, Put, VersionIs
+from pagefile.memory.derived_items import derived_items
 from pagefile.memory.document import living
+from pagefile.memory.extent import Derived
 from pagefile.memory.extraction_state import state_name
 from pagefile.memory.fact import Fact
 from pagefile.memory.fact_documents import RETRACTION, document_of, retraction_put
 from pagefile.memory.fact_index import FactIndexing
 from pagefile.memory.fact_salvage import Readable, readable
-from pagefile.memory.forget import Derived
+from pagefile.memory.gone import Gone
 from pagefile.memory.ids import new_id
 from pagefile.memory.owner import owner_key
 from pagefile.memory.proposed_fact import BY_STATUS
@@ -27,7 +29,7 @@ _PAGE = 1_000
 
 
 class DerivedFromEpisodes:
-    """Finds what was derived from episodes.
+    """Finds what was derived from episodes and slots.
 
     What rests on them alone goes with them. An assertion that rests on others
     too is asserted again without them, under a new id, so that no id of what was
@@ -38,35 +40,33 @@ class DerivedFromEpisodes:
         self._store = store
         self._indexing = indexing
 
-    def __call__(
-        self, user_id: str | None, episodes: frozenset[str], going: frozenset[str]
-    ) -> Derived:
-        if not episodes:
+    def __call__(self, user_id: str | None, gone: Gone, going: Gone) -> Derived:
+        if not gone:
             return Derived()
-        states = [state_name(episode, user_id) for episode in sorted(episodes)]
+        states = [state_name(episode, user_id) for episode in sorted(gone.episodes)]
         documents = [name for name, document in self._each(states) if document is not None]
         documents += [
             candidate.name
             for candidate in self._candidates(user_id)
-            if not episodes.isdisjoint(candidate.sources)
+            if gone.touches(candidate.sources)
         ]
-        withdrawn = self._retractions(user_id, episodes)
+        withdrawn = self._retractions(user_id, gone)
         documents += withdrawn
         known = readable(self._store, user_id)
-        resting = [each for each in known.facts if not episodes.isdisjoint(each.sources)]
+        resting = [each for each in known.facts if gone.touches(each.sources)]
         documents += _documents(known, {each.id for each in resting}, user_id)
         # The envelope says what it rests on, whatever became of the rest of it.
-        documents += [each.name for each in known.odd if not episodes.isdisjoint(each.sources)]
+        documents += [each.name for each in known.odd if gone.touches(each.sources)]
         beside: list[Operation] = []
         conditions: list[Condition] = []
         kept = {
             each.id: msgspec.structs.replace(
                 each,
                 id=new_id("fact"),
-                sources=tuple(s for s in each.sources if s not in going),
+                sources=going.without(each.sources),
             )
             for each in resting
-            if not going.issuperset(each.sources)
+            if not going.covers(each.sources)
         }
         counts: dict[str, int] = {}
         if kept:
@@ -79,10 +79,12 @@ class DerivedFromEpisodes:
             conditions = [
                 one for one in when if isinstance(one, VersionIs) and one.document == DOCUMENT
             ]
-        return Derived(documents, beside, conditions, counts)
+        items = derived_items(self._store, user_id, gone, going)
+        documents += items.documents
+        return Derived(documents, items.parts, items.renewed, beside, conditions, counts)
 
-    def _retractions(self, user_id: str | None, episodes: frozenset[str]) -> list[str]:
-        """What says, because of one of the episodes, that a fact is no longer so."""
+    def _retractions(self, user_id: str | None, gone: Gone) -> list[str]:
+        """What says, because of something that goes, that a fact is no longer so."""
         prefix = f"{RETRACTION}/{owner_key(user_id)}/"
         found: list[str] = []
         after = ""
@@ -90,9 +92,7 @@ class DerivedFromEpisodes:
             found += [
                 name
                 for name, document in self._each(names)
-                if document is not None
-                and not document.erased
-                and not episodes.isdisjoint(document.sources)
+                if document is not None and not document.erased and gone.touches(document.sources)
             ]
             after = names[-1]
         return found

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Protocol
 
 import msgspec
 
-from pagefile.batch import Batch, Condition, Operation, Selector, VersionIs
+from pagefile.batch import Batch, Condition, Selector, VersionIs
 from pagefile.context.names import log_of as thread_log
-from pagefile.errors import Conflict, Invalid, LimitExceeded
+from pagefile.errors import Conflict, Invalid
 from pagefile.memory import rehearsal
-from pagefile.memory.episode import document_of, require_episode_id
+from pagefile.memory.episode import document_of
 from pagefile.memory.episodes import Episodes
-from pagefile.memory.fact import require_moment
+from pagefile.memory.extent import Deriving, Extent
+from pagefile.memory.forget_parts import Part, TooMany
 from pagefile.memory.forget_receipt import ForgetReceipt, forget_receipt, joined
+from pagefile.memory.forget_runs import runs_in
 from pagefile.memory.forgotten import forgotten_of
+from pagefile.memory.gone import Gone, gone_of
 from pagefile.memory.leavings import beside_nobody, copies_of, erased_in_part, texts_of_nothing_else
-from pagefile.memory.owner import RECEIPTS, owner_key, require_user, unchanged_since
+from pagefile.memory.owner import RECEIPTS, owner_key, unchanged_since
 from pagefile.memory.rehearsal import rehearsed
-from pagefile.memory.text import require_session
+from pagefile.memory.run_events import LEDGERS
 from pagefile.memory.use import OF_MEMORY, use_log
 from pagefile.ordering import microseconds
 from pagefile.recall.index import SearchIndex
@@ -60,62 +62,6 @@ _WHOLE = (
 )
 
 
-class Extent(msgspec.Struct, frozen=True):
-    """How much of a user is to be forgotten: everything, a session, an episode, or a time."""
-
-    user_id: str | None
-    session_id: str | None = None
-    episode_id: str | None = None
-    before: datetime | None = None
-
-    @property
-    def is_all(self) -> bool:
-        """Whether nothing bounds it."""
-        return self.session_id is None and self.episode_id is None and self.before is None
-
-    def require(self) -> None:
-        """Refuse what cannot be meant."""
-        require_user(self.user_id)
-        if self.session_id is not None:
-            require_session(self.session_id)
-        if self.before is not None:
-            require_moment("before", self.before)
-        if self.episode_id is not None:
-            require_episode_id(self.episode_id)
-            if self.session_id is not None or self.before is not None:
-                raise Invalid(
-                    "episode_id",
-                    "one episode is meant, and a session or a time besides",
-                    "give the episode alone",
-                )
-
-
-class Derived(msgspec.Struct, frozen=True):
-    """What follows from what is to go: documents that go too, and what stands in for them.
-
-    `kept` is how many of them something stands in for, by kind.
-    """
-
-    documents: Sequence[str] = ()
-    beside: Sequence[Operation] = ()
-    conditions: Sequence[Condition] = ()
-    kept: Mapping[str, int] = {}
-
-
-class Deriving(Protocol):
-    """Knows what was derived from episodes."""
-
-    def __call__(
-        self, user_id: str | None, episodes: frozenset[str], going: frozenset[str], /
-    ) -> Derived:
-        """What goes with these episodes, and what stands in for it when all of `going` are gone."""
-        ...
-
-    def recorded(self, user_id: str | None, before: datetime) -> list[str]:
-        """The documents of facts that were recorded before a moment."""
-        ...
-
-
 class Forgetting:
     """Finds what has to go, and erases it everywhere at once."""
 
@@ -134,17 +80,17 @@ class Forgetting:
         extent.require()
         done: list[ForgetReceipt] = []
         # None is all that is left; what is too much for one commit goes in parts before it.
-        parts: list[_Part | None] = [None]
+        parts: list[Part | None] = [None]
         while parts:
             part = parts.pop()
             try:
                 done.append(self._tried(extent, part, dry_run, scrub and not parts))
-            except _TooMany as many:
+            except TooMany as many:
                 parts += many.parted(part)
         return joined(done)
 
     def _tried(
-        self, extent: Extent, part: _Part | None, dry_run: bool, scrub: bool
+        self, extent: Extent, part: Part | None, dry_run: bool, scrub: bool
     ) -> ForgetReceipt:
         for _ in range(_ATTEMPTS):
             try:
@@ -154,7 +100,7 @@ class Forgetting:
         raise last
 
     def _attempt(
-        self, extent: Extent, part: _Part | None, dry_run: bool, scrub: bool
+        self, extent: Extent, part: Part | None, dry_run: bool, scrub: bool
     ) -> ForgetReceipt:
         user_id = extent.user_id
         position = self._store.head().position
@@ -164,9 +110,13 @@ class Forgetting:
         # Of a log that goes only in part, the rest may be brought in again.
         logs = _logs(touched) if extent.before is None else set[str]()
         # Of a user who goes as a whole nothing has to be read to know what goes.
-        episodes = () if extent.is_all else _ids_of_episodes(doomed)
-        going = frozenset(episodes) if part is None else part.episodes
-        derived = self._derived(user_id, frozenset(episodes), going)
+        gone = Gone() if extent.is_all else gone_of(doomed, touched)
+        going = gone if part is None else part.going
+        derived = self._derived(user_id, gone, going)
+        if derived.renewed is not None and not dry_run:
+            # What stays says so without them, before they go.
+            self._store.commit(derived.renewed)
+            derived = self._derived(user_id, gone, going)
         is_whole = extent.is_all and part is None
         there = {one.name for one in touched}
         selectors = [one for one in selectors if one.document is None or one.document in there]
@@ -174,22 +124,22 @@ class Forgetting:
             # Named, so that versions go too that are newer than what the rest is measured by.
             selectors += _naming(name for name in doomed if name.startswith(_WHOLE))
             selectors += _naming(name for name in derived.documents if name not in doomed)
+            selectors += derived.parts
         ahead = [name for name in doomed if extent.is_all or name.startswith(_WHOLE)]
         doomed |= set(derived.documents)
+        whole = None if is_whole else doomed
         if not is_whole:
             selectors += self._uses(user_id, doomed)
-        entries, beside, when = self._index.erasure(
-            user_id, owner_key(user_id), None if is_whole else doomed
-        )
+        entries, beside, when = self._index.erasure(user_id, owner_key(user_id), whole)
         # What is found in two ways is named once.
         selectors = list(dict.fromkeys([*selectors, *entries]))
         if dry_run or not selectors:
             receipt = rehearsed(self._store, selectors)
             if user_id is not None and part is None:
                 receipt = _with_steps(receipt, beside_nobody(self._store, touched))
-            return forget_receipt(receipt, derived.kept, dry_run=dry_run)
+            return forget_receipt(receipt, whole, derived.kept, dry_run=dry_run)
         if len(selectors) > rehearsal.MOST_NAMED:
-            raise _TooMany(_Part(sorted(ahead), going), len(selectors))
+            raise TooMany(Part(sorted(ahead), going), len(selectors))
         if self._index.keeper is not None:
             # Before anything is erased: an arm that is down could not let go of anything.
             self._index.keeper.require_reachable(owner_key(user_id))
@@ -219,7 +169,7 @@ class Forgetting:
             if left:
                 remaining = (*receipt.remaining, left)
                 receipt = msgspec.structs.replace(receipt, level="logical", remaining=remaining)
-        return forget_receipt(receipt, derived.kept, dry_run=False)
+        return forget_receipt(receipt, whole, derived.kept, dry_run=False)
 
     def _selectors(self, extent: Extent) -> list[Selector]:
         user_id, session_id, before = extent.user_id, extent.session_id, extent.before
@@ -238,15 +188,28 @@ class Forgetting:
         if session_id is not None:
             # A session's thread is the one of the same name; what others said in it stays.
             whose = Selector(user=user_id, anonymous=user_id is None, before_us=before_us)
-            log = self._thread_of(session_id)
-            if log is not None:
-                going = msgspec.structs.replace(whose, log=log)
-                selectors.append(going)
-                texts = texts_of_nothing_else(self._store, going, self._holds(user_id))
-                selectors += [Selector(document=name) for name in texts]
-            return selectors
+            return selectors + self._on_thread(session_id, whose)
         selectors += of_nobody(self._store, before_us)
         return selectors if before is None else selectors + self._recorded_before(None, before)
+
+    def _on_thread(self, session_id: str, whose: Selector) -> list[Selector]:
+        """What somebody has on the thread of that name: slots, with their texts, and runs."""
+        log = self._thread_of(session_id)
+        # Nobody said whose the runs of nobody are.
+        has_runs = whose.user is not None and bool(
+            self._store.names("log", prefix=LEDGERS, limit=1)
+        )
+        if log is None and not has_runs:
+            return []
+        logs, selectors = self._holds(whose.user), list[Selector]()
+        if log is not None:
+            going = msgspec.structs.replace(whose, log=log)
+            selectors.append(going)
+            texts = texts_of_nothing_else(self._store, going, logs)
+            selectors += [Selector(document=name) for name in texts]
+        if has_runs:
+            selectors += runs_in(self._store, logs, session_id, whose)
+        return selectors
 
     def _holds(self, user_id: str | None) -> set[str]:
         """The logs that hold something of the user, or of nobody."""
@@ -257,8 +220,6 @@ class Forgetting:
         """A step for each resume pack that may hold what goes."""
         if extent.session_id is None:
             return copies_of(self._store, _names_of_logs(touched))
-        if self._thread_of(extent.session_id) is None:
-            return []
         return copies_of(self._store, self._holds(extent.user_id), extent.session_id)
 
     def _episodes_before(
@@ -330,37 +291,6 @@ def _naming(names: Iterable[str]) -> list[Selector]:
     return [Selector(document=name) for name in names]
 
 
-class _Part(msgspec.Struct, frozen=True):
-    """Documents that go in a commit of their own, and the episodes that go in all of them."""
-
-    names: Sequence[str]
-    episodes: frozenset[str]
-
-
-class _TooMany(Exception):
-    """One commit cannot name it all; these documents can go before the rest."""
-
-    def __init__(self, ahead: _Part, wanted: int) -> None:
-        super().__init__(wanted)
-        self._ahead = ahead
-        self._wanted = wanted
-
-    def parted(self, part: _Part | None) -> list[_Part | None]:
-        """The parts to be done one after the other, the last one first; it is `part`'s rest."""
-        names, episodes = self._ahead.names, self._ahead.episodes
-        size = min(len(names) // 2, rehearsal.MOST_NAMED // 2)
-        if not size:
-            raise LimitExceeded(
-                "the number of things that one call forgets by name",
-                limit=rehearsal.MOST_NAMED,
-                wanted=self._wanted,
-                next_step="forget in steps, with `before`",
-            )
-        rest, others = names[-size:], names[:-size]
-        parts = [_Part(others[at : at + size], episodes) for at in range(0, len(others), size)]
-        return [None if part is None else _Part(rest, episodes), *parts]
-
-
 def _logs(touched: Sequence[Touched]) -> set[str]:
     """The logs of which something goes, without those that are derived."""
     return {name for name in _names_of_logs(touched) if not name.startswith(_DERIVED)}
@@ -368,10 +298,6 @@ def _logs(touched: Sequence[Touched]) -> set[str]:
 
 def _names_of_logs(touched: Sequence[Touched]) -> set[str]:
     return {one.name for one in touched if one.stream == "log" and one.name is not None}
-
-
-def _ids_of_episodes(documents: Iterable[str]) -> list[str]:
-    return [name.rsplit("/", 1)[1] for name in documents if name.startswith("memory/episode/")]
 
 
 def _names(store: Store, prefix: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Self
 
 from pagefile.context.names import THREADS, USAGE
@@ -33,15 +33,19 @@ _KINDS = {
 _DOCUMENTS = frozenset(
     {"episodes", "blocks", "facts", "items", "runs", "milestones", "receipts", "usage_texts"}
 )
-#: Made from the rest, and in no export: the number says how much of a user is gone.
-_NOT_COUNTED = frozenset({"index", "receipts"})
+#: Versions of documents that stay.
+_VERSIONS = "versions"
+#: Made from the rest, and in no export, or of what is still there: the number says how much
+#: of a user is gone.
+_NOT_COUNTED = frozenset({"index", "receipts", _VERSIONS})
 
 
 class ForgetReceipt(int):
     """How many things were forgotten, and which, as a number that compares and adds.
 
     `counts` says how many of each kind; entries of the index and receipts of
-    prompts are made from the rest, and not counted in the number. `kept` says
+    prompts are made from the rest, and `versions` are older ones of documents that
+    stay: these are not counted in the number. `kept` says
     how many rested on something else too: they stay, under new ids, without
     what was forgotten. `dry_run` is True when nothing was touched. `receipt`
     is the store's own, with every stream and how far the removal reaches.
@@ -76,9 +80,14 @@ class ForgetReceipt(int):
     __str__ = __repr__
 
 
-def forget_receipt(receipt: Receipt, kept: Mapping[str, int], *, dry_run: bool) -> ForgetReceipt:
-    """What a store removed, told by kinds; what stands in for something is not gone."""
-    counts = _counts(receipt.removed)
+def forget_receipt(
+    receipt: Receipt, gone: Container[str] | None, kept: Mapping[str, int], *, dry_run: bool
+) -> ForgetReceipt:
+    """What a store removed, told by kinds; what stands in for something is not gone.
+
+    `gone` are the documents that went as a whole, all of them where it is None.
+    """
+    counts = _counts(receipt.removed, gone)
     for kind, n in kept.items():
         counts[kind] -= n
     told = {kind: n for kind, n in counts.items() if n}
@@ -106,7 +115,7 @@ def joined(rounds: Sequence[ForgetReceipt]) -> ForgetReceipt:
     return ForgetReceipt(counts, dry_run=rounds[-1].dry_run, receipt=receipt, kept=kept)
 
 
-def _counts(removed: Sequence[Touched]) -> Counter[str]:
+def _counts(removed: Sequence[Touched], gone: Container[str] | None) -> Counter[str]:
     """How many things of each kind; a document is one thing however many versions it had."""
     counts: Counter[str] = Counter()
     seen: set[str] = set()
@@ -115,6 +124,8 @@ def _counts(removed: Sequence[Touched]) -> Counter[str]:
         kind = next((kind for prefix, kind in _KINDS.items() if name.startswith(prefix)), "other")
         if kind not in _DOCUMENTS and one.stream == "log":
             counts[kind] += one.last - one.first + 1
+        elif one.stream == "document" and gone is not None and name not in gone:
+            counts[_VERSIONS] += one.last - one.first + 1
         elif name not in seen:
             seen.add(name)
             counts[kind] += 1

@@ -7,9 +7,10 @@ from datetime import datetime
 
 from pagefile.memory.bringing import Bringing, ImportReceipt, Lines
 from pagefile.memory.export import MemoryExport
+from pagefile.memory.extent import Extent
 from pagefile.memory.facts import FactStore
 from pagefile.memory.findables import Findables
-from pagefile.memory.forget import Extent, Forgetting
+from pagefile.memory.forget import Forgetting
 from pagefile.memory.forget_receipt import ForgetReceipt
 from pagefile.memory.owner import owner_key
 from pagefile.memory.use import UseRecorder

@@ -56,7 +56,7 @@ def copies_of(store: Store, logs: Iterable[str], thread_id: str | None = None) -
     return [
         f"pack {pack_id} of run {run_id!r} is a file outside the store: delete it, and its copies"
         for run_id in runs
-        if thread_id is None or _is_in(store, run_id, thread_id)
+        if thread_id is None or is_in(store, run_id, thread_id)
         for pack_id in _packs(store, LEDGERS + run_id)
     ]
 
@@ -104,6 +104,18 @@ def erased_in_part(
     return [event for event in told if event is not None]
 
 
+def is_in(store: Store, run_id: str, thread_id: str) -> bool:
+    """Whether a run is on that thread."""
+    found = store.get(RUNS + run_id)
+    if found is None or found.erased:
+        return False
+    try:
+        value = found.value
+    except Corrupt:
+        return True  # It cannot tell, so its packs are named too.
+    return isinstance(value, dict) and value.get("thread_id") == thread_id
+
+
 def _lengths(touched: Sequence[Touched]) -> Counter[str]:
     """How many slots of each thread."""
     lengths: Counter[str] = Counter()
@@ -117,17 +129,6 @@ def _has_nobodys(store: Store, log: str) -> bool:
     return store.has_log(log) and any(
         entry.user is None and not entry.erased for entry in entries_of(store, log)
     )
-
-
-def _is_in(store: Store, run_id: str, thread_id: str) -> bool:
-    found = store.get(RUNS + run_id)
-    if found is None or found.erased:
-        return False
-    try:
-        value = found.value
-    except Corrupt:
-        return True  # It cannot tell, so its packs are named too.
-    return isinstance(value, dict) and value.get("thread_id") == thread_id
 
 
 def _packs(store: Store, ledger: str) -> Iterator[str]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from pagefile.testing.memory.blocks import BlocksContract
 from pagefile.testing.memory.bounds import BoundsContract
 from pagefile.testing.memory.consolidating import ConsolidatingContract
+from pagefile.testing.memory.deriving import DerivingContract
 from pagefile.testing.memory.duplicates import DuplicatesContract
 from pagefile.testing.memory.episodes import EpisodesContract
 from pagefile.testing.memory.exporting import ExportingContract
@@ -40,6 +41,7 @@ class MemoryContract(
     RecallingContract,
     IsolationContract,
     ForgettingContract,
+    DerivingContract,
     ReturningContract,
     ExportingContract,
     ConsolidatingContract,

@@ -118,5 +118,5 @@ def counted(lines: Iterable[bytes]) -> Counter[str]:
 
 def forgotten_things(receipt: ForgetReceipt) -> dict[str, int]:
     """What went, without what is made from the rest and in no export."""
-    derived = ("index", "receipts")
+    derived = ("index", "receipts", "versions")
     return {kind: n for kind, n in receipt.counts.items() if kind not in derived}

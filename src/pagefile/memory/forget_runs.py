@@ -1,0 +1,40 @@
+"""What forgetting takes of runs, which are several streams and one thing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
+from pagefile.batch import Selector
+from pagefile.memory.leavings import is_in
+from pagefile.memory.run_events import LEDGERS, RUNS
+from pagefile.store import Store
+
+#: What else a run keeps under its id: what left its working set, and items that came with it.
+_EVICTED = "evicted/"
+_BROUGHT = "brought/"
+_MILESTONES = "episode/"
+_PAGE = 1_000
+
+
+def runs_in(store: Store, logs: Iterable[str], thread_id: str, whose: Selector) -> list[Selector]:
+    """What takes the runs on a thread, of those whose ledgers are among the logs."""
+    runs = [log.removeprefix(LEDGERS) for log in sorted(logs) if log.startswith(LEDGERS)]
+    return [
+        selector
+        for run_id in runs
+        if is_in(store, run_id, thread_id)
+        for selector in _streams(store, run_id, whose)
+    ]
+
+
+def _streams(store: Store, run_id: str, whose: Selector) -> Iterator[Selector]:
+    for log in (LEDGERS + run_id, _EVICTED + run_id):
+        yield replace(whose, log=log)
+    yield replace(whose, document=RUNS + run_id)
+    yield replace(whose, document=_BROUGHT + run_id)
+    prefix, after = f"{_MILESTONES}{run_id}/", ""
+    while names := store.names("document", prefix=prefix, after=after, limit=_PAGE):
+        yield from (replace(whose, document=name) for name in names)
+        after = names[-1]

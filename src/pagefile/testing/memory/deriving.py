@@ -1,0 +1,126 @@
+"""What rests on a session, an episode or a time goes with it; what rests on more stays without."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pagefile.handle import Pagefile
+from pagefile.memory.memory import Memory
+from pagefile.testing.backend import Backend, promise
+from pagefile.testing.memory.ground import (
+    MemoryFixtures,
+    fact,
+    item_request,
+    objects,
+    outcome,
+    say,
+    traces,
+)
+
+
+class DerivingContract(MemoryFixtures):
+    """Items, facts from slots, runs on the session's thread."""
+
+    @promise("S9")
+    def test_a_session_takes_all_along_that_rests_on_it_alone(
+        self, backend: Backend, handle: Pagefile, memory: Memory
+    ) -> None:
+        ids = say(memory, "my pin is zyqpin", session="s1")
+        handle.context.append("s1", "my pin is zyqpin", "ann", "bot", user_id="ann")
+        commit(handle, request("her pin is zyqpin", "pin-of-item", ids))
+        commit(handle, request("the pin again: zyqpin", "pin-of-slot", ["s1/0"]))
+        stage(handle, request("still zyqpin", "pin-staged", [*ids, "s1/0"]))
+        memory.facts.append(fact("zyqpin", predicate="pin", sources=("s1/0",)))
+        run = handle.runs.boot("use zyqpin", run_id="r1", user_id="ann", thread_id="s1")
+        run.update(lambda ws: {"next_action": "zyqpin"})
+        run.milestone("zyqpin")
+        would = memory.forget(user_id="ann", session_id="s1", dry_run=True)
+        done = memory.forget(user_id="ann", session_id="s1")
+
+        assert (would, would.counts) == (done, done.counts)
+        assert done.counts["items"] == 2
+        assert (done.counts["facts"], done.counts["runs"], done.counts["milestones"]) == (1, 1, 1)
+        assert memory.search("pin zyqpin", user_id="ann") == []
+        assert outcome(handle.runs.open, "r1") == "NotFound"
+        assert list(memory.export(user_id="ann"))[1:-1] == []
+        assert traces(backend, handle, ["zyqpin", *ids]) == []
+
+    def test_what_rests_on_something_else_too_stays_and_names_nothing_that_is_gone(
+        self, backend: Backend, handle: Pagefile, memory: Memory
+    ) -> None:
+        (gone,), (stays,) = say(memory, "one", session="s1"), say(memory, "two", session="s2")
+        handle.runs.boot("another's", run_id="of-bob", user_id="bob", thread_id="s1")
+        for thread in ("s1", "s2"):
+            handle.context.append(thread, "said", "ann", "bot", user_id="ann")
+        both = [gone, "s1/0", stays, "s2/0"]
+        commit(handle, request("of both", "of-both", both), request("of one", "of-one", [gone]))
+        memory.facts.append(fact("Oslo", sources=("s1/0", "s2/0")))
+        handle.runs.boot("other", run_id="elsewhere", user_id="ann", thread_id="s2")
+        would = memory.forget(user_id="ann", session_id="s1", dry_run=True)
+        done = memory.forget(user_id="ann", session_id="s1")
+        (known,) = memory.facts.query(user_id="ann")
+        again = memory.forget(user_id="ann", session_id="s1")
+
+        assert (would, would.counts) == (done, done.counts)
+        assert done.counts["items"] == 1
+        assert (known.object, known.sources) == ("Oslo", ("s2/0",))
+        assert memory.why("of-both", user_id="ann").sources == (stays, "s2/0")
+        assert outcome(memory.why, "of-one", user_id="ann") == "NotFound"
+        assert [handle.runs.exists(run_id) for run_id in ("elsewhere", "of-bob")] == [True, True]
+        assert traces(backend, handle, [gone, "s1/0"]) == []
+        assert again == 0
+
+    def test_an_item_that_ended_because_of_what_is_gone_is_active_again(
+        self, handle: Pagefile, memory: Memory
+    ) -> None:
+        (stays,), (gone,) = say(memory, "tea", session="s1"), say(memory, "coffee", session="s2")
+        commit(handle, request("likes tea", "tea-item", [stays]))
+        commit(handle, request("has a cat", "cat-item", [stays]))
+        later = request("likes coffee", "coffee-item", [gone])
+        commit(handle, later | {"op": "supersede", "supersedes": ["tea-item"]})
+        ended = request("no cat", "no-item", [gone])
+        commit(handle, ended | {"op": "deprecate", "target_memory_id": "cat-item"})
+        before = [one.status for one in known_items(handle)]
+        memory.forget(user_id="ann", session_id="s2")
+
+        assert sorted(before) == ["active", "deprecated", "superseded"]
+        assert [(one.memory_id, one.status) for one in known_items(handle)] == [
+            ("cat-item", "active"),
+            ("tea-item", "active"),
+        ]
+        assert all(one.superseded_by is None for one in known_items(handle))
+
+    def test_a_batch_that_waits_loses_only_the_requests_that_rest_on_what_is_gone(
+        self, handle: Pagefile, memory: Memory
+    ) -> None:
+        (gone,), (stays,) = say(memory, "one", session="s1"), say(memory, "two", session="s2")
+        waiting = stage(
+            handle, request("of one", "of-one", [gone]), request("of two", "of-two", [stays])
+        )
+        memory.forget(user_id="ann", episode_id=gone)
+        committed = handle.items.commit(waiting, reviewer="rev").memory_ids
+
+        assert committed == ("of-two",)
+        assert objects(memory.facts.query(user_id="ann")) == []
+
+
+def request(content: str, memory_id: str, sources: list[str]) -> dict[str, Any]:
+    """A request for an item of Ann's."""
+    return item_request(content, "ann") | {"memory_id": memory_id, "source_refs": sources}
+
+
+def stage(handle: Pagefile, *requests: dict[str, Any]) -> str:
+    return handle.items.propose(list(requests), user_id="ann").batch_id
+
+
+def commit(handle: Pagefile, *requests: dict[str, Any]) -> None:
+    handle.items.commit(stage(handle, *requests), reviewer="rev")
+
+
+def known_items(handle: Pagefile) -> list[Any]:
+    """Ann's items, whatever their status, by id."""
+    return [
+        handle.items.history(memory_id, user_id="ann")[-1].item
+        for memory_id in ("cat-item", "coffee-item", "tea-item")
+        if outcome(handle.items.history, memory_id, user_id="ann") == "done"
+    ]
