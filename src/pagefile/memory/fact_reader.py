@@ -32,6 +32,7 @@ from pagefile.memory.fact_names import Names
 from pagefile.memory.fact_text import ranked
 from pagefile.memory.fact_view import Group, Sight, Viewpoint, active, groups_of
 from pagefile.memory.owner import owner_key
+from pagefile.memory.unchanged import WhileUnchanged
 from pagefile.naming import Naming, require_flag
 from pagefile.records import Document
 from pagefile.store import Store
@@ -39,6 +40,8 @@ from pagefile.store import Store
 MOST_QUERY = 10_000
 MOST_IDS = 1_000
 _IDS = Naming(512)
+#: Whose names, and as known when.
+_Asked = tuple[str | None, int | None]
 #: Statuses that no window of the plane has, so that they are found among the unseen.
 _UNSEEN = ("superseded", "outweighed", "retracted")
 
@@ -61,6 +64,7 @@ class FactReader:
         self._store = store
         self._clock = clock
         self._ledgers = Ledgers(store)
+        self._names_at = WhileUnchanged[_Asked, Names](store, self._read_names)
         self.kinds = PredicateKinds(store)
 
     def query(
@@ -250,7 +254,7 @@ class FactReader:
             valid = moment_us("valid_at", valid_at)
         else:
             valid = self._clock() if known is None else known
-        names = Names(aliases_of(self._store, user_id), known)
+        names = self._names_at((user_id, known))
         return Viewpoint(known, valid, names, self.kinds.declared(known))
 
     def group_of(self, assertion: Assertion, view: Viewpoint) -> Group:
@@ -281,6 +285,10 @@ class FactReader:
         return [sight for sight in sights if sight.object == name], cut
 
     # Inside
+
+    def _read_names(self, asked: _Asked) -> Names:
+        user_id, known = asked
+        return Names(aliases_of(self._store, user_id), known)
 
     def _assertion(self, fact_id: str, user_id: str | None) -> Assertion | None:
         _IDS.check_text("fact_id", fact_id)
