@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Iterable
+from functools import cached_property
 
 from pagefile.memory.fact import normalised
 from pagefile.memory.fact_documents import Alias
+
+_WORD = re.compile(r"[^\W_]+")
+#: So many other names are asked for with a question, and so many words of one are compared.
+_MOST_OTHERS = 100
+_MOST_WORDS = 8
 
 
 class Names:
@@ -61,3 +69,31 @@ class Names:
     def table(self) -> dict[str, str]:
         """Each alias, and what it stands for in the end."""
         return dict(sorted(self._canonical.items()))
+
+    def widened(self, question: str) -> str:
+        """The question, and behind it what those whom it names are called otherwise."""
+        if not self._members:
+            return question
+        asked = _words(question)
+        others: dict[str, None] = {}
+        for size in {len(words) for words in self._by_words}:
+            for i in range(len(asked) - size + 1):
+                for canonical in self._by_words.get(asked[i : i + size], ()):
+                    others.update(dict.fromkeys(self.spellings(canonical)))
+        known = set(asked)
+        new = [name for name in others if not known.issuperset(_words(name))]
+        return " ".join([question, *new[:_MOST_OTHERS]])
+
+    @cached_property
+    def _by_words(self) -> dict[tuple[str, ...], list[str]]:
+        """What the words of names that stand for others, or are stood for, may mean."""
+        found: dict[tuple[str, ...], list[str]] = {}
+        for canonical in self._members:
+            for name in self.spellings(canonical):
+                if words := _words(name)[:_MOST_WORDS]:
+                    found.setdefault(words, []).append(canonical)
+        return found
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))

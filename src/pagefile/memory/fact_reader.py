@@ -117,8 +117,8 @@ class FactReader:
     ) -> list[Fact]:
         """Facts that share a word with `query`, best first; equal ones newest first, then by id.
 
-        A query without a word that says something finds the newest. Reads all
-        facts of the user.
+        Whom the query names is looked for under all names. A query without a
+        word that says something finds the newest. Reads all facts of the user.
         """
         if type(query) is not str or len(query) > MOST_QUERY:
             raise Invalid("query", shown(query), f"give text of at most {MOST_QUERY} characters")
@@ -128,7 +128,7 @@ class FactReader:
         ledger = self._ledgers.read(view, user_id)
         groups = groups_of(ledger, view)
         sights = [s for group in groups for s in group.seen()] if history else active(groups)
-        return [sight.fact() for sight in ranked(query, sights, limit)]
+        return [sight.fact() for sight in ranked(view.names.widened(query), sights, limit)]
 
     def holding(
         self,

@@ -20,6 +20,7 @@ from pagefile.testing.memory.exporting import ExportingContract
 from pagefile.testing.memory.forgetting import ForgettingContract
 from pagefile.testing.memory.isolation import IsolationContract
 from pagefile.testing.memory.keeping import KeepingContract
+from pagefile.testing.memory.knowing import KnowingContract
 from pagefile.testing.memory.provenance import ProvenanceContract
 from pagefile.testing.memory.recalling import RecallingContract
 from pagefile.testing.memory.refusals import RefusalsContract
@@ -48,6 +49,7 @@ class MemoryContract(
     DuplicatesContract,
     ReindexingContract,
     KeepingContract,
+    KnowingContract,
     BoundsContract,
     RefusalsContract,
 ):
