@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import get_args
 
@@ -12,6 +12,7 @@ from pagefile.errors import Invalid, NotFound, shown
 from pagefile.memory.change import MOST_ID_BYTES, require_name_or_none
 from pagefile.memory.fact import (
     Fact,
+    How,
     Status,
     canonical_predicate,
     moment_us,
@@ -42,8 +43,6 @@ MOST_IDS = 1_000
 _IDS = Naming(512)
 #: Whose names, and as known when.
 _Asked = tuple[str | None, int | None]
-#: Statuses that no window of the plane has, so that they are found among the unseen.
-_UNSEEN = ("superseded", "outweighed", "retracted")
 
 
 def machine_clock() -> int:
@@ -86,22 +85,17 @@ class FactReader:
         every window, or a `status`, which shows those that have it, assertions
         that hold at no time included.
         """
-        require_flag("history", history)
         limit = bounded(limit)
-        if status is not None and status not in get_args(Status)[1:]:
-            words = ", ".join(get_args(Status)[1:])
-            raise Invalid("status", shown(status), f"use one of {words}, or None")
+        choice = _Choice(history, status)
         view = self.viewpoint(valid_at, known_at, user_id)
         parts = _parts(view.names, subject, predicate, object_)
-        found = []
-        for group in groups_of(self._ledgers.read(view, user_id, *parts), view):
-            sights = group.seen()
-            if status in _UNSEEN:
-                sights += group.unseen()
-            for sight in sights:
-                wanted = sight.status == (status or "active") or (history and status is None)
-                if wanted and parts[2] in (None, sight.object):
-                    found.append(sight)
+        groups = groups_of(self._ledgers.read(view, user_id, *parts), view)
+        found = [
+            sight
+            for group in groups
+            for sight in choice.of(group)
+            if parts[2] in (None, sight.object)
+        ]
         found.sort(key=lambda sight: sight.order)
         return [sight.fact() for sight in found[:limit]]
 
@@ -138,37 +132,33 @@ class FactReader:
         known_at: datetime | None = None,
         user_id: str | None = None,
         history: bool = False,
+        status: Status | None = None,
     ) -> list[Fact]:
         """The facts that these assertions support, each once, in the order of the ids.
 
         For who finds assertions by other means, such as an index of words. Ids
-        that this user does not have, or that hold at no such time, give nothing.
-        Reads the subjects of these assertions only.
+        that this user does not have, or that hold at no such time, give nothing;
+        `history` and `status` choose as in `query`. Reads the planes of these
+        assertions only; where a predicate holds many objects and there are many,
+        only what is said of the same objects.
         """
-        require_flag("history", history)
+        choice = _Choice(history, status)
         if not isinstance(fact_ids, (list, tuple)) or len(fact_ids) > MOST_IDS:
             raise Invalid("fact_ids", shown(fact_ids), f"give a list of at most {MOST_IDS} ids")
         for fact_id in fact_ids:
             if type(fact_id) is not str:
                 raise Invalid("fact_ids", f"{shown(fact_id)} is no id", "give ids of facts")
         view = self.viewpoint(valid_at, known_at, user_id)
-        by_id: dict[str, list[Sight]] = {}
-        looked_at: set[tuple[str, str]] = set()
-        for fact_id in fact_ids:
-            if fact_id in by_id or (found := self._assertion(fact_id, user_id)) is None:
-                continue
-            # A plane is read once, however many of the assertions on it are asked about.
+        planes: dict[tuple[str, str], set[str]] = {}
+        for found in self._assertions_of(fact_ids, user_id):
             plane = view.names.canonical(found.subject), found.stored.predicate
-            if plane in looked_at:
-                continue
-            try:
-                group = self.group_of(found, view)
-            except NotFound:
-                continue  # Erased just now; the others on its plane are looked at for themselves.
-            looked_at.add(plane)
-            for sight in group.seen():
-                if sight.window is not None and (history or sight.status == "active"):
-                    for name in sight.window.claims:
+            planes.setdefault(plane, set()).add(view.names.canonical(found.object))
+        by_id: dict[str, list[Sight]] = {}
+        for plane, objects in planes.items():
+            ledger = self._ledgers.supporting(view, user_id, plane, objects)
+            for group in groups_of(ledger, view):
+                for sight in choice.of(group):
+                    for name in sight.claims:
                         by_id.setdefault(name, []).append(sight)
         each_once: dict[tuple[str, int], Sight] = {}
         for sight in (sight for fact_id in fact_ids for sight in by_id.get(fact_id, ())):
@@ -291,12 +281,18 @@ class FactReader:
         return Names(aliases_of(self._store, user_id), known)
 
     def _assertion(self, fact_id: str, user_id: str | None) -> Assertion | None:
-        _IDS.check_text("fact_id", fact_id)
         require_name_or_none("user_id", user_id)
-        if len(fact_id.encode()) > MOST_ID_BYTES:
-            return None
-        found = self._store.get(document_of(user_id, fact_id))
-        return None if found is None or found.erased else assertion_in(found)
+        return next(iter(self._assertions_of([fact_id], user_id)), None)
+
+    def _assertions_of(self, fact_ids: Iterable[str], user_id: str | None) -> list[Assertion]:
+        """Those that this user has, each once."""
+        names = []
+        for fact_id in dict.fromkeys(fact_ids):
+            _IDS.check_text("fact_id", fact_id)
+            if len(fact_id.encode()) <= MOST_ID_BYTES:
+                names.append(document_of(user_id, fact_id))
+        found = self._store.get_many(names)
+        return [assertion_in(each) for each in found if each is not None and not each.erased]
 
     def _everything(self, prefix: str) -> list[Assertion]:
         found = []
@@ -314,6 +310,28 @@ class FactReader:
         ):
             yield from page
             after = page[-1]
+
+
+class _Choice:
+    """Which facts of a plane are wanted."""
+
+    def __init__(self, history: bool, status: Status | None) -> None:
+        require_flag("history", history)
+        if status is not None and status not in get_args(Status)[1:]:
+            words = ", ".join(get_args(Status)[1:])
+            raise Invalid("status", shown(status), f"use one of {words}, or None")
+        self._history = history
+        self._status = status
+
+    def of(self, group: Group) -> list[Sight]:
+        """Those that hold, all that ever did, or those of one status, seen at any time or not."""
+        if self._history and self._status is None:
+            return group.seen()
+        sights = group.seen()
+        if self._status in get_args(How):
+            sights += group.unseen()
+        wanted = self._status or "active"
+        return [sight for sight in sights if sight.status == wanted]
 
 
 def _parts(

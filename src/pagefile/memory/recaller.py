@@ -211,10 +211,10 @@ class Recaller:
                 valid_at=valid_at,
                 known_at=known_at,
                 user_id=user_id,
-                history=status != "active",
+                history=status is None,
+                status=status,
             ):
-                if status in (None, fact.status):
-                    found.setdefault((fact.id, fact.valid_from), fact)
+                found.setdefault((fact.id, fact.valid_from), fact)
         return list(found.values())
 
     def _newest(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pagefile.memory.memory import Memory
-from pagefile.testing.memory.ground import MemoryFixtures, fact
+from pagefile.testing.memory.ground import HOUR, START, MemoryFixtures, fact
 
 
 class KnowingContract(MemoryFixtures):
@@ -44,3 +44,31 @@ class KnowingContract(MemoryFixtures):
         assert [path.render() for path in found.paths] == ["node77 —knows→ thing77"]
         assert memory.graph.recall("what does node77 know?", user_id="bob").paths == ()
         assert memory.graph.recall("", user_id="ann").paths == ()
+
+    def test_what_was_replaced_wherever_it_would_hold_is_found_as_superseded(
+        self, memory: Memory
+    ) -> None:
+        for city, since in (("Tokyo", 0), ("Paris", 0), ("Oslo", 2)):
+            memory.facts.append(fact(city, subject="Ann", valid_from=START + since * HOUR))
+
+        for asked in ("Ann lives", ""):
+            found = memory.search(asked, user_id="ann", kinds=["fact"], status="superseded")
+            assert sorted(one.text.split()[-1] for one in found) == ["Paris", "Tokyo"]
+        held = memory.search("Ann lives", user_id="ann", kinds=["fact"], status=None)
+        assert sorted(one.text.split()[-1] for one in held) == ["Oslo", "Paris"]
+
+    def test_words_find_the_same_of_many_as_of_few(self, memory: Memory) -> None:
+        likes = {"subject": "user", "predicate": "likes"}
+        tea = memory.facts.append(fact("tea", **likes, sources=["one"]))
+        gone = memory.facts.append(fact("jam", **likes))
+        memory.facts.append(fact("tea", subject="Bob", predicate="likes"))
+        memory.facts.retract(gone, user_id="ann")
+        memory.facts.append(fact("TEA", **likes, sources=["two"]))
+        few = memory.recall_facts("what tea or jam does the user like", limit=2, user_id="ann")
+        memory.facts.append_many([fact(f"thing{n}", **likes) for n in range(1_500)])
+        many = memory.recall_facts("what tea or jam does the user like", limit=2, user_id="ann")
+
+        assert {one.id for one in many} == {one.id for one in few}
+        [seen] = [one for one in many if one.id == tea]
+        assert (seen.sources, len(seen.asserted)) == (("one", "two"), 2)
+        assert memory.search("jam", user_id="ann", kinds=["fact"], status=None) == []
