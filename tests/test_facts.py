@@ -37,6 +37,7 @@ from pagefile import (
 from pagefile.batch import Condition, Operation, Selector
 from pagefile.memory import ids
 from pagefile.memory.fact import Fact, canonical_predicate, normalised
+from pagefile.memory.fact_documents import Alias
 from pagefile.memory.fact_names import Names
 from pagefile.memory.facts import FactStore, assertions_of
 from pagefile.memory.ids import new_id
@@ -448,6 +449,46 @@ def test_memory_T4_kinds_are_declared_durably_and_have_a_recorded_time(
     facts.delete()
     store.erase(pagefile.Selector(anonymous=True))
     assert facts.kinds.kind("x") == "multi"
+
+
+def test_what_is_declared_already_is_not_stored_again(facts: FactStore, store: Store) -> None:
+    for _ in range(3):
+        facts.declare("lives in", "multi")
+    position = store.head().position
+    facts.declare("livesIn", "multi")
+    FactStore(store).declare("lives_in", "multi")
+
+    assert store.head().position == position
+    facts.declare("lives_in", "single")
+    facts.declare("lives_in", "multi")
+    assert store.head().position == position + 2
+
+
+def test_names_and_kinds_are_read_again_only_after_a_change(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts, other = FactStore(store, clock=clock), FactStore(store, clock=clock)
+    facts.append(Fact(subject="Robert", predicate="lives_in", object="Oslo"))
+    assert facts.query(subject="Bob") == []
+    spy = Spy(store, monkeypatch)
+    facts.query(subject="Bob")
+    once = spy.calls
+    facts.query(subject="Bob")
+    other.alias("Bob", "Robert")
+    other.declare("lives_in", "multi")
+    other.append(Fact(subject="Robert", predicate="lives_in", object="Rome"))
+
+    assert len(facts.query(subject="Bob")) == 2
+    assert once == (1 if store._stamp() is not None else 2)
+
+
+def test_a_long_chain_of_aliases_ends_at_its_last() -> None:
+    order = (0, 0, 0, "")
+    chain = [Alias(f"a{n}", f"n{n}", f"n{n + 1}", "", order) for n in range(2_000)]
+    names = Names([*chain, Alias("r", "x", "y", "", order), Alias("s", "y", "x", "", order)])
+
+    assert (names.of("N0"), names.of("n1999"), names.of("y")) == ("n2000", "n2000", "x")
+    assert len(names.spellings("n2000")) == 2_001
 
 
 def test_memory_T4_spelling_does_not_part_what_is_one(facts: FactStore, tell: Teller) -> None:

@@ -135,6 +135,25 @@ def test_a_question_names_its_seeds() -> None:
     assert graph.seed_entities("a b") == []
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda g: g.canonical(5),
+        lambda g: g.neighbors(5),
+        lambda g: g.neighbors(None),
+        lambda g: g.traverse(5),
+        lambda g: g.traverse([5]),
+        lambda g: g.traverse("ann"),
+        lambda g: g.from_facts(5),
+        lambda g: g.from_facts([5]),
+        lambda g: g.seed_entities(5),
+    ],
+)
+def test_a_graph_at_hand_refuses_what_is_no_name(call: Callable[[Any], Any]) -> None:
+    with pytest.raises(Invalid):
+        call(FactGraph.from_facts(world()))
+
+
 def test_a_path_knows_its_nodes_and_facts() -> None:
     one, two = world()[1:3]
     forth = Edge("bob", "knows", "carl", two)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ import pagefile
 from pagefile import Memory
 from pagefile.testing.backend import Backend, FileBackend, SharedBackend
 from pagefile.testing.memory import MemoryContract
-from pagefile.testing.memory.ground import episode, fact, objects, say
+from pagefile.testing.memory.ground import START, episode, fact, objects, say
 from pagefile.testing.memory.unfit import names_of_calls
 
 if TYPE_CHECKING:
@@ -167,17 +168,36 @@ def test_four_processes_talk_in_one_session_and_nothing_is_lost(url: str) -> Non
 
 
 @pytest.mark.xdist_group("races")
-def test_four_processes_assert_one_fact_and_nothing_is_lost(url: str) -> None:
-    ids = sorted(name for each in race(url, "assert_one_fact", 20) for name in each)
+def test_four_processes_assert_one_fact_and_its_windows_are_right_on_every_day(url: str) -> None:
+    told = [each for acknowledged in race(url, "assert_one_fact", 20) for each in acknowledged]
     with pagefile.open(url) as pf, Memory(pf, embedder=None) as memory:
         asserted = memory.facts.assertions(user_id="ann")
-        now = memory.facts.query(user_id="ann", limit=100)
-        sources = {source for known in asserted for source in known.sources}
+        found = memory.facts.query(user_id="ann", history=True, limit=1_000)
+        days = [START + timedelta(days=n) for n in range(90)]
+        shown = [memory.facts.query(user_id="ann", valid_at=day) for day in days]
+    by_id = {name: (city, first, last) for name, city, first, last in told}
+    # Recorded last comes last, whatever process said it.
+    claims = [by_id[known.id] for known in asserted]
+    sources = {source for known in asserted for source in known.sources}
 
-    assert sorted(known.id for known in asserted) == ids
+    assert len(claims) == len(by_id) == 80
     assert sources == {f"w{n}-{k}" for n in range(4) for k in range(20)}
-    assert len(now) == 1
+    assert [objects(on) for on in shown] == [lives_in(claims, day) for day in range(90)]
+    assert [[f.object for f in found if f.holds_at(day)] for day in days] == [
+        objects(on) for on in shown
+    ]
     assert FileBackend(url).finish() == []
+
+
+def lives_in(claims: list[tuple[str, int, int | None]], day: int) -> list[str]:
+    """By the rules, day by day: later starts put back what is open; then the last said counts."""
+    here = [(c, first, last) for c, first, last in claims if first <= day < (last or day + 1)]
+    left = [
+        city
+        for city, first, last in here
+        if last is not None or not any(c != city and f > first for c, f, _ in here)
+    ]
+    return left[-1:]
 
 
 @pytest.mark.xdist_group("races")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Protocol
 
 import msgspec
 
@@ -21,11 +22,14 @@ from pagefile.memory.graph import (
     shortest_first,
     walk,
 )
+from pagefile.naming import require_callable
 
 #: How many assertions and retractions of one subject are read.
 MOST_RECORDS = 10_000
 MOST_FAN_OUT = 1_000
 MOST_ENTITIES = 10_000
+#: How many facts are asked which nodes a question names.
+_FACTS_NAMED = 20
 
 
 class Neighborhood(msgspec.Struct, frozen=True):
@@ -45,15 +49,34 @@ class Walk(msgspec.Struct, frozen=True):
     cut: tuple[str, ...] = ()
 
 
+class FindsFacts(Protocol):
+    """Gives the facts that share words with a question, as `FactStore.recall_text` does."""
+
+    def __call__(
+        self,
+        query: str,
+        *,
+        limit: int,
+        valid_at: datetime | None,
+        known_at: datetime | None,
+        user_id: str | None,
+    ) -> list[Fact]: ...
+
+
 class StoredGraph:
     """The facts of a store as a graph; a walk reads the nodes that it comes to and no others.
 
     Names are what the user's aliases say. Times mean what they mean in
-    `FactStore.query`: `valid_at=None` is the moment one looks from.
+    `FactStore.query`: `valid_at=None` is the moment one looks from. `find` is
+    asked for the facts that share words with a question; without it, all facts
+    of the user are looked through.
     """
 
-    def __init__(self, facts: FactReader) -> None:
+    def __init__(self, facts: FactReader, *, find: FindsFacts | None = None) -> None:
+        if find is not None:
+            require_callable("find", find)
         self._facts = facts
+        self._find: FindsFacts = facts.recall_text if find is None else find
 
     def neighbors(
         self,
@@ -107,12 +130,12 @@ class StoredGraph:
         entities: int = 1_000,
     ) -> Walk:
         """Paths from the nodes that a question names."""
-        best = self._facts.recall_text(
-            query, limit=20, valid_at=valid_at, known_at=known_at, user_id=user_id
+        best = self._find(
+            query, limit=_FACTS_NAMED, valid_at=valid_at, known_at=known_at, user_id=user_id
         )
-        wanted = long_words(query)
-        texts = [text for fact in best for text in (fact.subject, fact.object)]
         reading = self._reading(valid_at, known_at, user_id, fan_out, entities)
+        wanted = long_words(reading.widened(query))
+        texts = [text for fact in best for text in (fact.subject, fact.object)]
         seeds = [reading.node(text) for text in texts if wanted & long_words(text)]
         return _walked(reading, seeds, hops, limit)
 
@@ -166,6 +189,9 @@ class _Reading:
 
     def node(self, name: str) -> str:
         return self._view.names.canonical(normalised(name))
+
+    def widened(self, query: str) -> str:
+        return self._view.names.widened(query)
 
     def edges(self, node: str, direction: Direction = "both") -> list[Edge]:
         if not self._left:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 import msgspec
@@ -14,6 +14,7 @@ from pagefile.memory.extraction.predicates import MULTI as EXTRACTED
 from pagefile.memory.fact import canonical_predicate
 from pagefile.memory.owner import OF_TENANT
 from pagefile.memory.plane import Kind
+from pagefile.memory.unchanged import WhileUnchanged
 from pagefile.records import Entry
 from pagefile.store import Store
 
@@ -48,12 +49,18 @@ class PredicateKinds:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._told = WhileUnchanged[str, list[Statement]](store, self._read)
 
     def declare(self, predicate: str, kind: Kind, *, actor: str = "") -> None:
-        """Say how many objects a predicate holds at a time: "single" or "multi"."""
+        """Say how many objects a predicate holds at a time: "single" or "multi".
+
+        What is declared already is not stored again.
+        """
         name = ANY if predicate == ANY else canonical_predicate(predicate)
         if kind not in get_args(Kind):
             raise Invalid("kind", shown(kind), f"use one of {', '.join(get_args(Kind))}")
+        if self.declared().declared.get(name) == kind:
+            return
         value = {"predicate": name, "kind": kind}
         self._store.append(Append(_LOG, value, user=OF_TENANT, kind="fact-kind", actor=actor))
 
@@ -61,12 +68,15 @@ class PredicateKinds:
         """What counts now, or counted then."""
         return kinds_at(self.statements(), known_us)
 
-    def statements(self) -> list[Statement]:
+    def statements(self) -> Sequence[Statement]:
         """All that was ever declared, in order."""
+        return self._told(_LOG)
+
+    def _read(self, log: str) -> list[Statement]:
         found: list[Statement] = []
         start = 0
         while True:
-            entries = self._store.read(_LOG, start, limit=MOST_PER_READ)
+            entries = self._store.read(log, start, limit=MOST_PER_READ)
             found += [
                 (entry.time_us, value["predicate"], value["kind"])
                 for entry in entries

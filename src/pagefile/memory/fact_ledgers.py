@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from pagefile.memory.fact_documents import (
     BY_OBJECT,
     BY_PREDICATE,
@@ -16,6 +18,8 @@ from pagefile.store import Store
 
 #: How often reading goes on after the first predicate that would have to be read in part.
 _ROUNDS = 3
+#: So many records take about as long to read as one more question to the store.
+_FEW = 20
 
 
 class Ledgers:
@@ -46,6 +50,47 @@ class Ledgers:
                 query = Query(BY_SUBJECT, (key, predicate), user=user_id)
             ledger.take(ledger_of(self._store, query)[0])
         return ledger
+
+    def supporting(
+        self,
+        view: Viewpoint,
+        user_id: str | None,
+        plane: tuple[str, str],
+        objects: Collection[str],
+    ) -> Ledger:
+        """What is needed to see the facts of a subject and predicate with one of these objects."""
+        subject, predicate = plane
+        if view.kinds.of(predicate) == "multi":
+            few = _FEW * (len(objects) + 1)
+            ledger, cut = self._some(view, user_id, plane, few)
+            if not cut:
+                return ledger
+            # Where a predicate holds many, its objects have nothing to do with one another.
+            ledger = Ledger({}, {})
+            for object_ in sorted(objects):
+                some = self.pointing(view, user_id, object_, predicate=predicate)[0]
+                some.assertions = {
+                    name: each
+                    for name, each in some.assertions.items()
+                    if view.names.canonical(each.subject) == subject
+                }
+                ledger.take(some)
+            return ledger
+        return self.read(view, user_id, subject, predicate)
+
+    def _some(
+        self, view: Viewpoint, user_id: str | None, plane: tuple[str, str], most: int
+    ) -> tuple[Ledger, bool]:
+        """A plane of at most so many records; True when it has more."""
+        subject, predicate = plane
+        ledger = Ledger({}, {})
+        for spelling in view.names.spellings(subject):
+            query = Query(BY_SUBJECT, (key_of(spelling), predicate), user=user_id)
+            found, more = ledger_of(self._store, query, most)
+            if more:
+                return found, True
+            ledger.take(found)
+        return ledger, False
 
     def leaving(
         self, view: Viewpoint, user_id: str | None, subject: str, most: int

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Iterable
+from functools import cached_property
 
 from pagefile.memory.fact import normalised
 from pagefile.memory.fact_documents import Alias
+
+_WORD = re.compile(r"[^\W_]+")
+#: So many other names are asked for with a question, and so many words of one are compared.
+_MOST_OTHERS = 100
+_MOST_WORDS = 8
 
 
 class Names:
@@ -21,9 +29,12 @@ class Names:
                 self._stands_for.pop(name, None)
             else:
                 self._stands_for[name] = normalised(alias.canonical)
-        self._members: dict[str, list[str]] = {}
+        self._canonical: dict[str, str] = {}
         for name in self._stands_for:
-            self._members.setdefault(self.canonical(name), []).append(name)
+            self._resolve(name)
+        self._members: dict[str, list[str]] = {}
+        for name, canonical in self._canonical.items():
+            self._members.setdefault(canonical, []).append(name)
 
     def __contains__(self, text: str) -> bool:
         """Whether this name, as written, is an alias."""
@@ -31,15 +42,20 @@ class Names:
 
     def canonical(self, name: str) -> str:
         """What a normalised name stands for in the end."""
-        if name not in self._stands_for:
-            return name
-        seen = [name]
-        while (after := self._stands_for.get(seen[-1])) is not None:
-            if after in seen:
-                # Two writers at once made a ring: all in it go by the same one.
-                return min(seen[seen.index(after) :])
-            seen.append(after)
-        return seen[-1]
+        return self._canonical.get(name, name)
+
+    def _resolve(self, name: str) -> None:
+        """Find out what a name stands for, and all that it leads over."""
+        met: dict[str, None] = {}
+        while name in self._stands_for and name not in self._canonical and name not in met:
+            met[name] = None
+            name = self._stands_for[name]
+        if name in met:
+            # Two writers at once made a ring: all in it go by the same one.
+            way = list(met)
+            name = min(way[way.index(name) :])
+        canonical = self._canonical.get(name, name)
+        self._canonical.update(dict.fromkeys(met, canonical))
 
     def of(self, text: str) -> str:
         """What a name as written stands for."""
@@ -52,4 +68,32 @@ class Names:
 
     def table(self) -> dict[str, str]:
         """Each alias, and what it stands for in the end."""
-        return {name: self.canonical(name) for name in sorted(self._stands_for)}
+        return dict(sorted(self._canonical.items()))
+
+    def widened(self, question: str) -> str:
+        """The question, and behind it what those whom it names are called otherwise."""
+        if not self._members:
+            return question
+        asked = _words(question)
+        others: dict[str, None] = {}
+        for size in {len(words) for words in self._by_words}:
+            for i in range(len(asked) - size + 1):
+                for canonical in self._by_words.get(asked[i : i + size], ()):
+                    others.update(dict.fromkeys(self.spellings(canonical)))
+        known = set(asked)
+        new = [name for name in others if not known.issuperset(_words(name))]
+        return " ".join([question, *new[:_MOST_OTHERS]])
+
+    @cached_property
+    def _by_words(self) -> dict[tuple[str, ...], list[str]]:
+        """What the words of names that stand for others, or are stood for, may mean."""
+        found: dict[tuple[str, ...], list[str]] = {}
+        for canonical in self._members:
+            for name in self.spellings(canonical):
+                if words := _words(name)[:_MOST_WORDS]:
+                    found.setdefault(words, []).append(canonical)
+        return found
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))

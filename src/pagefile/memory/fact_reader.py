@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import get_args
 
@@ -12,6 +12,7 @@ from pagefile.errors import Invalid, NotFound, shown
 from pagefile.memory.change import MOST_ID_BYTES, require_name_or_none
 from pagefile.memory.fact import (
     Fact,
+    How,
     Status,
     canonical_predicate,
     moment_us,
@@ -32,6 +33,7 @@ from pagefile.memory.fact_names import Names
 from pagefile.memory.fact_text import ranked
 from pagefile.memory.fact_view import Group, Sight, Viewpoint, active, groups_of
 from pagefile.memory.owner import owner_key
+from pagefile.memory.unchanged import WhileUnchanged
 from pagefile.naming import Naming, require_flag
 from pagefile.records import Document
 from pagefile.store import Store
@@ -39,8 +41,8 @@ from pagefile.store import Store
 MOST_QUERY = 10_000
 MOST_IDS = 1_000
 _IDS = Naming(512)
-#: Statuses that no window of the plane has, so that they are found among the unseen.
-_UNSEEN = ("superseded", "outweighed", "retracted")
+#: Whose names, and as known when.
+_Asked = tuple[str | None, int | None]
 
 
 def machine_clock() -> int:
@@ -61,6 +63,7 @@ class FactReader:
         self._store = store
         self._clock = clock
         self._ledgers = Ledgers(store)
+        self._names_at = WhileUnchanged[_Asked, Names](store, self._read_names)
         self.kinds = PredicateKinds(store)
 
     def query(
@@ -82,22 +85,17 @@ class FactReader:
         every window, or a `status`, which shows those that have it, assertions
         that hold at no time included.
         """
-        require_flag("history", history)
         limit = bounded(limit)
-        if status is not None and status not in get_args(Status)[1:]:
-            words = ", ".join(get_args(Status)[1:])
-            raise Invalid("status", shown(status), f"use one of {words}, or None")
+        choice = _Choice(history, status)
         view = self.viewpoint(valid_at, known_at, user_id)
         parts = _parts(view.names, subject, predicate, object_)
-        found = []
-        for group in groups_of(self._ledgers.read(view, user_id, *parts), view):
-            sights = group.seen()
-            if status in _UNSEEN:
-                sights += group.unseen()
-            for sight in sights:
-                wanted = sight.status == (status or "active") or (history and status is None)
-                if wanted and parts[2] in (None, sight.object):
-                    found.append(sight)
+        groups = groups_of(self._ledgers.read(view, user_id, *parts), view)
+        found = [
+            sight
+            for group in groups
+            for sight in choice.of(group)
+            if parts[2] in (None, sight.object)
+        ]
         found.sort(key=lambda sight: sight.order)
         return [sight.fact() for sight in found[:limit]]
 
@@ -113,8 +111,8 @@ class FactReader:
     ) -> list[Fact]:
         """Facts that share a word with `query`, best first; equal ones newest first, then by id.
 
-        A query without a word that says something finds the newest. Reads all
-        facts of the user.
+        Whom the query names is looked for under all names. A query without a
+        word that says something finds the newest. Reads all facts of the user.
         """
         if type(query) is not str or len(query) > MOST_QUERY:
             raise Invalid("query", shown(query), f"give text of at most {MOST_QUERY} characters")
@@ -124,7 +122,7 @@ class FactReader:
         ledger = self._ledgers.read(view, user_id)
         groups = groups_of(ledger, view)
         sights = [s for group in groups for s in group.seen()] if history else active(groups)
-        return [sight.fact() for sight in ranked(query, sights, limit)]
+        return [sight.fact() for sight in ranked(view.names.widened(query), sights, limit)]
 
     def holding(
         self,
@@ -134,37 +132,33 @@ class FactReader:
         known_at: datetime | None = None,
         user_id: str | None = None,
         history: bool = False,
+        status: Status | None = None,
     ) -> list[Fact]:
         """The facts that these assertions support, each once, in the order of the ids.
 
         For who finds assertions by other means, such as an index of words. Ids
-        that this user does not have, or that hold at no such time, give nothing.
-        Reads the subjects of these assertions only.
+        that this user does not have, or that hold at no such time, give nothing;
+        `history` and `status` choose as in `query`. Reads the planes of these
+        assertions only; where a predicate holds many objects and there are many,
+        only what is said of the same objects.
         """
-        require_flag("history", history)
+        choice = _Choice(history, status)
         if not isinstance(fact_ids, (list, tuple)) or len(fact_ids) > MOST_IDS:
             raise Invalid("fact_ids", shown(fact_ids), f"give a list of at most {MOST_IDS} ids")
         for fact_id in fact_ids:
             if type(fact_id) is not str:
                 raise Invalid("fact_ids", f"{shown(fact_id)} is no id", "give ids of facts")
         view = self.viewpoint(valid_at, known_at, user_id)
-        by_id: dict[str, list[Sight]] = {}
-        looked_at: set[tuple[str, str]] = set()
-        for fact_id in fact_ids:
-            if fact_id in by_id or (found := self._assertion(fact_id, user_id)) is None:
-                continue
-            # A plane is read once, however many of the assertions on it are asked about.
+        planes: dict[tuple[str, str], set[str]] = {}
+        for found in self._assertions_of(fact_ids, user_id):
             plane = view.names.canonical(found.subject), found.stored.predicate
-            if plane in looked_at:
-                continue
-            try:
-                group = self.group_of(found, view)
-            except NotFound:
-                continue  # Erased just now; the others on its plane are looked at for themselves.
-            looked_at.add(plane)
-            for sight in group.seen():
-                if sight.window is not None and (history or sight.status == "active"):
-                    for name in sight.window.claims:
+            planes.setdefault(plane, set()).add(view.names.canonical(found.object))
+        by_id: dict[str, list[Sight]] = {}
+        for plane, objects in planes.items():
+            ledger = self._ledgers.supporting(view, user_id, plane, objects)
+            for group in groups_of(ledger, view):
+                for sight in choice.of(group):
+                    for name in sight.claims:
                         by_id.setdefault(name, []).append(sight)
         each_once: dict[tuple[str, int], Sight] = {}
         for sight in (sight for fact_id in fact_ids for sight in by_id.get(fact_id, ())):
@@ -250,7 +244,7 @@ class FactReader:
             valid = moment_us("valid_at", valid_at)
         else:
             valid = self._clock() if known is None else known
-        names = Names(aliases_of(self._store, user_id), known)
+        names = self._names_at((user_id, known))
         return Viewpoint(known, valid, names, self.kinds.declared(known))
 
     def group_of(self, assertion: Assertion, view: Viewpoint) -> Group:
@@ -282,13 +276,23 @@ class FactReader:
 
     # Inside
 
+    def _read_names(self, asked: _Asked) -> Names:
+        user_id, known = asked
+        return Names(aliases_of(self._store, user_id), known)
+
     def _assertion(self, fact_id: str, user_id: str | None) -> Assertion | None:
-        _IDS.check_text("fact_id", fact_id)
         require_name_or_none("user_id", user_id)
-        if len(fact_id.encode()) > MOST_ID_BYTES:
-            return None
-        found = self._store.get(document_of(user_id, fact_id))
-        return None if found is None or found.erased else assertion_in(found)
+        return next(iter(self._assertions_of([fact_id], user_id)), None)
+
+    def _assertions_of(self, fact_ids: Iterable[str], user_id: str | None) -> list[Assertion]:
+        """Those that this user has, each once."""
+        names = []
+        for fact_id in dict.fromkeys(fact_ids):
+            _IDS.check_text("fact_id", fact_id)
+            if len(fact_id.encode()) <= MOST_ID_BYTES:
+                names.append(document_of(user_id, fact_id))
+        found = self._store.get_many(names)
+        return [assertion_in(each) for each in found if each is not None and not each.erased]
 
     def _everything(self, prefix: str) -> list[Assertion]:
         found = []
@@ -306,6 +310,28 @@ class FactReader:
         ):
             yield from page
             after = page[-1]
+
+
+class _Choice:
+    """Which facts of a plane are wanted."""
+
+    def __init__(self, history: bool, status: Status | None) -> None:
+        require_flag("history", history)
+        if status is not None and status not in get_args(Status)[1:]:
+            words = ", ".join(get_args(Status)[1:])
+            raise Invalid("status", shown(status), f"use one of {words}, or None")
+        self._history = history
+        self._status = status
+
+    def of(self, group: Group) -> list[Sight]:
+        """Those that hold, all that ever did, or those of one status, seen at any time or not."""
+        if self._history and self._status is None:
+            return group.seen()
+        sights = group.seen()
+        if self._status in get_args(How):
+            sights += group.unseen()
+        wanted = self._status or "active"
+        return [sight for sight in sights if sight.status == wanted]
 
 
 def _parts(

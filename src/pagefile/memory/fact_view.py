@@ -48,6 +48,11 @@ class Sight(msgspec.Struct, frozen=True, gc=False):
         return self.group.view.names.canonical(self.assertion.object)
 
     @property
+    def claims(self) -> tuple[str, ...]:
+        """The ids of the assertions that say it."""
+        return (self.assertion.id,) if self.window is None else self.window.claims
+
+    @property
     def text(self) -> str:
         """The three parts as words."""
         stored = self.assertion.stored

@@ -54,7 +54,8 @@ class FactStore(FactKeeper, ClosesItsStore):
     `beside` is asked with the facts of each commit for further operations
     and conditions of it: facts that are asserted have status "asserted", facts
     that are taken away have "retracted", or "ended" when only from a moment on.
-    `clock` says what "now" is in questions. Nothing is kept in this object.
+    `clock` says what "now" is in questions. Nothing is kept in this object but
+    names and kinds as they were last read, until the store changes.
     """
 
     def __init__(
@@ -180,7 +181,8 @@ class FactStore(FactKeeper, ClosesItsStore):
         """Say whether a predicate holds one object at a time, "single", or many, "multi".
 
         For all users of the tenant. "*" stands for all that are not declared
-        and not in the list of those known to hold many.
+        and not in the list of those known to hold many. What is declared
+        already is not stored again.
         """
         self.kinds.declare(predicate, kind, actor=require_actor(actor))
 

@@ -94,6 +94,8 @@ class FactGraph:
     @classmethod
     def from_facts(cls, facts: Iterable[Fact]) -> FactGraph:
         """The graph of these facts."""
+        if not isinstance(facts, Iterable):
+            raise Invalid("facts", f"{shown(facts)} is no list", "give a list of facts")
         graph = cls()
         for fact in facts:
             graph.add_fact(fact)
@@ -127,6 +129,8 @@ class FactGraph:
 
     def canonical(self, name: str) -> str:
         """The node that a name stands for."""
+        if type(name) is not str:
+            raise Invalid("name", f"is of type {type(name).__name__}", "give a plain str")
         node = normalised(name)
         while node in self._stands_for:
             node = self._stands_for[node]
@@ -170,6 +174,8 @@ class FactGraph:
         """
         limit = bounded(limit)
         moment = _moment(valid_at)
+        if isinstance(seeds, str) or not isinstance(seeds, Iterable):
+            raise Invalid("seeds", f"{shown(seeds)} is no list of names", "give a list")
         nodes = [self.canonical(seed) for seed in seeds]
         if require_count(hops, "hops", least=-MOST_PATHS, most=MOST_HOPS) < 1:
             return []

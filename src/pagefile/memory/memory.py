@@ -137,7 +137,6 @@ class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):
         watched = WatchedFacts(self._store, indexing)
         self.facts: FactStore = watched
         self._facts = watched.bare
-        self.graph: StoredGraph = WatchedGraph(self._store, self._facts)
         self.proposals = ProposedFacts(self._store, self._facts, indexing, clock)
         self._indexing = indexing
         self._extractor = require_extractor(extractor)
@@ -148,6 +147,8 @@ class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):
         self._episodes = Episodes(self._store)
         self._rememberer = Rememberer(self._store, self._index, guard, duplicates, on_duplicate)
         self._recaller = Recaller(self._store, self._index, self._facts, self._uses, reranker)
+        find = self._recaller.facts_by_words
+        self.graph: StoredGraph = WatchedGraph(self._store, self._facts, find)
         self._searching = Searching(self._recaller, ItemReader(self._store), self._uses)
         derived = DerivedFromEpisodes(self._store, indexing)
         self._forgetting = Forgetting(self._store, self._index, derived)

@@ -123,6 +123,22 @@ class Recaller:
             query, user_id, limit, valid_at, known_at, explain=explain, status=status, note=note
         )[0]
 
+    def facts_by_words(
+        self,
+        query: str,
+        *,
+        limit: int,
+        valid_at: datetime | None,
+        known_at: datetime | None,
+        user_id: str | None,
+    ) -> list[Fact]:
+        """Facts that share words with the question and hold at that time; nothing is noted."""
+        plain = Weights.plain(0.0)
+        found, _ = self.facts_and_past(
+            query, user_id, limit, valid_at, known_at, explain=False, note=False, weights=plain
+        )
+        return [match.fact for match in found]
+
     def facts_and_past(
         self,
         query: str,
@@ -134,6 +150,7 @@ class Recaller:
         explain: bool = True,
         status: FactStatus | None = "active",
         note: bool = True,
+        weights: Weights = _DEFAULT,
     ) -> tuple[list[FactMatch], list[str]]:
         """As `facts`, and the ids of assertions that answer it too and hold no longer."""
         text = _require_query(query)
@@ -149,10 +166,17 @@ class Recaller:
                 status=status,
             )
             return [FactMatch(fact=fact, score=1.0) for fact in newest], []
+        # Facts keep the names they were asserted with, whatever those stand for since.
+        asked = self._facts.viewpoint(valid_at, known_at, user_id).names.widened(text)
         looked_at = max(_FACTS_LOOKED_AT * limit, _FACTS_AT_LEAST)
         while True:
             hits = self._index.search(
-                owner_key(user_id), text, limit=looked_at, kinds=("fact",), explain=explain
+                owner_key(user_id),
+                asked,
+                limit=looked_at,
+                kinds=("fact",),
+                weights=weights,
+                explain=explain,
             )
             by_id = {fact_id_in(hit.key): hit for hit in hits}
             holding = self._holding(list(by_id), user_id, valid_at, known_at, status)
@@ -187,10 +211,10 @@ class Recaller:
                 valid_at=valid_at,
                 known_at=known_at,
                 user_id=user_id,
-                history=status != "active",
+                history=status is None,
+                status=status,
             ):
-                if status in (None, fact.status):
-                    found.setdefault((fact.id, fact.valid_from), fact)
+                found.setdefault((fact.id, fact.valid_from), fact)
         return list(found.values())
 
     def _newest(

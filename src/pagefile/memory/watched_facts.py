@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from pagefile.memory.fact import Fact
 from pagefile.memory.fact_commits import Beside
-from pagefile.memory.fact_graph import StoredGraph
+from pagefile.memory.fact_graph import FindsFacts, StoredGraph
 from pagefile.memory.facts import FactStore
 from pagefile.memory.isolation import warn_if_anonymous
 from pagefile.store import Store
@@ -69,7 +69,7 @@ class WatchedFacts(FactStore):
 class WatchedGraph(StoredGraph):
     """The graph, as callers of `Memory` reach it."""
 
-    def __init__(self, store: Store, facts: FactStore) -> None:
-        super().__init__(facts)
+    def __init__(self, store: Store, facts: FactStore, find: FindsFacts) -> None:
+        super().__init__(facts, find=find)
         self._store = store
-        self.bare = StoredGraph(facts)
+        self.bare = StoredGraph(facts, find=find)

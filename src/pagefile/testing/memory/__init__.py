@@ -21,6 +21,7 @@ from pagefile.testing.memory.exporting import ExportingContract
 from pagefile.testing.memory.forgetting import ForgettingContract
 from pagefile.testing.memory.isolation import IsolationContract
 from pagefile.testing.memory.keeping import KeepingContract
+from pagefile.testing.memory.knowing import KnowingContract
 from pagefile.testing.memory.mending import MendingContract
 from pagefile.testing.memory.provenance import ProvenanceContract
 from pagefile.testing.memory.recalling import RecallingContract
@@ -52,6 +53,7 @@ class MemoryContract(
     DuplicatesContract,
     ReindexingContract,
     KeepingContract,
+    KnowingContract,
     BoundsContract,
     RefusalsContract,
 ):

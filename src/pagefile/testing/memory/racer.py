@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import timedelta
 from typing import Any
 
 import pagefile
@@ -35,11 +36,25 @@ def talk_in_one_session(memory: Memory, count: int, name: str) -> list[Any]:
 
 
 def assert_one_fact(memory: Memory, count: int, name: str) -> list[Any]:
-    """Ids acknowledged of assertions that all say where the user lives."""
-    return [
-        memory.facts.append(fact("Kyoto" if n % 2 else "Oslo", sources=[f"{name}-{n}"]))
-        for n in range(count)
-    ]
+    """What was acknowledged of assertions where the user lives: id, city, first and last day.
+
+    From days of its own, which lie between those of the others; a third of
+    them for five days, the rest until further notice.
+    """
+    told: list[Any] = []
+    for n in range(count):
+        city = ("Kyoto", "Oslo", "Rome")[(n + int(name[1:])) % 3]
+        # Later days before earlier ones, now and then.
+        first = 4 * (n ^ 1) + int(name[1:])
+        last = first + 5 if n % 3 == 2 else None
+        known = fact(
+            city,
+            sources=[f"{name}-{n}"],
+            valid_from=START + timedelta(days=first),
+            valid_until=None if last is None else START + timedelta(days=last),
+        )
+        told.append([memory.facts.append(known), city, first, last])
+    return told
 
 
 def read_what_nobody_read(memory: Memory, count: int, name: str) -> list[Any]:
