@@ -141,7 +141,9 @@ class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):
         self._uses = UseRecorder(self._store, guard, clock, on=record_use)
         self._episodes = Episodes(self._store)
         self._rememberer = Rememberer(self._store, self._index, guard, duplicates, on_duplicate)
-        self._recaller = Recaller(self._store, self._index, self._facts, self._uses, reranker)
+        self._recaller = Recaller(
+            self._store, self._index, self._facts, self._uses, reranker, clock
+        )
         self._searching = Searching(self._recaller, ItemReader(self._store), self._uses)
         derived = DerivedFromEpisodes(self._store, indexing)
         self._forgetting = Forgetting(self._store, self._index, derived)
