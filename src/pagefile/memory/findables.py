@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -21,6 +22,10 @@ from pagefile.typed import convert
 _EPISODES = "memory/episode/"
 _FACTS = "fact/"
 _PAGE = 1_000
+#: How many documents are read at once.
+_READ = 200
+#: After every place of a log.
+_NOWHERE = 2**62
 
 
 class Findables:
@@ -31,16 +36,35 @@ class Findables:
         self._index = index
 
     def all(self) -> Iterator[Source]:
-        """Everything of every user, partition by partition."""
+        """Everything of every user, partition by partition, in the order it was indexed in.
+
+        Turns of one moment are told apart by that order alone.
+        """
         for prefix in (_EPISODES, _FACTS):
-            after = ""
-            while names := self._store.names("document", prefix=prefix, after=after, limit=_PAGE):
-                for name in names:
-                    found = self._store.get(name)
-                    if found is not None and not found.erased:
-                        for thing in _things(name, found.user, found.value):
-                            yield Source(found.user, owner_key(found.user), found.version, thing)
-                after = names[-1]
+            for whose, group in groupby(self._names(prefix), _owner):
+                places = self._index.places(whose) if prefix == _EPISODES else {}
+                names = list(group)
+                names.sort(key=lambda name: places.get(name, _NOWHERE))
+                yield from self._read(names)
+
+    def named(self, documents: Sequence[str]) -> Iterator[Source]:
+        """What some documents are found by, partition by partition; many are found by nothing."""
+        known = [name for name in documents if name.startswith((_EPISODES, _FACTS))]
+        # Those of one partition stay in their order.
+        yield from self._read(sorted(known, key=_owner))
+
+    def _names(self, prefix: str) -> Iterator[str]:
+        after = ""
+        while names := self._store.names("document", prefix=prefix, after=after, limit=_PAGE):
+            yield from names
+            after = names[-1]
+
+    def _read(self, names: Sequence[str]) -> Iterator[Source]:
+        for at in range(0, len(names), _READ):
+            for found in self._store.get_many(names[at : at + _READ]):
+                if found is not None and not found.erased:
+                    for thing in _things(found.name, found.user, found.value):
+                        yield Source(found.user, owner_key(found.user), found.version, thing)
 
     def check(self, operation: Append | Put) -> None:
         """Refuse what calls itself something to be found, and is not.
@@ -59,6 +83,12 @@ class Findables:
         user = puts[0].user
         entries = self._index.analysed(things)
         return self._index.operations(user, owner_key(user), entries)
+
+
+def _owner(name: str) -> str:
+    """Whose a document is, as its name says it."""
+    prefix = _EPISODES if name.startswith(_EPISODES) else _FACTS
+    return name.removeprefix(prefix).partition("/")[0]
 
 
 def _things(name: str, user: str | None, value: Any) -> list[Findable]:

@@ -19,6 +19,8 @@ from pagefile.memory.watched import WatchedCalls
 from pagefile.naming import require_callable, require_flag
 from pagefile.recall.arms.keeper import VectorStatus
 from pagefile.recall.index import SearchIndex
+from pagefile.recall.rebuilding import Rebuilding
+from pagefile.recall.shelf import Shelf
 
 
 class Keeping(WatchedCalls):
@@ -26,6 +28,7 @@ class Keeping(WatchedCalls):
 
     _facts: FactStore
     _index: SearchIndex
+    _shelf: Shelf
     _uses: UseRecorder
     _forgetting: Forgetting
     _findables: Findables
@@ -91,12 +94,17 @@ class Keeping(WatchedCalls):
         """Make the search index of the whole tenant anew, with this handle's embedder.
 
         Returns how many memories were indexed; `progress` is called with how many
-        so far. Until it is done a search finds what was indexed so far, and
-        handles with another embedder are refused.
+        so far. Until it is done the index that was there serves the handles of its
+        embedder, and others are refused; then it is the other way round. Cut off, it
+        has changed nothing, and is to be done again.
+
+        Raises:
+            Unavailable: the embedder fails; the index is as it was.
+            Conflict: somebody else began the same meanwhile.
         """
         if progress is not None:
             require_callable("progress", progress)
-        return self._index.rebuild(self._findables.all, progress)
+        return Rebuilding(self._store, self._index, self._shelf, self._findables).run(progress)
 
     def sync_vectors(self, progress: Callable[[int], None] | None = None) -> int:
         """Bring the vector arm of the whole tenant up to date; return how many it was given.

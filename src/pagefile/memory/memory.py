@@ -146,7 +146,9 @@ class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):
         self._uses = UseRecorder(self._store, guard, clock, on=record_use)
         self._episodes = Episodes(self._store)
         self._rememberer = Rememberer(self._store, self._index, guard, duplicates, on_duplicate)
-        self._recaller = Recaller(self._store, self._index, self._facts, self._uses, reranker)
+        self._recaller = Recaller(
+            self._store, self._index, self._facts, self._uses, reranker, clock
+        )
         find = self._recaller.facts_by_words
         self.graph: StoredGraph = WatchedGraph(self._store, self._facts, find)
         self._searching = Searching(self._recaller, ItemReader(self._store), self._uses)

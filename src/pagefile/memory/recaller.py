@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import islice
 
@@ -20,6 +20,7 @@ from pagefile.memory.match import EpisodeMatch, FactMatch
 from pagefile.memory.owner import owner_key
 from pagefile.memory.text import require_session, require_text
 from pagefile.memory.use import UseRecorder
+from pagefile.ordering import microseconds
 from pagefile.recall.fusion import Weights
 from pagefile.recall.hit import Hit
 from pagefile.recall.index import SearchIndex
@@ -37,7 +38,10 @@ _RERANKED = 3
 
 
 class Recaller:
-    """Asks the index, and reads what it names; what is no longer there is not given."""
+    """Asks the index, and reads what it names; what is no longer there is not given.
+
+    `clock` says what "yesterday" is the day before of.
+    """
 
     def __init__(
         self,
@@ -46,7 +50,9 @@ class Recaller:
         facts: FactStore,
         uses: UseRecorder,
         reranker: Reranker | None,
+        clock: Callable[[], datetime],
     ) -> None:
+        self._clock = clock
         self._store = store
         self._index = index
         self._facts = facts
@@ -91,6 +97,7 @@ class Recaller:
             session=session_id,
             exclude_session=exclude_session_id,
             time_range=None if time_range is None else (low, high + 1),
+            now_us=microseconds(self._clock()),
             weights=weights,
             explain=explain,
             stamp=stamp,
@@ -169,12 +176,14 @@ class Recaller:
         # Facts keep the names they were asserted with, whatever those stand for since.
         asked = self._facts.viewpoint(valid_at, known_at, user_id).names.widened(text)
         looked_at = max(_FACTS_LOOKED_AT * limit, _FACTS_AT_LEAST)
+        now_us = microseconds(self._clock())
         while True:
             hits = self._index.search(
                 owner_key(user_id),
                 asked,
                 limit=looked_at,
                 kinds=("fact",),
+                now_us=now_us,
                 weights=weights,
                 explain=explain,
             )

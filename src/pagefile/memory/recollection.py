@@ -75,7 +75,7 @@ class MemoryParts(msgspec.Struct, frozen=True):
 class Recollection:
     """One user's memory at a position; nothing in it depends on the clock.
 
-    "Now", for what holds now, is the time of the last commit up to there.
+    "Now", for what holds now and for time words, is the time of the last commit up to there.
     """
 
     def __init__(self, parts: MemoryParts, past: Snapshot, user_id: str | None) -> None:
@@ -86,7 +86,9 @@ class Recollection:
         self._index = PastIndex(past, parts.embedder, parts.shelf)
         silent = UseRecorder(past, Guard(past), parts.clock, on=False)
         self._facts = FactStore(past, clock=lambda: past.time_us)
-        self._recaller = Recaller(past, self._index, self._facts, silent, parts.reranker)
+        self._recaller = Recaller(
+            past, self._index, self._facts, silent, parts.reranker, lambda: self._now
+        )
         self._items = ItemReader(past)
         self._blocks = Blocks(past, parts.clock, max_blocks=MOST_BLOCKS, max_chars=_MOST_CHARS)
 

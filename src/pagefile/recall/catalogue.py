@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from pagefile.batch import Batch, Put, VersionIs
-from pagefile.errors import Conflict, Corrupt, Unsupported
+from pagefile.errors import Conflict, Corrupt, Unavailable, Unsupported
 from pagefile.store import Store
 from pagefile.typed import convert
 
@@ -33,13 +33,22 @@ class Catalogue(msgspec.Struct, frozen=True):
 
     model: Model
     generation: int = 1
+    #: Of an earlier version, which filled what is in force: that it is not whole.
     rebuilding: bool = False
+    #: The generation that is made beside it, and the one it came after; 0 for none.
+    making: int = 0
+    leaving: int = 0
     version: int = 0
 
     @property
     def unchanged(self) -> VersionIs:
         """The condition that this is still what holds."""
         return VersionIs(DOCUMENT, self.version)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there are no logs of other generations."""
+        return not (self.rebuilding or self.making or self.leaving)
 
 
 def read_catalogue(store: Store) -> Catalogue | None:
@@ -54,7 +63,8 @@ def read_catalogue(store: Store) -> Catalogue | None:
             f"document {DOCUMENT!r} does not say what the index is made with ({error})",
             "rebuild the index with reindex()",
         ) from error
-    return Catalogue(form.model, form.generation, form.rebuilding, found.version)
+    beside = (form.rebuilding, form.making, form.leaving)
+    return Catalogue(form.model, form.generation, *beside, found.version)
 
 
 def settle_catalogue(store: Store, wanted: Model) -> Catalogue:
@@ -68,8 +78,7 @@ def settle_catalogue(store: Store, wanted: Model) -> Catalogue:
             return write_catalogue(store, Catalogue(wanted))
         except Conflict:
             continue
-    if held.model != wanted:
-        raise other_model(held.model, wanted)
+    require_model(held, wanted)
     return held
 
 
@@ -79,18 +88,39 @@ def write_catalogue(store: Store, catalogue: Catalogue) -> Catalogue:
     Raises:
         Conflict: somebody else changed it.
     """
-    form = _Stored(catalogue.model, catalogue.generation, catalogue.rebuilding)
+    beside = (catalogue.rebuilding, catalogue.making, catalogue.leaving)
+    form = _Stored(catalogue.model, catalogue.generation, *beside)
     put = Put(DOCUMENT, msgspec.to_builtins(form), kind="recall")
     commit = store.commit(Batch([put], [catalogue.unchanged]))
     return msgspec.structs.replace(catalogue, version=commit.versions[0])
 
 
-def other_model(held: Model, wanted: Model) -> Unsupported:
-    """The error for an index that another model made."""
-    return Unsupported(
-        f"the search index is made with {_named(held)}, and this handle has {_named(wanted)}",
-        "open it with the same embedder, or rebuild the index with reindex()",
-    )
+def require_model(held: Catalogue, wanted: Model) -> None:
+    """Refuse an index that another model made.
+
+    Raises:
+        Unsupported: it did; it says so where another is being made.
+    """
+    if held.model == wanted:
+        return
+    step = "open it with the same embedder, or rebuild the index with reindex()"
+    if held.making:
+        step = "reindex() was begun: wait until it is done; if it was cut off, call it again"
+    fact = f"the search index is made with {_named(held.model)}"
+    raise Unsupported(f"{fact}, and this handle has {_named(wanted)}", step)
+
+
+def require_whole(held: Catalogue) -> None:
+    """Refuse to answer from a part of what is kept.
+
+    Raises:
+        Unavailable: an earlier version was cut off while it made the index.
+    """
+    if held.rebuilding:
+        raise Unavailable(
+            "the search index holds only a part: making it anew is under way, or was cut off",
+            "wait until reindex() is done; if it was cut off, call it again",
+        )
 
 
 def _named(model: Model) -> str:
@@ -103,3 +133,5 @@ class _Stored(msgspec.Struct):
     model: Model
     generation: int
     rebuilding: bool
+    making: int = 0
+    leaving: int = 0

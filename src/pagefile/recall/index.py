@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 import msgspec
 
-from pagefile.batch import Batch, Condition, Drop, LengthIs, Operation, Prune, Selector, VersionIs
-from pagefile.errors import Conflict, NotFound
+from pagefile.batch import Condition, LengthIs, Operation, Selector
+from pagefile.errors import Conflict, Corrupt
 from pagefile.recall.analysis import ANALYSIS_VERSION
 from pagefile.recall.arms.keeper import VectorStatus
 from pagefile.recall.arms.kept import vectors_beside
@@ -19,10 +19,10 @@ from pagefile.recall.catalogue import (
     NO_MODEL,
     Catalogue,
     Model,
-    other_model,
     read_catalogue,
+    require_model,
+    require_whole,
     settle_catalogue,
-    write_catalogue,
 )
 from pagefile.recall.embedder import Embedder, Guarded, embed_texts, packed, packed_units
 from pagefile.recall.entry import IndexEntry, entry_of, told
@@ -33,8 +33,6 @@ from pagefile.recall.partition import PartitionIndex, TimeRange
 from pagefile.recall.shelf import Shelf
 from pagefile.store import Store
 
-#: How many things are embedded and committed at once when the index is made anew.
-_REBUILD_BATCH = 200
 _DEFAULT = Weights()
 
 
@@ -67,7 +65,7 @@ class SearchIndex:
     """What a tenant's memories are found by, derived from them and rebuilt from them.
 
     Without an embedder the lexical arm stands alone. An index that another model
-    made is refused, for writing and for searching, until it is rebuilt.
+    made is refused, for writing and for searching, until it is rebuilt (`Rebuilding`).
     """
 
     def __init__(self, store: Store, embedder: Embedder | None, shelf: Shelf) -> None:
@@ -134,9 +132,9 @@ class SearchIndex:
         """
         catalogue = self._catalogue()
         log = log_of(catalogue.generation, whose)
-        return self._appends(catalogue, log, [user] * len(entries), entries), [catalogue.unchanged]
+        return self.appends(catalogue, log, [user] * len(entries), entries), [catalogue.unchanged]
 
-    def _appends(
+    def appends(
         self,
         catalogue: Catalogue,
         log: str,
@@ -176,9 +174,10 @@ class SearchIndex:
         return selectors, again, when
 
     def _logs(self, catalogue: Catalogue, whose: str) -> list[str]:
-        """The logs that a partition may have; older ones stay until a rebuilding is done."""
-        oldest = 1 if catalogue.rebuilding else catalogue.generation
-        return [log_of(number, whose) for number in range(oldest, catalogue.generation + 1)]
+        """The logs that a partition may have; others stay until a rebuilding is done."""
+        oldest = catalogue.generation if catalogue.is_alone else 1
+        newest = max(catalogue.generation, catalogue.making)
+        return [log_of(number, whose) for number in range(oldest, newest + 1)]
 
     def refresh(self, conflict: Conflict) -> bool:
         """Whether the conflict was about the index; the next call reads it anew."""
@@ -291,6 +290,18 @@ class SearchIndex:
                 found[entry.key] = entry
         return {key: entry.text.split() for key, entry in found.items()}
 
+    def places(self, whose: str) -> dict[str, int]:
+        """Where in the log in force each thing of a partition was last named; reads it all."""
+        catalogue = self._any()
+        found: dict[str, int] = {}
+        if catalogue is not None:
+            for stored in entries_of(self._store, log_of(catalogue.generation, whose)):
+                # What cannot be read is in no order; it is about to be made anew.
+                with suppress(Corrupt):
+                    if not stored.erased:
+                        found[decoded(stored).key] = stored.index
+        return found
+
     def _partition(
         self, whose: str, *, any_model: bool = False, stamp: int | None = None
     ) -> PartitionIndex | None:
@@ -302,88 +313,10 @@ class SearchIndex:
 
     # Keeping
 
-    def rebuild(
-        self,
-        sources: Callable[[], Iterable[Source]],
-        progress: Callable[[int], None] | None = None,
-    ) -> int:
-        """Make the index anew, with the model of this handle; return how many were indexed.
-
-        What is stored meanwhile is indexed as usual. Until it is done, a search
-        finds what was indexed so far. One that was interrupted is done again.
-        """
-        if self.keeper is not None:
-            # Before anything is changed: it may hold another model's vectors.
-            self.keeper.require_room(self.model)
-        held = read_catalogue(self._store)
-        if held is None:
-            held = settle_catalogue(self._store, self.model)
-        fresh = write_catalogue(
-            self._store,
-            Catalogue(self.model, held.generation + 1, rebuilding=True, version=held.version),
-        )
-        self._held = fresh
-        count = 0
-        batch: list[Source] = []
-        for source in sources():
-            if batch and (batch[-1].whose != source.whose or len(batch) == _REBUILD_BATCH):
-                count += self._rebuilt(fresh, batch)
-                batch = []
-                if progress is not None:
-                    progress(count)
-            batch.append(source)
-        count += self._rebuilt(fresh, batch)
-        self._drop_before(fresh.generation)
-        done = msgspec.structs.replace(fresh, rebuilding=False)
-        self._held = write_catalogue(self._store, done)
-        if progress is not None:
-            progress(count)
-        return count
-
-    def _rebuilt(self, catalogue: Catalogue, batch: Sequence[Source]) -> int:
-        if not batch:
-            return 0
-        log = log_of(catalogue.generation, batch[0].whose)
-        entries = self.analysed([source.thing for source in batch])
-        try:
-            self._commit(catalogue, log, batch, entries)
-        except Conflict as conflict:
-            if conflict.target == DOCUMENT:
-                raise
-            # Who changed or removed one meanwhile has indexed what it is now.
-            for source, entry in zip(batch, entries, strict=True):
-                with suppress(Conflict):
-                    self._commit(catalogue, log, [source], [entry])
-        return len(batch)
-
-    def _commit(
-        self,
-        catalogue: Catalogue,
-        log: str,
-        sources: Sequence[Source],
-        entries: Sequence[IndexEntry],
-    ) -> None:
-        unchanged = [VersionIs(source.thing.key, source.version) for source in sources]
-        users = [source.user for source in sources]
-        operations = self._appends(catalogue, log, users, entries)
-        self._store.commit(Batch(operations, [catalogue.unchanged, *unchanged]))
-
-    def _drop_before(self, generation: int) -> None:
-        after = ""
-        while names := self._store.names("log", prefix="recall/", after=after, limit=1_000):
-            for name in names:
-                if int(name.split("/")[1]) < generation:
-                    self._drop(name)
-            after = names[-1]
-        self._shelf.forget()
-
-    def _drop(self, log: str) -> None:
-        try:
-            # Pruned first: derived content has no past that anybody asks for.
-            self._store.commit(Batch([Prune(None, log=log)]))
-            self._store.commit(Batch([Drop(log)]))
-        except NotFound:
-            return  # Erased with its user, or dropped by another who rebuilds.
+    def in_force(self, catalogue: Catalogue) -> Catalogue:
+        """Take it for what holds, as whoever stored it knows."""
+        self._held = catalogue
+        return catalogue
 
     def _any(self, stamp: int | None = None) -> Catalogue | None:
         """The catalogue whatever made the index: for counting and erasing, which must not fail."""
@@ -394,16 +327,17 @@ class SearchIndex:
         return held
 
     def _known(self, stamp: int | None = None) -> Catalogue | None:
-        """The catalogue, if there is an index at all; another model's is refused."""
+        """The catalogue, if there is an index; another model's, or half of one, is refused."""
         held = self._held = self._any(stamp)
-        if held is not None and held.model != self.model:
-            raise other_model(held.model, self.model)
+        if held is not None:
+            require_model(held, self.model)
+            require_whole(held)
         return held
 
     def _catalogue(self) -> Catalogue:
         with self._lock:
             if self._held is None:
                 self._held = settle_catalogue(self._store, self.model)
-            elif self._held.model != self.model:
-                raise other_model(self._held.model, self.model)
+            else:
+                require_model(self._held, self.model)
             return self._held

@@ -150,7 +150,8 @@ class PartitionIndex:
         with self._lock:
             oldest, newest = self._first_and_last()
             speakers = self._speakers()
-        return question_of(query, speakers, newest if now_us is None else now_us, oldest)
+        now_us = newest if now_us is None else now_us
+        return question_of(query, speakers, now_us, oldest, newest)
 
     def search(
         self,

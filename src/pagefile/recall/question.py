@@ -113,9 +113,13 @@ class Speakers:
 
 
 def question_of(
-    text: str, speakers: Speakers, now_us: int, oldest_us: int | None = None
+    text: str,
+    speakers: Speakers,
+    now_us: int,
+    oldest_us: int | None = None,
+    newest_us: int | None = None,
 ) -> Question:
-    """The analysed question; `now_us` and `oldest_us` are what time words are read against."""
+    """The analysed question; the moments are what time words are read against."""
     text = text[:MOST_CHARACTERS]
     named = speakers.find(text)
     said = [n for n in named if not n.implied]
@@ -126,7 +130,7 @@ def question_of(
         taken_out.append(name.word)
         at = owned.end() if owned else name.end
     bare = terms(" ".join([*kept, text[at:]]))
-    when = time_words(text, now_us, oldest_us)
+    when = time_words(text, now_us, oldest_us, newest_us)
     names = terms(" ".join(taken_out))
     little = _TELLING.union(names)
     return Question(

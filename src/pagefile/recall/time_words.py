@@ -17,7 +17,7 @@ from pagefile.ordering import microseconds, moment
 from pagefile.recall._dates import HINT, READINGS, Calendar, Range
 
 _EARLIEST, _LATEST = date(1, 1, 2), date(9999, 12, 30)
-#: A partition over more years than this has its newest ones asked for.
+#: Of a partition over more years than this, those nearest to now are asked for.
 _MOST_YEARS = 50
 #: More words of time than this are no question: reading them all would only take long.
 _MOST_WORDS = 32
@@ -34,17 +34,21 @@ class TimeWords(msgspec.Struct, frozen=True):
     spans: tuple[tuple[int, int], ...]
 
 
-def time_words(text: str, now_us: int, oldest_us: int | None = None) -> tuple[TimeWords, ...]:
+def time_words(
+    text: str, now_us: int, oldest_us: int | None = None, newest_us: int | None = None
+) -> tuple[TimeWords, ...]:
     """What `text` says about time, in its order.
 
     `now_us` is what "yesterday" is the day before of. Dates without a year are
-    taken in every year from `oldest_us` to `now_us`.
+    taken in every year from `oldest_us` to `now_us`, or to `newest_us` if that is later.
     """
     if not HINT.search(text):
         return ()
     today = _day(now_us)
     oldest = today if oldest_us is None else min(_day(oldest_us), today)
-    years = tuple(range(max(oldest.year, today.year - _MOST_YEARS), today.year + 1))
+    newest = today if newest_us is None else max(_day(newest_us), today)
+    first = max(oldest.year, today.year - _MOST_YEARS)
+    years = tuple(range(first, min(newest.year, today.year + _MOST_YEARS) + 1))
     calendar = Calendar(today, years)
     found: list[tuple[int, int, list[Range]]] = []
     for pattern, reading in READINGS:

@@ -15,6 +15,8 @@ _DAY = 86_400 * 1_000_000
 _SHARE, _MOST_LENGTH = 0.25, 60 * _DAY
 #: Something is told after it happened more often than before.
 _BEFORE = 2.0
+#: What is less near than this has nothing to do with the time asked about.
+_LEAST = 1e-3
 
 
 def timeliness(times: NDArray[np.int64], when: Iterable[TimeWords], days: float) -> Floats:
@@ -26,4 +28,5 @@ def timeliness(times: NDArray[np.int64], when: Iterable[TimeWords], days: float)
             early = _BEFORE * np.maximum(start - times, 0) / slack
             late = np.maximum(times - end, 0) / slack
             np.maximum(best, np.exp(-np.minimum(early + late, 700.0)), out=best)
+    best[best < _LEAST] = 0
     return best.astype(np.float32)

@@ -16,6 +16,7 @@ from pagefile.memory.memory import Memory
 from pagefile.testing.backend import Backend
 from pagefile.testing.memory.ground import (
     START,
+    Clock,
     HashedWords,
     MemoryFixtures,
     episode,
@@ -83,7 +84,7 @@ class RecallingContract(MemoryFixtures):
         self, handle: Pagefile
     ) -> None:
         for embedder in (None, HashedWords()):
-            memory = Memory(handle, embedder=embedder)
+            memory = Memory(handle, embedder=embedder, clock=Clock())
             memory.reindex()
             for days in (0, 1, 8, 40):
                 moment = START - timedelta(days=days)
@@ -92,6 +93,26 @@ class RecallingContract(MemoryFixtures):
                 )
             found = memory.recall("what did I do yesterday?", user_id="ann")
             assert found[0].id == "d1"
+
+    def test_time_words_are_read_against_the_clock_and_not_the_newest_memory(
+        self, handle: Pagefile
+    ) -> None:
+        clock = Clock()
+        memory = Memory(handle, embedder=None, clock=clock)
+        for days, text in ((41, "I baked bread"), (40, "I painted"), (1, "I swam"), (0, "I ran")):
+            moment = START - timedelta(days=days)
+            memory.remember(episode(text, session=f"s{days}", at=moment))
+        memory.facts.append(fact("dentist", valid_from=START + timedelta(days=90)))
+        asked = "What did I do yesterday?"
+        assert inputs(memory.recall(asked, user_id="ann")) == ["I swam", "I ran"]
+        clock.passes(days=60)
+
+        assert memory.recall(asked, user_id="ann") == []
+        assert inputs(memory.recall("what was 60 days ago?", limit=1, user_id="ann")) == ["I ran"]
+        memory.remember(episode("the fair opens", session="f", at=datetime(2027, 5, 2, tzinfo=UTC)))
+        assert inputs(memory.recall("what is in May?", limit=1, user_id="ann")) == [
+            "the fair opens"
+        ]
 
     def test_memory_Q3_a_fact_that_was_replaced_is_not_told_any_more(self, memory: Memory) -> None:
         memory.facts.append(fact("Oslo", valid_from=START - timedelta(days=900)))

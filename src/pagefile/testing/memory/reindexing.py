@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
 import pytest
 
-from pagefile.errors import Unsupported
+from pagefile.errors import Unavailable, Unsupported
 from pagefile.handle import Pagefile
 from pagefile.memory.memory import Memory
 from pagefile.memory.owner import owner_key
-from pagefile.recall.catalogue import read_catalogue
+from pagefile.recall.catalogue import read_catalogue, write_catalogue
 from pagefile.testing.backend import Backend
 from pagefile.testing.context.ground import at_once
 from pagefile.testing.memory.ground import (
@@ -72,25 +75,86 @@ class ReindexingContract(MemoryFixtures):
         assert outcome(say, old, "more") == "Unsupported"
 
     def test_one_that_was_cut_off_is_done_again(self, backend: Backend, handle: Pagefile) -> None:
-        fill(Memory(handle, embedder=None))
+        before = Memory(handle, embedder=None)
+        fill(before)
         for _ in range(3):
             with pytest.raises(PowerCut):
                 Memory(backend.open(), embedder=HashedWords()).reindex(_cut)
         memory = Memory(backend.open(), embedder=HashedWords())
         half = read_catalogue(handle.store)
         assert half is not None
-        say(memory, "said in between", user="u0")
+        say(before, "said in between", user="u0")
         count = memory.reindex()
         whole = read_catalogue(handle.store)
         assert whole is not None
 
-        assert (half.rebuilding, whole.rebuilding, count) == (True, False, 19)
+        assert (half.is_alone, whole.is_alone, count) == (False, True, 19)
         assert inputs(memory.recall("plan4 of user2", limit=1, user_id="u2")) == ["plan4 of user2"]
         assert inputs(memory.recall("said in between", limit=1, user_id="u0")) == [
             "said in between"
         ]
         logs = handle.store.names("log", prefix="recall/", limit=100)
         assert {name.split("/")[1] for name in logs} == {str(whole.generation)}
+
+    def test_until_it_is_done_the_old_one_answers_whole_whether_it_fails_or_goes_on(
+        self, backend: Backend
+    ) -> None:
+        class Fails(HashedWords):
+            def embed_batch(self, texts: Sequence[str]) -> list[list[float]]:
+                if self.texts >= 5:
+                    raise RuntimeError("server down")
+                return super().embed_batch(texts)
+
+        old = Memory(backend.open(), embedder=None)
+        fill(old)
+        new = Memory(backend.open(), embedder=Fails())
+        with pytest.raises(Unavailable, match="server down") as failed:
+            new.reindex()
+        assert "as it was before" in failed.value.next_step
+        with pytest.raises(Unsupported, match="cut off"):
+            new.recall("plan", user_id="u1")
+
+        def meanwhile(count: int) -> None:
+            for n in range(3):
+                asked = f"plan4 of user{n}"
+                whole = inputs(old.recall(asked, limit=1, user_id=f"u{n}")) == [asked]
+                told.append((whole, outcome(done.recall, asked, user_id=f"u{n}")))
+            old.remember(episode(f"kiwi user{count}", "u0", id=f"kiwi{count}"))
+            old.remember(episode("plan0 was changed", "u1", id="e0"))
+            old.facts.append(fact("Quito", "u2", id="quito"))
+
+        told: list[tuple[bool, str]] = []
+        done = Memory(backend.open(), embedder=HashedWords())
+        assert done.reindex(lambda count: meanwhile(count) if len(told) < 9 else None) >= 18
+        assert told == [(True, "Unsupported")] * 9
+        assert {e.id for e in done.recall("kiwi", limit=20, user_id="u0")} >= {"kiwi5", "kiwi15"}
+        assert inputs(done.recall("changed", limit=1, user_id="u1")) == ["plan0 was changed"]
+        assert objects(done.recall_facts("Quito", limit=1, user_id="u2")) == ["Quito"]
+        assert done.profile(user_id="u1").episode_count == 5
+        assert outcome(old.recall, "plan", user_id="u1") == "Unsupported"
+
+    def test_half_an_index_of_an_earlier_version_answers_nothing_until_it_is_made_anew(
+        self, handle: Pagefile, memory: Memory
+    ) -> None:
+        fill(memory)
+        held = read_catalogue(handle.store)
+        assert held is not None
+        write_catalogue(handle.store, msgspec.structs.replace(held, rebuilding=True))
+        with pytest.raises(Unavailable, match="only a part"):
+            memory.recall("plan1", user_id="u1")
+        say(memory, "apricot", user="u1")
+        memory.reindex()
+
+        assert inputs(memory.recall("plan1", limit=1, user_id="u1")) == ["plan1 of user1"]
+        assert inputs(memory.recall("apricot", limit=1, user_id="u1")) == ["apricot"]
+
+    def test_turns_of_one_moment_keep_their_order(self, memory: Memory) -> None:
+        talk = ("Any pets?", "Yes, a parrot.", "Its name?", "Kiwi.", "And your home?", "In Lisbon.")
+        memory.remember_many([episode(text, id=f"e{9 - n}") for n, text in enumerate(talk)])
+        found = memory.recall_scored("What is the name of the parrot?", user_id="ann")
+        memory.reindex()
+
+        assert memory.recall_scored("What is the name of the parrot?", user_id="ann") == found
 
     def test_what_others_write_and_forget_meanwhile_is_so_afterwards(
         self, backend: Backend, memory: Memory

@@ -259,9 +259,10 @@ def _index(pf: Pagefile) -> Iterator[Finding]:
         yield Finding("index", "ok", f"none yet; a new one would be made with: {name}")
         return
     name = "words alone" if held.model.name == NO_MODEL else held.model.name
-    if held.rebuilding:
+    if not held.is_alone:
         mend = "let it finish, or run 'pagefile reindex' again"
-        yield Finding("index", "wrong", f"{name}, and being made anew", mend=mend)
+        fact = f"{name}, a part only" if held.rebuilding else f"{name}, and being made anew"
+        yield Finding("index", "wrong", fact, mend=mend)
         return
     try:
         chosen_embedder(pf.store, "auto")

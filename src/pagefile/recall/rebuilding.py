@@ -1,0 +1,168 @@
+"""The index made anew, beside the one in force, which serves until the new one is whole.
+
+1. The catalogue says which generation is being made. What is in force is searched and
+   added to as before, by handles of its own model.
+2. Everything is indexed into the new generation, then what was stored meanwhile.
+3. The catalogue says that the new one is in force: whoever adds from now on adds to it.
+   What was stored just before is added, and the old one is dropped.
+
+Cut off in 1 or 2, nothing has changed for anybody. Doing it again begins with another generation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+import msgspec
+
+from pagefile.batch import Batch, Drop, Prune, VersionIs
+from pagefile.errors import Conflict, NotFound, Unavailable
+from pagefile.recall.catalogue import (
+    DOCUMENT,
+    Catalogue,
+    read_catalogue,
+    settle_catalogue,
+    write_catalogue,
+)
+from pagefile.recall.entry import IndexEntry
+from pagefile.recall.index import SearchIndex, Source
+from pagefile.recall.logs import log_of
+from pagefile.recall.shelf import Shelf
+from pagefile.store import Store
+
+#: How many things are embedded and committed at once.
+_BATCH = 200
+_CHANGES = 1_000
+
+Progress = Callable[[int], None]
+
+
+class Sources(Protocol):
+    """Whatever can be found."""
+
+    def all(self) -> Iterable[Source]:
+        """Everything of every user, partition by partition."""
+        ...
+
+    def named(self, documents: Sequence[str]) -> Iterable[Source]:
+        """What some documents are found by, partition by partition; many are found by nothing."""
+        ...
+
+
+class Rebuilding:
+    """Makes the index of a tenant anew, with the model of a handle."""
+
+    def __init__(self, store: Store, index: SearchIndex, shelf: Shelf, sources: Sources) -> None:
+        self._store = store
+        self._index = index
+        self._shelf = shelf
+        self._sources = sources
+
+    def run(self, progress: Progress | None = None) -> int:
+        """Do it; return how many were indexed.
+
+        Raises:
+            Unavailable: the embedder fails; what was in force still is.
+            Conflict: somebody else began the same meanwhile.
+        """
+        index, store = self._index, self._store
+        if index.keeper is not None:
+            # Before anything is changed: it may hold another model's vectors.
+            index.keeper.require_room(index.model)
+        held = read_catalogue(store) or settle_catalogue(store, index.model)
+        making = max(held.generation, held.making) + 1
+        begun = write_catalogue(store, msgspec.structs.replace(held, making=making))
+        since = self._position()
+        fresh = Catalogue(index.model, making, leaving=held.generation, version=begun.version)
+        count = self._indexed(fresh, self._sources.all(), progress)
+        since = self._caught_up(fresh, since)
+        in_force = index.in_force(write_catalogue(store, fresh))
+        # Nobody can add to the old one any more.
+        self._caught_up(in_force, since, self._position())
+        self._drop_before(making)
+        index.in_force(write_catalogue(store, msgspec.structs.replace(in_force, leaving=0)))
+        if progress is not None:
+            progress(count)
+        return count
+
+    def _position(self) -> int:
+        """Where the catalogue was last changed: all that follows comes after it."""
+        found = self._store.get(DOCUMENT)
+        return 0 if found is None else found.position
+
+    def _indexed(
+        self, catalogue: Catalogue, sources: Iterable[Source], progress: Progress | None = None
+    ) -> int:
+        count = 0
+        batch: list[Source] = []
+        for source in sources:
+            if batch and (batch[-1].whose != source.whose or len(batch) == _BATCH):
+                count += self._added(catalogue, batch)
+                batch = []
+                if progress is not None:
+                    progress(count)
+            batch.append(source)
+        return count + self._added(catalogue, batch)
+
+    def _caught_up(self, catalogue: Catalogue, since: int, until: int | None = None) -> int:
+        """Index what was stored after a position, up to another or about now; how far that is."""
+        while until is None or since < until:
+            changes = self._store.changes(since, limit=_CHANGES)
+            put = {
+                one.name: None
+                for change in changes
+                for one in change.touched
+                if one.name is not None and (one.stream, one.action) == ("document", "put")
+            }
+            self._indexed(catalogue, self._sources.named(list(put)))
+            since = changes[-1].position if changes else since
+            if len(changes) < _CHANGES:
+                break
+        return since
+
+    def _added(self, catalogue: Catalogue, batch: Sequence[Source]) -> int:
+        if not batch:
+            return 0
+        try:
+            entries = self._index.analysed([source.thing for source in batch])
+        except Unavailable as failure:
+            step = "the index is as it was before: mend that, and call reindex() again"
+            raise Unavailable(failure.fact, step) from failure
+        try:
+            self._commit(catalogue, batch, entries)
+        except Conflict as conflict:
+            if conflict.target == DOCUMENT:
+                raise
+            # What was changed meanwhile is caught up with later; what was removed is gone.
+            for source, entry in zip(batch, entries, strict=True):
+                with suppress(Conflict):
+                    self._commit(catalogue, [source], [entry])
+        return len(batch)
+
+    def _commit(
+        self, catalogue: Catalogue, sources: Sequence[Source], entries: Sequence[IndexEntry]
+    ) -> None:
+        log = log_of(catalogue.generation, sources[0].whose)
+        unchanged = [VersionIs(source.thing.key, source.version) for source in sources]
+        users = [source.user for source in sources]
+        operations = self._index.appends(catalogue, log, users, entries)
+        self._store.commit(Batch(operations, [catalogue.unchanged, *unchanged]))
+
+    def _drop_before(self, generation: int) -> None:
+        after = ""
+        while names := self._store.names("log", prefix="recall/", after=after, limit=1_000):
+            for name in names:
+                if int(name.split("/")[1]) < generation:
+                    self._drop(name)
+            after = names[-1]
+        self._shelf.forget()
+
+    def _drop(self, log: str) -> None:
+        try:
+            # Pruned first: derived content has no past that anybody asks for.
+            self._store.commit(Batch([Prune(None, log=log)]))
+            self._store.commit(Batch([Drop(log)]))
+        except NotFound:
+            return  # Erased with its user, or dropped by another who rebuilds.
