@@ -35,7 +35,8 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     callers, empty where nobody was named; `proposed_in` is the batch of an item.
     A candidate waits for review, or was rejected: `status` says which, and of
     facts and items whether they hold. `supersedes` and `superseded_by` are ids.
-    `uses` are the recalls that gave it back, where their recording is switched on.
+    `uses` are the recalls that gave it back, where their recording is switched
+    on, the newest 1,000; `uses_cut` says that there were more.
     """
 
     id: str
@@ -52,6 +53,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     supersedes: tuple[str, ...] = ()
     superseded_by: tuple[str, ...] = ()
     uses: tuple[Use, ...] = ()
+    uses_cut: bool = False
     details: Any = None
 
 
@@ -82,7 +84,7 @@ class Provenances:
         found = self._store.get(name)
         if found is None or found.erased:
             return None
-        episode = episode_of(found)
+        episode, uses = episode_of(found), self._uses.of([name], user_id)
         return Provenance(
             id=memory_id,
             kind="episode",
@@ -90,7 +92,8 @@ class Provenances:
             sources=(episode.session_id,),
             committed_by=episode.speaker or "",
             recorded_at=found.time,
-            uses=tuple(self._uses.of(name, user_id)),
+            uses=uses.told,
+            uses_cut=uses.is_cut,
         )
 
     def _fact(self, memory_id: str, user_id: str | None) -> Provenance | None:
@@ -100,7 +103,7 @@ class Provenances:
             return None
         story = self._facts.why(memory_id, user_id=user_id)
         proposal = self._proposal(memory_id, user_id)
-        asserted = story.asserted
+        asserted, uses = story.asserted, self._uses.of([name], user_id)
         return Provenance(
             id=memory_id,
             kind="fact",
@@ -114,7 +117,8 @@ class Provenances:
             recorded_at=asserted.recorded_at,
             reason=asserted.reason,
             quote="" if proposal is None else proposal.quote,
-            uses=tuple(self._uses.of(name, user_id)),
+            uses=uses.told,
+            uses_cut=uses.is_cut,
             details=story,
         )
 
@@ -155,6 +159,8 @@ class Provenances:
             )
         last, let_in = versions[-1], _let_in(versions)
         replaced = last.item.superseded_by
+        places = visible(user_id, project_id)
+        uses = self._uses.of([place.document(memory_id) for place in places], user_id)
         return Provenance(
             id=memory_id,
             kind="item",
@@ -168,11 +174,8 @@ class Provenances:
             reason=let_in.cause.rationale,
             supersedes=last.item.supersedes,
             superseded_by=() if replaced is None else (replaced,),
-            uses=tuple(
-                use
-                for place in visible(user_id, project_id)
-                for use in self._uses.of(place.document(memory_id), user_id)
-            ),
+            uses=uses.told,
+            uses_cut=uses.is_cut,
             details=tuple(versions),
         )
 

@@ -119,4 +119,5 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     supersedes: tuple[str, ...] = ()
     superseded_by: tuple[str, ...] = ()
     uses: tuple[Use, ...] = ()
+    uses_cut: bool = False
     details: Any = None

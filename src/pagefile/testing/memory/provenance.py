@@ -6,6 +6,7 @@ import pytest
 
 from pagefile.errors import NotFound
 from pagefile.handle import Pagefile
+from pagefile.memory.episode import document_of
 from pagefile.memory.memory import Memory
 from pagefile.testing.backend import Backend
 from pagefile.testing.memory.ground import (
@@ -95,6 +96,20 @@ class ProvenanceContract(MemoryFixtures):
 
         assert (before, handle.store.head().position) == (head, head.position + 1)
         assert len(Memory(backend.open(), embedder=None).why(tea, user_id="ann").uses) == 100
+
+    def test_of_very_many_uses_the_newest_are_told_and_that_there_were_more(
+        self, handle: Pagefile
+    ) -> None:
+        memory = Memory(handle, embedder=None, record_use=True)
+        (tea,) = say(memory, "green tea")
+        for _ in range(1_000):
+            memory._uses.note("ann", [document_of(tea, "ann")])
+        all_told = memory.why(tea, user_id="ann")
+        memory.recall("tea", user_id="ann")
+        cut = memory.why(tea, user_id="ann")
+
+        assert (len(all_told.uses), all_told.uses_cut) == (1_000, False)
+        assert (len(cut.uses), cut.uses_cut) == (1_000, True)
 
     def test_a_fact_says_who_let_it_in_and_what_it_replaced(self, handle: Pagefile) -> None:
         memory = Memory(
