@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import inspect
 import json
 import re
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +22,7 @@ from pagefile import Memory
 from pagefile.handle import Options
 from pagefile.testing.backend import Backend, FileBackend, SharedBackend
 from pagefile.testing.memory import MemoryContract
-from pagefile.testing.memory.ground import episode, fact, objects, say
+from pagefile.testing.memory.ground import START, episode, fact, objects, outcome, say
 from pagefile.testing.memory.unfit import names_of_calls
 from pagefile.testing.power import Recorder
 
@@ -109,6 +111,39 @@ def test_every_public_call_is_given_what_it_cannot_take() -> None:
 
 
 # What only a file can show
+
+
+def test_memory_D3_a_file_of_the_first_state_is_read_and_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    kept = Path(__file__).with_name("kept") / "first-memory.db.gz"
+    path.write_bytes(gzip.decompress(kept.read_bytes()))
+    with pagefile.open(path) as pf, Memory(pf, embedder=None) as memory:
+        found = memory.recall("a green boat", limit=1, user_id="ann")
+        now, past = (
+            objects(memory.facts.query(user_id="ann", predicate="lives_in", valid_at=moment))
+            for moment in (None, START - timedelta(days=3))
+        )
+        (block,) = memory.working(user_id="ann")
+        (candidate,) = memory.proposals.waiting(user_id="ann")
+        memory.proposals.commit(candidate.id, reviewer="rev", user_id="ann")
+        item, used = memory.why("units", user_id="ann"), memory.why("e2", user_id="ann")
+
+        assert [(one.id, one.speaker) for one in found] == [("e2", "Bob")]
+        assert (now, past) == (["Kyoto"], ["Oslo"])
+        assert (block.content, block.version) == ("Answer briefly. In English.", 2)
+        assert (item.text, item.committed_by, item.reason) == (
+            "prefers metric units",
+            "rev",
+            "said so",
+        )
+        assert (len(used.uses), memory.users()) == (1, ["ann", "bob"])
+        assert outcome(memory.remember, episode("forget me", id="gone")) == "Forbidden"
+        memory.remember(episode("a red boat", id="e3"))
+        memory.reindex()
+
+        assert {one.id for one in memory.recall("boat", limit=2, user_id="ann")} == {"e2", "e3"}
+        assert memory.consolidate().episodes == 1
+    assert FileBackend(str(path)).finish() == []
 
 
 class Disk(Recorder):
