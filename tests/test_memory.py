@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import inspect
 import json
 import re
@@ -13,14 +14,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import apsw
 import pytest
 
 import pagefile
 from pagefile import Memory
+from pagefile.handle import Options
 from pagefile.testing.backend import Backend, FileBackend, SharedBackend
 from pagefile.testing.memory import MemoryContract
-from pagefile.testing.memory.ground import START, episode, fact, objects, say
+from pagefile.testing.memory.ground import START, episode, fact, objects, outcome, say
 from pagefile.testing.memory.unfit import names_of_calls
+from pagefile.testing.power import Recorder
 
 if TYPE_CHECKING:
     from pagefile.testing.manager_process import ManagerProcess
@@ -104,6 +108,113 @@ def test_every_public_call_is_given_what_it_cannot_take() -> None:
     }
 
     assert calls - names_of_calls() == set()
+
+
+# What only a file can show
+
+
+def test_memory_D3_a_file_of_the_first_state_is_read_and_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    kept = Path(__file__).with_name("kept") / "first-memory.db.gz"
+    path.write_bytes(gzip.decompress(kept.read_bytes()))
+    with pagefile.open(path) as pf, Memory(pf, embedder=None) as memory:
+        found = memory.recall("a green boat", limit=1, user_id="ann")
+        now, past = (
+            objects(memory.facts.query(user_id="ann", predicate="lives_in", valid_at=moment))
+            for moment in (None, START - timedelta(days=3))
+        )
+        (block,) = memory.working(user_id="ann")
+        (candidate,) = memory.proposals.waiting(user_id="ann")
+        memory.proposals.commit(candidate.id, reviewer="rev", user_id="ann")
+        item, used = memory.why("units", user_id="ann"), memory.why("e2", user_id="ann")
+
+        assert [(one.id, one.speaker) for one in found] == [("e2", "Bob")]
+        assert (now, past) == (["Kyoto"], ["Oslo"])
+        assert (block.content, block.version) == ("Answer briefly. In English.", 2)
+        assert (item.text, item.committed_by, item.reason) == (
+            "prefers metric units",
+            "rev",
+            "said so",
+        )
+        assert (len(used.uses), memory.users()) == (1, ["ann", "bob"])
+        assert outcome(memory.remember, episode("forget me", id="gone")) == "Forbidden"
+        memory.remember(episode("a red boat", id="e3"))
+        memory.reindex()
+
+        assert {one.id for one in memory.recall("boat", limit=2, user_id="ann")} == {"e2", "e3"}
+        assert memory.consolidate().episodes == 1
+    assert FileBackend(str(path)).finish() == []
+
+
+class Disk(Recorder):
+    """Counts what is done to files, opening included."""
+
+    opened = 0
+
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
+        self.opened += 1
+        return super().xOpen(name, flags)
+
+
+def test_memory_P1_a_write_opens_nothing_and_syncs_once(tmp_path: Path) -> None:
+    with (
+        Disk() as disk,
+        pagefile.open(tmp_path / "a.db", options=Options(vfs=disk.name)) as pf,
+        Memory(pf, embedder=None) as memory,
+    ):
+        say(memory, "one", "two")
+        opened, done = disk.opened, len(disk.operations)
+        for n in range(20):
+            say(memory, f"word{n}")
+        kinds = Counter(one.kind for one in disk.operations[done:])
+
+        assert disk.opened == opened
+        assert (kinds["sync"], kinds["create"], kinds["delete"]) == (20, 0, 0)
+
+
+def test_memory_D15_what_is_remembered_is_on_the_disk_when_the_call_returns(
+    tmp_path: Path,
+) -> None:
+    with (
+        Disk() as disk,
+        pagefile.open(tmp_path / "a.db", options=Options(vfs=disk.name)) as pf,
+        Memory(pf, embedder=None) as memory,
+    ):
+        unsynced = []
+        for n in range(5):
+            say(memory, f"word{n}")
+            memory.append_block("b", "x", user_id="ann")
+            memory.facts.append(fact(f"place{n}"))
+            unsynced.append(_unsynced(disk))
+
+    assert unsynced == [set()] * 5
+
+
+def _unsynced(disk: Disk) -> set[str]:
+    """The files that were written to and not synced since."""
+    names: set[str] = set()
+    for one in disk.operations:
+        if one.kind in ("write", "truncate"):
+            names.add(one.name)
+        elif one.kind == "sync":
+            names.discard(one.name)
+    return names
+
+
+def test_memory_D17_a_byte_that_was_changed_in_the_file_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with pagefile.open(path) as pf, Memory(pf, embedder=None) as memory:
+        say(memory, "the secret is marzipan")
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"marzipan", b"marzipon"))
+    with pagefile.open(path) as pf:
+        altered = pf.verify()
+    path.write_bytes(whole)
+    with pagefile.open(path) as pf:
+        restored = pf.verify()
+
+    assert b"marzipan" in whole
+    assert (bool(altered.problems), restored.problems) == (True, ())
 
 
 # Four processes on one store

@@ -22,11 +22,16 @@ _MOST_COMPARED = 1_000
 
 
 class Duplicate(msgspec.Struct, frozen=True):
-    """A memory that says what an earlier one says; `similarity` is 1 for the same terms."""
+    """A memory that says what an earlier one says; `similarity` is 1 for the same terms.
+
+    `is_same` when it is the same word for word, but for case and stops: "not"
+    is no term, and turns what the others say.
+    """
 
     key: str
     of: str
     similarity: float
+    is_same: bool = False
 
 
 def require_threshold(threshold: object) -> float:

@@ -15,7 +15,7 @@ from pagefile.memory.isolation import named_users
 from pagefile.memory.owner import owner_key
 from pagefile.memory.profile import MemoryProfile, Profiles
 from pagefile.memory.provenance import Provenance, Provenances
-from pagefile.memory.recognition import short_repetitions
+from pagefile.memory.recognition import repetitions
 from pagefile.memory.text import require_text
 from pagefile.memory.watched import WatchedCalls
 from pagefile.recall.index import SearchIndex
@@ -50,8 +50,9 @@ class Overview(WatchedCalls):
     ) -> list[Duplicate]:
         """Episodes that say what an earlier one says, nearly in the same words.
 
-        Goes through all episodes of the user; ids, with the share of words in
-        common. Of a few words, only what is the same word for word.
+        Goes through all episodes of the user, in the order of their time; ids, with
+        the share of terms in common, and whether it is the same word for word.
+        Of a few words, only what is.
         """
         self._watch(user_id)
         share = require_threshold(threshold)
@@ -59,7 +60,7 @@ class Overview(WatchedCalls):
         texts = self._index.texts(owner_key(user_id), "episode")
         named = {key.rsplit("/", 1)[1]: terms for key, terms in texts.items()}
         found = {one.key: one for one in duplicates_of(named, share)}
-        found |= {one.key: one for one in short_repetitions(self._store, texts).values()}
+        found |= {one.key: one for one in repetitions(self._store, texts).values()}
         return [found[name] for name in named if name in found][:most]
 
     def why(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
@@ -13,8 +14,9 @@ from pagefile.memory.episode import document_of as episode_document
 from pagefile.memory.episode import episode_of
 from pagefile.memory.fact_documents import document_of as fact_document
 from pagefile.memory.facts import FactStore
-from pagefile.memory.item import visible
-from pagefile.memory.proposed_fact import candidate_name, proposed_of
+from pagefile.memory.item import Revision, visible
+from pagefile.memory.proposal import read_batch
+from pagefile.memory.proposed_fact import ProposedFact, candidate_name, proposed_of
 from pagefile.memory.reader import ItemReader
 from pagefile.memory.use import Use, UseRecorder
 from pagefile.naming import Naming
@@ -22,22 +24,28 @@ from pagefile.store import Store
 
 #: Facts and items may have ids that no episode could have.
 _IDS = Naming(MOST_ID_BYTES)
+_PAGE = 1_000
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     """Where a memory comes from and what became of it.
 
     `sources` are ids of episodes and slots; those that are gone are not among
-    them. `proposed_by` and `committed_by` are extractors, reviewers or callers.
-    `supersedes` and `superseded_by` are ids. `uses` are the recalls that gave it
-    back, where their recording is switched on.
+    them. `proposed_by` and `committed_by` are extractors, runs, reviewers or
+    callers, empty where nobody was named; `proposed_in` is the batch of an item.
+    A candidate waits for review, or was rejected: `status` says which, and of
+    facts and items whether they hold. `supersedes` and `superseded_by` are ids.
+    `uses` are the recalls that gave it back, where their recording is switched
+    on, the newest 1,000; `uses_cut` says that there were more.
     """
 
     id: str
-    kind: Literal["episode", "fact", "item"]
+    kind: Literal["episode", "fact", "item", "candidate"]
     text: str
+    status: str = ""
     sources: tuple[str, ...] = ()
     proposed_by: str = ""
+    proposed_in: str = ""
     committed_by: str = ""
     recorded_at: datetime | None = None
     reason: str = ""
@@ -45,6 +53,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     supersedes: tuple[str, ...] = ()
     superseded_by: tuple[str, ...] = ()
     uses: tuple[Use, ...] = ()
+    uses_cut: bool = False
     details: Any = None
 
 
@@ -64,7 +73,7 @@ class Provenances:
             NotFound: nothing of that id is to be seen with this user.
         """
         _IDS.check_text("id", memory_id)
-        for look in (self._episode, self._fact):
+        for look in (self._episode, self._fact, self._candidate):
             found = look(memory_id, user_id)
             if found is not None:
                 return found
@@ -75,7 +84,7 @@ class Provenances:
         found = self._store.get(name)
         if found is None or found.erased:
             return None
-        episode = episode_of(found)
+        episode, uses = episode_of(found), self._uses.of([name], user_id)
         return Provenance(
             id=memory_id,
             kind="episode",
@@ -83,7 +92,8 @@ class Provenances:
             sources=(episode.session_id,),
             committed_by=episode.speaker or "",
             recorded_at=found.time,
-            uses=tuple(self._uses.of(name, user_id)),
+            uses=uses.told,
+            uses_cut=uses.is_cut,
         )
 
     def _fact(self, memory_id: str, user_id: str | None) -> Provenance | None:
@@ -92,13 +102,13 @@ class Provenances:
         if found is None or found.erased:
             return None
         story = self._facts.why(memory_id, user_id=user_id)
-        candidate = self._store.get(candidate_name(memory_id, user_id))
-        proposal = None if candidate is None or candidate.erased else proposed_of(candidate)
-        asserted = story.asserted
+        proposal = self._proposal(memory_id, user_id)
+        asserted, uses = story.asserted, self._uses.of([name], user_id)
         return Provenance(
             id=memory_id,
             kind="fact",
             text=asserted.text,
+            status=story.status,
             sources=story.sources,
             supersedes=tuple(fact.id for fact in story.supersedes),
             superseded_by=tuple(fact.id for fact in story.closed_by),
@@ -107,36 +117,91 @@ class Provenances:
             recorded_at=asserted.recorded_at,
             reason=asserted.reason,
             quote="" if proposal is None else proposal.quote,
-            uses=tuple(self._uses.of(name, user_id)),
+            uses=uses.told,
+            uses_cut=uses.is_cut,
             details=story,
+        )
+
+    def _proposal(self, memory_id: str, user_id: str | None) -> ProposedFact | None:
+        name = candidate_name(memory_id, user_id)
+        found = self._store.get(name)
+        return None if found is None or found.erased else proposed_of(found)
+
+    def _candidate(self, memory_id: str, user_id: str | None) -> Provenance | None:
+        proposal = self._proposal(memory_id, user_id)
+        if proposal is None:
+            return None
+        fact = proposal.fact
+        return Provenance(
+            id=memory_id,
+            kind="candidate",
+            text=fact.text,
+            status=proposal.status,
+            sources=tuple(fact.sources),
+            proposed_by=proposal.proposed_by,
+            committed_by=proposal.decided_by,
+            recorded_at=proposal.proposed_at,
+            reason=proposal.reason or fact.reason,
+            quote=proposal.quote,
+            details=proposal,
         )
 
     def _item(self, memory_id: str, user_id: str | None, project_id: str | None) -> Provenance:
         require_name_or_none("project_id", project_id)
         try:
-            versions = self._items.history(memory_id, user_id=user_id, project_id=project_id)
+            versions = self._versions(memory_id, user_id, project_id)
         except (NotFound, Invalid):  # Not every id of ours could be an item's.
+            versions = []
+        if not versions:
             raise NotFound(
                 f"there is no memory {shown(memory_id)} to be seen here",
                 "give the user_id or project_id it belongs to",
-            ) from None
-        last = versions[-1]
+            )
+        last, let_in = versions[-1], _let_in(versions)
         replaced = last.item.superseded_by
+        places = visible(user_id, project_id)
+        uses = self._uses.of([place.document(memory_id) for place in places], user_id)
         return Provenance(
             id=memory_id,
             kind="item",
             text=last.item.content,
+            status=last.item.status,
             sources=last.item.source_refs,
-            proposed_by=versions[0].cause.batch_id,
-            committed_by=last.cause.by,
-            recorded_at=last.item.updated_at,
-            reason=last.cause.rationale,
+            proposed_by=self._run_of(let_in.cause.batch_id, user_id),
+            proposed_in=let_in.cause.batch_id,
+            committed_by=let_in.cause.by,
+            recorded_at=let_in.item.updated_at,
+            reason=let_in.cause.rationale,
             supersedes=last.item.supersedes,
             superseded_by=() if replaced is None else (replaced,),
-            uses=tuple(
-                use
-                for place in visible(user_id, project_id)
-                for use in self._uses.of(place.document(memory_id), user_id)
-            ),
+            uses=uses.told,
+            uses_cut=uses.is_cut,
             details=tuple(versions),
         )
+
+    def _versions(
+        self, memory_id: str, user_id: str | None, project_id: str | None
+    ) -> list[Revision]:
+        """All versions of an item, oldest first."""
+        versions: list[Revision] = []
+        after = 0
+        while page := self._items.history(
+            memory_id, user_id=user_id, project_id=project_id, after=after, limit=_PAGE
+        ):
+            versions += page
+            after = page[-1].version
+        return versions
+
+    def _run_of(self, batch_id: str, user_id: str | None) -> str:
+        """The run that proposed a batch; empty when none did, or it is another user's."""
+        try:
+            batch = read_batch(self._store, batch_id, 0).batch
+        except NotFound:
+            return ""
+        return batch.run_id or "" if batch.user_id in (None, user_id) else ""
+
+
+def _let_in(versions: Sequence[Revision]) -> Revision:
+    """The version that made an item hold: what ended it later, or brought it back, is another."""
+    made = [one for one in versions if one.item.status == "active" and one.cause.op != "undo"]
+    return made[-1] if made else versions[-1]

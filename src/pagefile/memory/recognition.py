@@ -62,9 +62,8 @@ class Recognition:
             share = similar(episode, other)
             if share < self._threshold:
                 continue
-            found = Recognised(
-                Duplicate(episode.id, other.id, share), document, is_same(episode, other)
-            )
+            told = Duplicate(episode.id, other.id, share, said(episode) == said(other))
+            found = Recognised(told, document, is_same(episode, other))
             if best is None or _order(found) > _order(best):
                 best = found
         return best
@@ -86,7 +85,7 @@ class Recognition:
                 first = spoken.setdefault(said(episode), episode)
                 if same is not episode or first is not episode:
                     of = first if same is episode else same
-                    told = Duplicate(episode.id, of.id, 1.0)
+                    told = Duplicate(episode.id, of.id, 1.0, is_same=True)
                     found.append((episode, told, of, same is not episode))
                 elif name in near:
                     of = named[near[name].of]
@@ -122,15 +121,14 @@ class Recognition:
         return [hit.key for hit in hits]
 
 
-def short_repetitions(store: Store, texts: Mapping[str, Sequence[str]]) -> dict[str, Duplicate]:
-    """Which of these short ones says an earlier one word for word, by document.
+def repetitions(store: Store, texts: Mapping[str, Sequence[str]]) -> dict[str, Duplicate]:
+    """Which of these says one before it word for word, by document.
 
     Terms alone cannot tell: "I do" and "I do not" have none.
     """
     alike: dict[tuple[str, ...], list[str]] = {}
     for name, heard in texts.items():
-        if len(set(heard)) < LEAST_TERMS:
-            alike.setdefault(tuple(heard), []).append(name)
+        alike.setdefault(tuple(heard), []).append(name)
     found: dict[str, Duplicate] = {}
     for names in alike.values():
         first: dict[Hashable, str] = {}
@@ -141,7 +139,7 @@ def short_repetitions(store: Store, texts: Mapping[str, Sequence[str]]) -> dict[
                 episode = episode_of(document)
                 of = first.setdefault((episode.speaker, said(episode)), episode.id)
                 if of != episode.id:
-                    found[document.name] = Duplicate(episode.id, of, 1.0)
+                    found[document.name] = Duplicate(episode.id, of, 1.0, is_same=True)
     return found
 
 
@@ -172,8 +170,8 @@ def _sameness(episode: Episode) -> Hashable:
     return (episode.user_id, episode.session_id, episode.speaker, said(episode), told)
 
 
-def _order(found: Recognised) -> tuple[bool, float]:
-    return found.is_same, found.duplicate.similarity
+def _order(found: Recognised) -> tuple[bool, bool, float]:
+    return found.is_same, found.duplicate.is_same, found.duplicate.similarity
 
 
 def _spoken(text: str) -> tuple[str, ...]:

@@ -35,6 +35,13 @@ class Use(msgspec.Struct, frozen=True):
     rank: int
 
 
+class Uses(msgspec.Struct, frozen=True):
+    """The newest uses of a memory; `is_cut` when there were more."""
+
+    told: tuple[Use, ...]
+    is_cut: bool
+
+
 class UseRecorder:
     """Notes which recalls gave which memories back, once it is switched on.
 
@@ -98,12 +105,17 @@ class UseRecorder:
                 gone = self._guard.forgotten(user, [_used(use) for use in uses])
                 uses = [use for use in uses if _used(use) not in gone]
 
-    def of(self, document: str, user_id: str | None) -> list[Use]:
-        """The recalls that gave a memory back, newest first, at most 1,000."""
+    def of(self, documents: Sequence[str], user_id: str | None) -> Uses:
+        """The recalls that gave these back, newest first, of each at most 1,000."""
         self.flush()
-        query = Query(OF_MEMORY, document, log=use_log(user_id), reverse=True)
-        page = self._store.find(query, limit=_MOST_SHOWN)
-        return [convert(one.value, Use) for one in page.items if not one.erased]
+        told: list[Use] = []
+        is_cut = False
+        for document in documents:
+            query = Query(OF_MEMORY, document, log=use_log(user_id), reverse=True)
+            page = self._store.find(query, limit=_MOST_SHOWN)
+            told += [convert(one.value, Use) for one in page.items if not one.erased]
+            is_cut = is_cut or page.cursor is not None
+        return Uses(tuple(told), is_cut)
 
 
 def use_log(user_id: str | None) -> str:

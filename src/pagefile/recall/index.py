@@ -276,7 +276,7 @@ class SearchIndex:
         return [] if partition is None else partition.recent_sessions(kind, limit)
 
     def texts(self, whose: str, kind: str) -> dict[str, list[str]]:
-        """The terms of everything of a kind in a partition, oldest first; reads its log."""
+        """The terms of everything of a kind in a partition, by its time; reads its log."""
         catalogue = self._any()
         if catalogue is None:
             return {}
@@ -285,10 +285,12 @@ class SearchIndex:
             if stored.erased:
                 continue
             entry = decoded(stored)
-            found.pop(entry.key, None)
-            if not entry.gone and entry.kind == kind:
+            if entry.gone or entry.kind != kind:
+                found.pop(entry.key, None)
+            else:  # Stored anew it keeps its place among those of the same time.
                 found[entry.key] = entry
-        return {key: entry.text.split() for key, entry in found.items()}
+        by_time = sorted(found.values(), key=lambda entry: entry.time_us)
+        return {entry.key: entry.text.split() for entry in by_time}
 
     def places(self, whose: str) -> dict[str, int]:
         """Where in the log in force each thing of a partition was last named; reads it all."""

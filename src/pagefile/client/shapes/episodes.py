@@ -57,6 +57,7 @@ class Duplicate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: str
     of: str
     similarity: float
+    is_same: bool = False
 
 
 class Duplicates(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -108,8 +108,10 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     kind: str
     text: str
+    status: str = ""
     sources: tuple[str, ...] = ()
     proposed_by: str = ""
+    proposed_in: str = ""
     committed_by: str = ""
     recorded_at: datetime | None = None
     reason: str = ""
@@ -117,4 +119,5 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     supersedes: tuple[str, ...] = ()
     superseded_by: tuple[str, ...] = ()
     uses: tuple[Use, ...] = ()
+    uses_cut: bool = False
     details: Any = None

@@ -20,6 +20,8 @@ _ACTOR = "mcp"
 _FURTHER = "ask again with a larger max_tokens or a smaller limit"
 
 Kind = Literal["episode", "fact", "item"]
+#: A candidate is no memory yet: somebody reviews it.
+Known = Literal["episode", "fact", "item", "candidate"]
 MemoryId = Annotated[str, Meta(max_length=256, description="A memory's id.")]
 UserId = Annotated[str, Meta(description="Whose memories; nobody's if left out.")]
 Moment = Annotated[datetime, Meta(tz=True, description="A moment with an offset.")]
@@ -135,7 +137,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """A memory, where it comes from and what became of it."""
 
     id: str
-    kind: Kind
+    kind: Known
     text: str
     recorded_at: datetime | None
     superseded: bool
@@ -196,6 +198,8 @@ def update(caller: Caller, given: UpdateMemory) -> Updated:
             actor=_ACTOR,
         )
         return Updated(new, kind, given.memory_id)
+    if kind == "candidate":
+        raise _waiting()
     raise Unsupported(
         "this is a long-term item, which changes by a batch that somebody reviews",
         "call propose_memory with op supersede",
@@ -234,6 +238,8 @@ def forget(caller: Caller, given: Forget) -> Forgotten:
                 "this is a long-term item, which changes by a batch that somebody reviews",
                 "call propose_memory with op deprecate",
             )
+        if kind == "candidate":
+            raise _waiting()
     if not given.dry_run:
         caller.require(NEEDS[ERASING].right)
     gone = memory.forget(
@@ -243,6 +249,13 @@ def forget(caller: Caller, given: Forget) -> Forgotten:
         dry_run=given.dry_run,
     )
     return Forgotten(int(gone), dict(gone.counts), gone.dry_run)
+
+
+def _waiting() -> Unsupported:
+    return Unsupported(
+        "this is a candidate, which somebody reviews and no call here changes",
+        "forget the episode it was read from, or leave it to the review",
+    )
 
 
 def _retract(caller: Caller, fact_id: str, user: str | None, dry_run: bool) -> Forgotten:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from types import FrameType
 from typing import Any
 
 import pytest
 
+from pagefile.aio_memory import AsyncMemory
 from pagefile.handle import Pagefile
 from pagefile.memory.extraction.candidate import Candidate
 from pagefile.memory.memory import Memory
 from pagefile.testing.backend import Backend
 from pagefile.testing.context.ground import steps_of
 from pagefile.testing.memory.ground import (
+    HashedWords,
     MemoryFixtures,
     Scripted,
     episode,
@@ -51,6 +57,53 @@ _LIMITED: dict[str, tuple[Callable[[Memory, int], Any], int]] = {
         10_000,
     ),
 }
+
+
+class Watched(HashedWords):
+    """Embeds and ranks, and notes in which threads it was asked to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: list[int] = []
+
+    def embed(self, text: str) -> list[float]:
+        self.threads.append(threading.get_ident())
+        return super().embed(text)
+
+    def scores(self, query: str, texts: Sequence[str]) -> list[float]:
+        self.threads.append(threading.get_ident())
+        return [0.0] * len(texts)
+
+
+def _users_of_two_sizes(memory: Memory) -> tuple[str, str]:
+    """One with few vectors and one with many, both searched once."""
+    for user, size in (("few", 100), ("many", 1_600)):
+        for at in range(0, size, 800):
+            memory.remember_many(
+                [
+                    episode(f"word{n} common", user, id=f"e{n}")
+                    for n in range(at, min(at + 800, size))
+                ]
+            )
+        memory.recall("word50", user_id=user)
+    return "few", "many"
+
+
+async def steps_here(work: Awaitable[Any]) -> int:
+    """How many calls this thread, the loop's, makes until the work is done."""
+    count = 0
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal count
+        if event in ("call", "c_call"):
+            count += 1
+
+    sys.setprofile(note)
+    try:
+        await work
+    finally:
+        sys.setprofile(None)
+    return count
 
 
 class BoundsContract(MemoryFixtures):
@@ -169,6 +222,34 @@ class BoundsContract(MemoryFixtures):
         again = steps_of(lambda: memory.recall("word500", user_id="ann"))
 
         assert again * 10 < first
+
+    def test_memory_P2_vectors_are_not_compared_one_by_one(self, handle: Pagefile) -> None:
+        memory = Memory(handle, embedder=HashedWords())
+        costs = [
+            steps_of(lambda name=user: memory.recall("word50", user_id=name))  # type: ignore[misc]
+            for user in _users_of_two_sizes(memory)
+        ]
+
+        assert costs[1] < costs[0] + 1_000
+
+    def test_memory_P2_a_search_leaves_the_event_loop_to_others(self, handle: Pagefile) -> None:
+        """What the loop's own thread does for it does not grow with what is searched."""
+        watched = Watched()
+        sync = Memory(handle, embedder=watched, reranker=watched)
+        users = _users_of_two_sizes(sync)
+        watched.threads.clear()
+
+        async def story() -> list[int]:
+            memory = AsyncMemory(sync)
+            return [
+                await steps_here(memory.recall_scored("word50", user_id=user)) for user in users
+            ]
+
+        costs = asyncio.run(story())
+
+        assert len(watched.threads) >= 2
+        assert threading.get_ident() not in watched.threads
+        assert costs[1] < costs[0] + 500
 
     def test_memory_P4_a_search_for_a_rare_word_does_not_go_through_everything(
         self, memory: Memory

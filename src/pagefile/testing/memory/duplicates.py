@@ -54,12 +54,47 @@ class DuplicatesContract(MemoryFixtures):
         embedder = HashedWords()
 
         assert memory.duplicates(user_id="ann") == [
-            Duplicate("e2", "e0", 1.0),
-            Duplicate("e4", "e3", 1.0),
+            Duplicate("e2", "e0", 1.0, is_same=True),
+            Duplicate("e4", "e3", 1.0, is_same=True),
         ]
         assert memory.profile(user_id="ann").episode_count == 5
         assert memory.duplicates(user_id="bob") == []
         assert embedder.texts == 0
+
+    def test_the_earlier_is_the_one_of_the_earlier_time_however_it_was_stored(
+        self, memory: Memory
+    ) -> None:
+        texts = ((_TEXT, "long"), ("yes please", "short"))
+        for text, name in texts:
+            memory.remember(episode(text, id=f"{name}2", at=START + _DAY))
+            memory.remember(episode(text, id=f"{name}1"))
+        told = memory.duplicates(user_id="ann")
+        for text, name in texts:
+            memory.remember(episode(text, id=f"{name}1", speaker=None, session="another"))
+            memory.remember(episode(text, id=f"{name}2", at=START + _DAY, session="another"))
+        again = memory.duplicates(user_id="ann")
+        memory.reindex()
+
+        assert [(one.key, one.of) for one in told] == [("long2", "long1"), ("short2", "short1")]
+        assert again == told == memory.duplicates(user_id="ann")
+
+    def test_what_is_negated_is_near_and_not_the_same(self, handle: Pagefile) -> None:
+        heard: list[Duplicate] = []
+        memory = Memory(handle, embedder=None, duplicates="report", on_duplicate=heard.append)
+        for n, text in enumerate(
+            (
+                "Transfer hundred euros to Bob from my savings account",
+                "Do not transfer hundred euros to Bob from my savings account",
+                "do not transfer hundred euros to Bob from my savings account!",
+            )
+        ):
+            memory.remember(episode(text, id=f"e{n}", at=START + n * _DAY))
+
+        assert memory.duplicates(user_id="ann") == [
+            Duplicate("e1", "e0", 1.0, is_same=False),
+            Duplicate("e2", "e1", 1.0, is_same=True),
+        ]
+        assert heard == memory.duplicates(user_id="ann")
 
     def test_the_threshold_is_the_share_of_words_in_common(self, memory: Memory) -> None:
         memory.remember(episode("apples pears plums cherries figs", id="e0"))
@@ -78,7 +113,7 @@ class DuplicatesContract(MemoryFixtures):
         memory.remember(episode(_NEAR, id="e1"))
         memory.remember(episode(_NEAR, "bob", id="e2"))
 
-        assert heard == [Duplicate("e1", "e0", 1.0)]
+        assert heard == [Duplicate("e1", "e0", 1.0, is_same=True)]
         assert memory.profile(user_id="ann").episode_count == 2
 
     def test_a_repetition_is_merged_into_what_was_there(self, handle: Pagefile) -> None:
@@ -162,7 +197,10 @@ class DuplicatesContract(MemoryFixtures):
         memory.remember(episode(_TEXT, session="s2", id="e1"))
         memory.remember(episode(_TEXT, session="s2", id="e2", at=START + _DAY))
 
-        assert heard == [Duplicate("e1", "e0", 1.0), Duplicate("e2", "e1", 1.0)]
+        assert heard == [
+            Duplicate("e1", "e0", 1.0, is_same=True),
+            Duplicate("e2", "e1", 1.0, is_same=True),
+        ]
         assert [
             len(memory.session_messages(session, user_id="ann")) for session in ("s1", "s2")
         ] == [1, 1]

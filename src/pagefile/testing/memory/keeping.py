@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import pagefile
@@ -14,12 +15,15 @@ import pagefile.aio
 from pagefile.aio import AsyncPagefile
 from pagefile.aio_memory import AsyncMemory
 from pagefile.batch import Batch, Put
+from pagefile.committer import Committer
 from pagefile.errors import Forbidden
 from pagefile.handle import Pagefile
 from pagefile.memory.memory import Memory
 from pagefile.memory.owner import owner_key
+from pagefile.store import Store
 from pagefile.testing.backend import Backend, promise
 from pagefile.testing.context.ground import at_once
+from pagefile.testing.faults import FaultyEngine
 from pagefile.testing.memory.ground import (
     HashedWords,
     MemoryFixtures,
@@ -170,8 +174,14 @@ class KeepingContract(MemoryFixtures):
         known = handle.store.head()
         memory.forget(user_id="ann")
         say(memory, "three")
+        later = backend.open()
+        store, lying = later.store, FaultyEngine(later.store._engine, "changed_byte")
+        altered = Store(lying, Committer(lying), store._preparer, store.tenant).verify()
+        other = msgspec.structs.replace(known, digest=bytes(32))
 
-        assert backend.open().verify(head=known).problems == ()
+        assert later.verify(head=known).problems == ()
+        assert altered.problems != ()
+        assert [one.position for one in later.verify(head=other).problems] == [known.position]
 
     def test_after_the_handle_is_closed_every_call_says_so(self, backend: Backend) -> None:
         handle = pagefile.open(backend.url or "memory:")

@@ -6,6 +6,7 @@ import pytest
 
 from pagefile.errors import NotFound
 from pagefile.handle import Pagefile
+from pagefile.memory.episode import document_of
 from pagefile.memory.memory import Memory
 from pagefile.testing.backend import Backend
 from pagefile.testing.memory.ground import (
@@ -96,6 +97,20 @@ class ProvenanceContract(MemoryFixtures):
         assert (before, handle.store.head().position) == (head, head.position + 1)
         assert len(Memory(backend.open(), embedder=None).why(tea, user_id="ann").uses) == 100
 
+    def test_of_very_many_uses_the_newest_are_told_and_that_there_were_more(
+        self, handle: Pagefile
+    ) -> None:
+        memory = Memory(handle, embedder=None, record_use=True)
+        (tea,) = say(memory, "green tea")
+        for _ in range(1_000):
+            memory._uses.note("ann", [document_of(tea, "ann")])
+        all_told = memory.why(tea, user_id="ann")
+        memory.recall("tea", user_id="ann")
+        cut = memory.why(tea, user_id="ann")
+
+        assert (len(all_told.uses), all_told.uses_cut) == (1_000, False)
+        assert (len(cut.uses), cut.uses_cut) == (1_000, True)
+
     def test_a_fact_says_who_let_it_in_and_what_it_replaced(self, handle: Pagefile) -> None:
         memory = Memory(
             handle,
@@ -129,7 +144,75 @@ class ProvenanceContract(MemoryFixtures):
         told = memory.why("units", user_id="ann")
 
         assert (told.kind, told.text) == ("item", "prefers metric units")
-        assert (told.proposed_by, told.committed_by, told.sources) == (batch, "rev", ("slot:1",))
+        assert (told.proposed_in, told.committed_by, told.sources) == (batch, "rev", ("slot:1",))
+        assert (told.proposed_by, told.status, told.reason) == ("", "active", "said so")
+
+    def test_an_item_that_was_replaced_still_says_who_let_it_in(
+        self, handle: Pagefile, memory: Memory
+    ) -> None:
+        for new, old, who in (("tea", [], "alice"), ("coffee", ["tea"], "bob")):
+            request = {
+                **item_request(f"likes {new}", "ann"),
+                "memory_id": new,
+                "op": "supersede" if old else "add",
+                "supersedes": old,
+                "rationale": f"she said {new}",
+            }
+            batch = handle.items.propose([request], user_id="ann", run_id=f"run-{who}").batch_id
+            handle.items.commit(batch, reviewer=who)
+        tea, coffee = (memory.why(one, user_id="ann") for one in ("tea", "coffee"))
+        handle.items.undo(batch, reviewer="carl")
+        again, gone = (memory.why(one, user_id="ann") for one in ("tea", "coffee"))
+
+        assert (tea.committed_by, tea.reason, tea.status) == ("alice", "she said tea", "superseded")
+        assert (tea.proposed_by, tea.superseded_by) == ("run-alice", ("coffee",))
+        assert (coffee.committed_by, coffee.reason, coffee.proposed_in) == (
+            "bob",
+            "she said coffee",
+            batch,
+        )
+        assert (again.committed_by, again.reason, again.status) == (
+            "alice",
+            "she said tea",
+            "active",
+        )
+        assert (gone.committed_by, gone.status) == ("bob", "rejected")
+
+    def test_an_item_of_many_versions_is_told_as_it_is_now(
+        self, handle: Pagefile, memory: Memory
+    ) -> None:
+        for n in range(60):
+            request = {**item_request(f"likes tea{n}", "ann"), "memory_id": "tea-item"}
+            batch = handle.items.propose([request], user_id="ann").batch_id
+            handle.items.commit(batch, reviewer=f"rev{n}")
+            if n < 59:
+                handle.items.undo(batch, reviewer="rev")
+        told = memory.why("tea-item", user_id="ann")
+
+        assert (told.text, told.committed_by, told.status) == ("likes tea59", "rev59", "active")
+        assert len(told.details) == 119
+
+    def test_a_candidate_is_told_as_one_until_it_is_a_fact(self, handle: Pagefile) -> None:
+        memory = Memory(handle, embedder=None, extractor=Scripted(lambda one: likes(one, 0.3)))
+        (name, _) = say(memory, "maybe tea", "maybe jam")
+        memory.consolidate()
+        tea, jam = memory.proposals.waiting(user_id="ann")
+        waiting = memory.why(tea.id, user_id="ann")
+        memory.proposals.commit(tea.id, reviewer="rev", user_id="ann")
+        memory.proposals.reject(jam.id, reviewer="rev", reason="a joke", user_id="ann")
+        fact, no = (memory.why(one.id, user_id="ann") for one in (tea, jam))
+
+        assert (waiting.kind, waiting.status, waiting.sources) == ("candidate", "proposed", (name,))
+        assert (waiting.proposed_by, waiting.committed_by) == ("scripted/1", "")
+        assert (fact.kind, fact.status, fact.committed_by) == ("fact", "active", "rev")
+        assert (no.kind, no.status, no.committed_by, no.reason) == (
+            "candidate",
+            "rejected",
+            "rev",
+            "a joke",
+        )
+        with pytest.raises(NotFound):
+            memory.why(tea.id, user_id="bob")
 
     def test_what_is_anothers_is_not_explained(self, memory: Memory) -> None:
         (name,) = say(memory, "green tea", user="bob")

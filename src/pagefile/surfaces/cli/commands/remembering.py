@@ -217,6 +217,11 @@ def _updated(pf: Pagefile, call: Call, identity: str, text: str, at: str | None)
             actor="cli",
         )
         return {"id": new, "kind": kind, "replaces": identity}
+    if kind == "candidate":
+        raise Unsupported(
+            f"{identity} is a candidate, which waits for review",
+            "commit or reject it with Memory.proposals",
+        )
     raise Unsupported(
         f"{identity} is a long-term item, which changes by a batch that somebody reviews",
         "propose a change with LongTermItems.propose",
