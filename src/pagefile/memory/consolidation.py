@@ -31,7 +31,7 @@ from pagefile.memory.candidate_sorting import CandidateSorting
 from pagefile.memory.consolidation_policy import ConsolidationPolicy, require_policy
 from pagefile.memory.consolidation_report import ConsolidationReport, summed
 from pagefile.memory.document import is_kept, living
-from pagefile.memory.episode import UNREAD, Episode, put_episode
+from pagefile.memory.episode import UNREAD, Episode, merging, put_episode
 from pagefile.memory.episode_claims import ClaimedEpisode, EpisodeClaims
 from pagefile.memory.extraction.budget import TokenBudget
 from pagefile.memory.extraction.candidate import Candidate, Extractor
@@ -220,7 +220,7 @@ class Consolidation:
                 found_in=0,
             )
             operations: list[Operation] = [
-                put_episode(one.episode, unread=False),
+                merging(put_episode(one.episode, unread=False), one.document.sources),
                 put_state(one.held.document, one.episode.user_id, done),
                 *(put_candidate(candidate) for candidate in waiting),
                 *closing,
@@ -277,7 +277,8 @@ class Consolidation:
         )
         operations: list[Operation] = [put_state(one.held.document, one.episode.user_id, state)]
         if gave_up:
-            operations.append(put_episode(one.episode, unread=False))
+            put = put_episode(one.episode, unread=False)
+            operations.append(merging(put, one.document.sources))
         try:
             self._write(one, operations)
         except Conflict:
