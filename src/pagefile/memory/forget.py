@@ -19,7 +19,13 @@ from pagefile.memory.forget_receipt import ForgetReceipt, forget_receipt, joined
 from pagefile.memory.forget_runs import runs_in
 from pagefile.memory.forgotten import forgotten_of
 from pagefile.memory.gone import Gone, gone_of
-from pagefile.memory.leavings import beside_nobody, copies_of, erased_in_part, texts_of_nothing_else
+from pagefile.memory.leavings import (
+    beside_nobody,
+    copies_of,
+    ending,
+    erased_in_part,
+    texts_of_nothing_else,
+)
 from pagefile.memory.owner import RECEIPTS, owner_key, unchanged_since
 from pagefile.memory.rehearsal import rehearsed
 from pagefile.memory.run_events import LEDGERS
@@ -108,7 +114,9 @@ class Forgetting:
         touched = rehearsed(self._store, selectors).removed
         doomed = self._documents(touched)
         # Of a log that goes only in part, the rest may be brought in again.
-        logs = _logs(touched) if extent.before is None else set[str]()
+        logs = _logs(touched)
+        if extent.before is not None:
+            logs = ending(self._store, touched, logs)
         # Of a user who goes as a whole nothing has to be read to know what goes.
         gone = Gone() if extent.is_all else gone_of(doomed, touched)
         going = gone if part is None else part.going
