@@ -16,7 +16,7 @@ from pagefile.memory.episodes import Episodes
 from pagefile.memory.extent import Deriving, Extent
 from pagefile.memory.forget_parts import Part, TooMany
 from pagefile.memory.forget_receipt import ForgetReceipt, forget_receipt, joined
-from pagefile.memory.forget_runs import runs_in
+from pagefile.memory.forget_runs import keeping_living, runs_in
 from pagefile.memory.forgotten import forgotten_of
 from pagefile.memory.gone import Gone, gone_of
 from pagefile.memory.leavings import (
@@ -112,6 +112,9 @@ class Forgetting:
         position = self._store.head().position
         selectors = self._selectors(extent) if part is None else _naming(part.names)
         touched = rehearsed(self._store, selectors).removed
+        if extent.before is not None and part is None:
+            selectors = keeping_living(self._store, selectors, touched)
+            touched = rehearsed(self._store, selectors).removed
         doomed = self._documents(touched)
         # Of a log that goes only in part, the rest may be brought in again.
         logs = _logs(touched)
