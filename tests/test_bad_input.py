@@ -232,6 +232,8 @@ def test_a_batch_over_the_limits_is_refused(store: Store) -> None:
         lambda s: s.erase(Selector(log="a", document="d")),
         lambda s: s.erase(Selector(user="u", first=1)),
         lambda s: s.erase(Selector(log="a", first=-1)),
+        lambda s: s.erase(Selector(user="u", sparing=frozenset({""}))),
+        lambda s: s.erase(Selector(user="u", sparing=["a"])),  # type: ignore[arg-type]
         lambda s: s.update("d", lambda v: v, attempts=0),
     ],
 )

@@ -294,6 +294,30 @@ def test_a_run_that_loses_a_part_and_stays_is_told_so_in_the_same_commit(
     assert [e["event_type"] for e in pf.runs.open("whole").ledger] == ["RUN_START"]
 
 
+@pytest.mark.parametrize("session", [None, "t"])
+def test_a_run_that_goes_on_keeps_its_working_set_however_old_that_is(
+    pf: pagefile.Pagefile, session: str | None
+) -> None:
+    run = pf.runs.boot("o", run_id="r1", user_id="ann", thread_id="t")
+    run.apply_patch(patch(0, next_action="long ago"))
+    ended = pf.runs.boot("o", run_id="r2", user_id="ann", thread_id="t")
+    ended.apply_patch(patch(0, next_action="over"))
+    run.milestone("today")
+    before = pf.store.read("ledger/r1")[-1].time
+    would = pf.memory.forget(user_id="ann", session_id=session, before=before, dry_run=True)
+    done = pf.memory.forget(user_id="ann", session_id=session, before=before)
+    opened = pf.runs.open("r1")
+
+    assert (would, would.counts) == (done, done.counts)
+    assert (done.counts["runs"], done.counts["versions"]) == (1, 1)
+    assert pf.runs.list() == ["r1"]
+    assert all(entry.erased for entry in pf.store.read("ledger/r2"))
+    assert opened.load()["next_action"] == "long ago"
+    assert opened.ledger.tail(1)[0]["event_type"] == "RUN_ERASED"
+    assert opened.apply_patch(patch(1, next_action="now")).ok
+    assert opened.rebuild().since == 1
+
+
 def test_a_run_that_is_forgotten_whole_gets_no_event(pf: pagefile.Pagefile) -> None:
     run = pf.runs.boot("o", run_id="r1", user_id="ann")
     run.apply_patch(patch(0, next_action="x"))

@@ -23,10 +23,12 @@ from pagefile import (
     ConsolidationPolicy,
     Episode,
     Invalid,
+    LimitExceeded,
     Memory,
     NotFound,
     PagefileError,
     Put,
+    Selector,
     Unsupported,
 )
 from pagefile.access.keys import KeyStore
@@ -36,6 +38,7 @@ from pagefile.memory.extraction.faults import Silent
 from pagefile.memory.fact import Fact
 from pagefile.memory.facts import FactStore
 from pagefile.memory.items import LongTermItems
+from pagefile.testing.memory.exporting import closed, resealed
 from pagefile.testing.memory.ground import Clock, Scripted, episode
 
 
@@ -267,6 +270,63 @@ def test_streams_of_more_than_ten_thousand_records_are_brought_in_once(memory: M
 
         assert (first.records, again.records, again.present) == (2 * many, 0, 2)
         assert pf.store.length("notes") == many
+
+
+def test_a_slot_far_behind_all_others_is_brought_in_at_the_end(memory: Memory) -> None:
+    store = memory._store
+    store.commit(Batch([Append("thread/t", n, user="bob") for n in range(1_500)]))
+    store.commit(Batch([Append("thread/t", "far", user="ann")]))
+    lines = list(memory.export(user_id="ann"))
+    with pagefile.open("memory:") as pf:
+        other = Memory(pf, embedder=None)
+        first, again = other.import_(lines), other.import_(lines)
+
+        assert (first.records, again.records, pf.store.length("thread/t")) == (1, 0, 1)
+        assert list(other.export(user_id="ann"))[1:-1] == lines[1:-1]
+
+
+@pytest.mark.parametrize("number", [0, -1, 10**12, 2**62])
+def test_an_export_with_numbers_out_of_all_bounds_is_refused_and_nothing_stored(
+    memory: Memory, number: int
+) -> None:
+    memory.update_block("persona", "Answer briefly.", user_id="ann")
+    lines = list(memory.export(user_id="ann"))
+    lines[1] = resealed(lines[1], number=number)
+    with Memory(embedder=None) as other:
+        with pytest.raises((Invalid, LimitExceeded)):
+            other.import_(closed(lines[:-1]))
+
+        assert other._store.head().position == 0
+
+
+def test_an_import_that_ends_before_its_free_places_are_erased_does_so_the_next_time(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(4):
+        memory.update_block("persona", f"Answer {n}.", user_id="ann")
+    name = memory._store.names("document", prefix="memory/block/")[0]
+    memory._store.erase(Selector(document=name, numbers=frozenset([1, 3])))
+    lines = list(memory.export(user_id="ann"))
+    with Memory(embedder=None) as other:
+
+        def cut(*given: object, **named: object) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(type(other._store), "erase", cut)
+            with pytest.raises(KeyboardInterrupt):
+                other.import_(lines)
+        receipt = other.import_(lines)
+        versions = other._store.history(name)
+
+        assert (receipt.records, other.block("persona", user_id="ann").content) == (0, "Answer 3.")
+        assert [(one.version, one.erased) for one in versions] == [
+            (1, True),
+            (2, False),
+            (3, True),
+            (4, False),
+        ]
+        assert list(other.export(user_id="ann"))[1:-1] == lines[1:-1]
 
 
 def test_a_server_that_was_away_for_a_day_costs_no_facts(memory: Memory) -> None:

@@ -177,7 +177,8 @@ class Selector(msgspec.Struct, frozen=True):
     `user` takes one user's records wherever they are; `anonymous` takes those
     of no user. `log` and `document` name one stream; `first` and `last` bound
     its numbers, both included; `numbers` lists them. `before_us` keeps what is
-    newer. At least one of user, anonymous, log, document must be given.
+    newer. `sparing` names streams that are left alone. At least one of user,
+    anonymous, log, document must be given.
     """
 
     user: str | None = None
@@ -188,3 +189,4 @@ class Selector(msgspec.Struct, frozen=True):
     last: int | None = None
     before_us: int | None = None
     numbers: frozenset[int] | None = None
+    sparing: frozenset[str] = frozenset()

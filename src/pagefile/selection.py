@@ -69,6 +69,13 @@ def candidates(
     tx: Transaction, selector: Selector, known: dict[str | None, list[Stream]]
 ) -> list[Stream]:
     """The streams, living or dropped, in which something may match; `known` are users' streams."""
+    found = _streams_of(tx, selector, known)
+    return [one for one in found if one.name not in selector.sparing] if selector.sparing else found
+
+
+def _streams_of(
+    tx: Transaction, selector: Selector, known: dict[str | None, list[Stream]]
+) -> list[Stream]:
     name = _name_of(selector)
     named = tx.incarnations(*name) if name is not None else None
     if selector.user is None and not selector.anonymous:

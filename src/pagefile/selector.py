@@ -51,3 +51,6 @@ def _require_selector(selector: Selector, naming: Naming) -> None:
         require_type("selector.numbers", selector.numbers, frozenset)
         for number in selector.numbers:
             require_count(number, "selector.numbers")
+    require_type("selector.sparing", selector.sparing, frozenset)
+    for name in selector.sparing:
+        naming.check_text("selector.sparing", name)

@@ -10,9 +10,35 @@ from typing import BinaryIO
 import msgspec
 
 from pagefile import codec
-from pagefile.batch import Append, Batch, Condition, LengthIs, Operation, Put, VersionIs
-from pagefile.errors import Conflict, Invalid, NotFound, shown
-from pagefile.memory.export import TAKEN_AT, ExportLine, decoded_mapping, read_export, told_body
+from pagefile.batch import (
+    Append,
+    Batch,
+    Condition,
+    LengthIs,
+    Operation,
+    Put,
+    Selector,
+    VersionIs,
+)
+from pagefile.context.names import THREADS
+from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, shown
+from pagefile.memory.arranging import (
+    ANYWHERE,
+    Arrangement,
+    Arranging,
+    Record,
+    is_place,
+    place,
+    places_needed,
+    require_numbers,
+)
+from pagefile.memory.export import (
+    TAKEN_AT,
+    TAKEN_NUMBER,
+    ExportLine,
+    decoded_mapping,
+    read_export,
+)
 from pagefile.memory.export_forms import require_own
 from pagefile.memory.forgotten import forgotten_of
 from pagefile.memory.owner import require_user
@@ -23,6 +49,8 @@ _AT_ONCE = 200
 _PAGE = 1_000
 #: How often a stream is tried again after something was forgotten or indexed anew.
 _ATTEMPTS = 100
+#: How many numbers an import keeps free, of records that the export leaves out.
+MOST_PLACES = 100_000
 #: The document of a run, which says whose all else of it is.
 _RUNS = "run/"
 
@@ -38,6 +66,11 @@ class ImportReceipt(msgspec.Struct, frozen=True, kw_only=True):
     records: int = 0
     present: int = 0
     forgotten: int = 0
+
+
+class _Outcome(msgspec.Struct, frozen=True):
+    stored: int
+    is_forgotten: bool
 
 
 class Bringing:
@@ -57,6 +90,8 @@ class Bringing:
         self._indexing = indexing
         self._refresh = refresh
         self._own_only = own_only
+        #: How many were made that only keep a number.
+        self._places = 0
 
     def bring(self, source: Lines) -> ImportReceipt:
         """Take an export in.
@@ -66,14 +101,32 @@ class Bringing:
         Raises:
             Corrupt: it is not what was exported. Conflict: a stream of the same
                 name holds something else; it is named, and those before it are in.
+                LimitExceeded: more records are left out than places are kept for.
         """
         with _opened(source) as lines:
             header, records = read_export(lines())
             require_user(header.user_id)
-            for number, record in enumerate(records, start=2):
-                self._require(record, header.user_id, number)
+            self._require_all(header.user_id, records)
             _, records = read_export(lines())
             return self._store_all(header.user_id, records)
+
+    def _require_all(self, user_id: str | None, records: Iterator[ExportLine]) -> None:
+        """Refuse the whole for one line that is none of the user's, or is out of all bounds."""
+        number, places = 1, 0
+        for run in _streams(records):
+            for record in run:
+                number += 1
+                self._require(record, user_id, number)
+            require_numbers(run)
+            if not run[0].name.startswith(ANYWHERE):
+                places += places_needed(run)
+            if places > MOST_PLACES:
+                raise LimitExceeded(
+                    "the number of records that the export leaves out",
+                    limit=MOST_PLACES,
+                    wanted=places,
+                    next_step="move the whole tenant with `pagefile copy`",
+                )
 
     def _require(self, record: ExportLine, user_id: str | None, number: int) -> None:
         if record.stream not in ("log", "document"):
@@ -85,27 +138,26 @@ class Bringing:
     def _store_all(self, user_id: str | None, records: Iterator[ExportLine]) -> ImportReceipt:
         stored = present = gone = 0
         for run in _streams(records):
-            count = self._settled(user_id, run)
-            if count is None:
-                gone += 1
-            elif not count:
-                present += 1
-            else:
-                stored += count
+            outcome = self._settled(user_id, run)
+            stored += outcome.stored
+            gone += outcome.is_forgotten
+            present += not outcome.stored and not outcome.is_forgotten
         return ImportReceipt(user_id=user_id, records=stored, present=present, forgotten=gone)
 
-    def _settled(self, user_id: str | None, run: Sequence[ExportLine]) -> int | None:
-        """How many records of a stream were stored; None when it stays forgotten."""
+    def _settled(self, user_id: str | None, run: Sequence[ExportLine]) -> _Outcome:
+        """What became of a stream."""
+        stored = 0
         for _ in range(_ATTEMPTS):
             forgotten = forgotten_of(self._store, user_id)
             if forgotten.digests and forgotten.among([run[0].name]) is not None:
-                return None
+                return _Outcome(stored, is_forgotten=True)
             allowed: list[Condition] = [VersionIs(forgotten.document, forgotten.version)]
             allowed += self._unless_anothers(user_id, run[0])
-            here = self._here(user_id, run)
+            arranged = self._arranged(user_id, run)
             try:
-                self._store_run(run, here, allowed)
-                return max(len(run) - here, 0)
+                for count in self._store_run(run[0], arranged, allowed):
+                    stored += count
+                return _Outcome(stored, is_forgotten=arranged.gone == len(run))
             except Conflict as conflict:
                 last = conflict
                 if not self._refresh(conflict) and conflict.target not in (
@@ -127,48 +179,69 @@ class Bringing:
             raise _not_here()
         return [VersionIs(name, 0 if found is None else found.version)]
 
-    def _here(self, user_id: str | None, run: Sequence[ExportLine]) -> int:
-        """How much of the stream is here already; other content is a conflict."""
-        name = run[0].name
-        found = list(self._found(run))
-        if self._own_only and any(not each.erased and each.user != user_id for each in found):
-            raise _not_here()
-        here = [told_body(record) for record in found if not record.erased]
-        wanted = [bytes(line.value) for line in run]
-        if here[: len(wanted)] != wanted[: len(here)]:
-            raise Conflict(
-                f"{run[0].stream} {name!r} holds something else here",
-                "forget it here first, or leave it out of the export",
-                target=name,
-                expected=len(wanted),
-                current=len(here),
-            )
-        return len(here)
+    def _arranged(self, user_id: str | None, run: Sequence[ExportLine]) -> Arrangement:
+        """Where the records go; other content in their places is a conflict."""
+        name, is_log = run[0].name, run[0].stream == "log"
+        found: list[Record]
+        if is_log:
+            end = self._store.length(name)
+            read = min(max(line.number for line in run) + 1, end)
+            found = [*self._entries(name, 0, read)]
+        else:
+            current = self._store.get(name)
+            end = read = 1 if current is None else current.version + 1
+            found = [*self._versions(name)]
 
-    def _found(self, run: Sequence[ExportLine]) -> Iterator[Entry | Document]:
-        """What stands here under the name of the stream; a log only as far as it is exported."""
-        name, at = run[0].name, 0
-        if run[0].stream == "log":
-            while at < len(run) and (entries := self._store.read(name, at, len(run), limit=_PAGE)):
-                yield from entries
-                at = entries[-1].index + 1
-            return
+        def rest() -> Iterable[Record]:
+            return self._entries(name, read, end)
+
+        others = (each for each in found if not each.erased and not is_place(each))
+        if self._own_only and any(each.user != user_id for each in others):
+            raise _not_here()
+        return Arranging(run, found, end, rest, MOST_PLACES - self._places).arranged()
+
+    def _entries(self, log: str, at: int, end: int) -> Iterator[Entry]:
+        while at < end and (entries := self._store.read(log, at, end, limit=_PAGE)):
+            yield from entries
+            at = entries[-1].index + 1
+
+    def _versions(self, name: str) -> Iterator[Document]:
+        at = 0
         while versions := self._store.history(name, after=at, limit=_PAGE):
             yield from versions
             at = versions[-1].version
 
-    def _store_run(self, run: Sequence[ExportLine], here: int, allowed: list[Condition]) -> None:
-        name = run[0].name
-        for at in range(here, len(run), _AT_ONCE):
-            part = run[at : at + _AT_ONCE]
-            operations = [_operation(line) for line in part]
-            condition: Condition = (
-                LengthIs(name, at) if part[0].stream == "log" else VersionIs(name, at)
-            )
-            last = at + len(part) == len(run)
-            puts = [one for one in operations[-1:] if isinstance(one, Put)] if last else []
+    def _store_run(
+        self, first: ExportLine, arranged: Arrangement, allowed: list[Condition]
+    ) -> Iterator[int]:
+        """Store what was arranged, some at a time; how many records each time."""
+        name, at, is_log = first.name, arranged.next, first.stream == "log"
+        places = set(arranged.places)
+        steps: list[tuple[int, Append | Put]] = []
+        for line in arranged.inside:
+            ahead = range(at, line.number)
+            self._places += len(ahead)
+            if not name.startswith(THREADS):
+                places.update(ahead)
+            steps += [(0, place(line)) for _ in ahead]
+            steps.append((1, _operation(line)))
+            at = line.number + 1
+        steps += [(1, _operation(line, moved=True)) for line in arranged.behind]
+        at = arranged.next
+        for start in range(0, len(steps), _AT_ONCE):
+            part = steps[start : start + _AT_ONCE]
+            condition: Condition = LengthIs(name, at) if is_log else VersionIs(name, at - 1)
+            is_last = start + len(part) == len(steps)
+            puts = [one for _, one in part[-1:] if isinstance(one, Put)] if is_last else []
             more, when = self._indexing(puts)
+            operations: list[Operation] = [one for _, one in part]
             self._store.commit(Batch([*operations, *more], [condition, *allowed, *when]))
+            at += len(part)
+            yield sum(count for count, _ in part)
+        if places:
+            numbers = frozenset(places)
+            stream = Selector(log=name) if is_log else Selector(document=name)
+            self._store.erase(msgspec.structs.replace(stream, numbers=numbers), scrub=False)
 
 
 def _not_here() -> Invalid:
@@ -176,10 +249,12 @@ def _not_here() -> Invalid:
     return Invalid("export", "names a stream that is taken", "import it elsewhere")
 
 
-def _operation(line: ExportLine) -> Append | Put:
+def _operation(line: ExportLine, *, moved: bool = False) -> Append | Put:
     value = codec.decode(line.type, bytes(line.value))
     keys = decoded_mapping(line.keys)
     notes = decoded_mapping(line.notes) | {TAKEN_AT: line.time_us}
+    if moved:
+        notes[TAKEN_NUMBER] = line.number
     if line.stream == "log":
         return Append(
             line.name,

@@ -35,7 +35,7 @@ from pagefile.memory.consolidation_policy import (
 )
 from pagefile.memory.consolidation_report import ConsolidationReport, summed
 from pagefile.memory.document import is_kept, living
-from pagefile.memory.episode import UNREAD, put_episode
+from pagefile.memory.episode import UNREAD, merging, put_episode
 from pagefile.memory.episode_claims import ClaimedEpisode, EpisodeClaims
 from pagefile.memory.extraction.candidate import Candidate, Extractor
 from pagefile.memory.extraction.faults import (
@@ -272,7 +272,7 @@ class Consolidation:
                 found_in=0,
             )
             operations: list[Operation] = [
-                put_episode(one.episode, unread=False),
+                merging(put_episode(one.episode, unread=False), one.document.sources),
                 put_state(one.held.document, one.episode.user_id, done),
                 *(put_candidate(candidate) for candidate in waiting),
                 *closing,
@@ -346,7 +346,8 @@ class Consolidation:
             state = msgspec.structs.replace(state, found=tuple(found), found_in=version)
         operations: list[Operation] = [put_state(one.held.document, one.episode.user_id, state)]
         if gave_up:
-            operations.append(put_episode(one.episode, unread=False))
+            put = put_episode(one.episode, unread=False)
+            operations.append(merging(put, one.document.sources))
         try:
             self._write(one, operations)
         except Conflict:

@@ -34,6 +34,8 @@ BY_SESSION = "memory.session"
 BY_TIME = "memory.time"
 #: Under this key, of the whole tenant, stand those that no extractor has seen yet.
 UNREAD = "memory.unread"
+#: Under this key, of its user, stands an episode that others were merged into.
+MERGED = "memory.merged"
 
 MOST_TEXT = 1_000_000
 _MOST_CALLS = 1_000
@@ -132,6 +134,17 @@ def put_episode(episode: Episode, *, unread: bool = True) -> Put:
         },
         tenant_keys=tenant_keys,
     )
+
+
+def merging(put: Put, ids: Sequence[str]) -> Put:
+    """What writes an episode, with the ids of those that were merged into it as its sources.
+
+    They are written nowhere else, and have to be known when it is forgotten.
+    """
+    if not ids:
+        return put
+    keys = {**put.keys, MERGED: True}
+    return msgspec.structs.replace(put, sources=tuple(ids), keys=keys)
 
 
 def stored_form(episode: Episode) -> dict[str, Any]:

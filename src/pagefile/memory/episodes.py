@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from datetime import datetime
 
 from pagefile.bounds import require_count
@@ -11,6 +11,7 @@ from pagefile.memory.document import living
 from pagefile.memory.episode import (
     BY_SESSION,
     BY_TIME,
+    MERGED,
     Episode,
     document_of,
     episode_of,
@@ -116,6 +117,29 @@ class Episodes:
             cursor = page.cursor
             if cursor is None:
                 return
+
+    def merged(self, user_id: str | None, documents: Container[str]) -> set[str]:
+        """What those would be called that were merged into one of these documents."""
+        found: set[str] = set()
+        cursor: str | None = None
+        while True:
+            query = Query(MERGED, True, user=user_id, cursor=cursor)
+            page = self._store.find(query, limit=_PAGE)
+            for document in living(page.items):
+                if document.name in documents:
+                    ids = self._merged_into(document.name)
+                    found |= {document_of(each, user_id) for each in ids}
+            cursor = page.cursor
+            if cursor is None:
+                return found
+
+    def _merged_into(self, name: str) -> Iterator[str]:
+        """Of every version: the last one names only some of those before it."""
+        after = 0
+        while versions := self._store.history(name, after=after, limit=_PAGE):
+            for version in versions:
+                yield from () if version.erased or version.deleted else version.sources
+            after = versions[-1].version
 
 
 def bounds_of(time_range: TimeRange | None) -> tuple[int, int]:

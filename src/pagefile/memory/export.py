@@ -35,6 +35,8 @@ FORMAT = "pagefile-export"
 VERSION = 1
 #: In the notes of a record that was brought in: when the store it came from took it.
 TAKEN_AT = "taken_us"
+#: And which number it had there, where that was taken.
+TAKEN_NUMBER = "taken_number"
 #: Made from the rest; receipts of prompts speak of positions that another store does not have,
 #: and answers that a server keeps for a day, in case they are asked for again, are copies.
 _DERIVED = ("recall/", RECEIPTS, "http/once/")
@@ -172,12 +174,14 @@ def _line_of(record: Entry | Document) -> ExportLine:
     content = record.content
     assert content is not None
     is_log = isinstance(record, Entry)
-    taken = record.notes.get(TAKEN_AT)
+    taken, number = record.notes.get(TAKEN_AT), record.notes.get(TAKEN_NUMBER)
+    if type(number) is not int:
+        number = record.index if isinstance(record, Entry) else record.version
     return ExportLine(
         kind=content.kind,
         stream="log" if is_log else "document",
         name=record.log if isinstance(record, Entry) else record.name,
-        number=record.index if isinstance(record, Entry) else record.version,
+        number=number,
         time_us=taken if isinstance(taken, int) else record.time_us,
         user=content.user,
         actor=content.actor,
@@ -203,7 +207,7 @@ def told_body(record: Entry | Document) -> bytes:
 def _without_taken(record: Entry | Document, raw: bytes) -> bytes:
     if TAKEN_AT not in record.notes:
         return raw or b"{}"
-    rest = {name: value for name, value in record.notes.items() if name != TAKEN_AT}
+    rest = {n: value for n, value in record.notes.items() if n not in (TAKEN_AT, TAKEN_NUMBER)}
     return msgspec.json.encode(rest, order="sorted")
 
 

@@ -19,7 +19,7 @@ from pagefile.context.names import PATHS, THREADS, USAGE, USES, usage_document
 from pagefile.context.slot import LANE
 from pagefile.errors import Invalid, PagefileError
 from pagefile.memory.block import put_again
-from pagefile.memory.episode import UNREAD, Episode, put_episode
+from pagefile.memory.episode import UNREAD, Episode, merging, put_episode
 from pagefile.memory.extraction_state import ExtractionState, put_state
 from pagefile.memory.fact import Fact, require_reason, require_text
 from pagefile.memory.fact_documents import (
@@ -137,7 +137,8 @@ def _bare(operation: Append | Put) -> None:
 
 def _episode(given: Put, user: str | None, _: bool) -> None:
     episode = convert(given.value, Episode)
-    _same(given, put_episode(episode, unread=UNREAD in given.tenant_keys))
+    put = put_episode(episode, unread=UNREAD in given.tenant_keys)
+    _same(given, merging(put, given.sources))
 
 
 def _block(given: Put, user: str | None, _: bool) -> None:

@@ -16,10 +16,16 @@ from pagefile.memory.episodes import Episodes
 from pagefile.memory.extent import Deriving, Extent
 from pagefile.memory.forget_parts import Part, TooMany
 from pagefile.memory.forget_receipt import ForgetReceipt, forget_receipt, joined
-from pagefile.memory.forget_runs import runs_in
+from pagefile.memory.forget_runs import keeping_living, runs_in
 from pagefile.memory.forgotten import forgotten_of
 from pagefile.memory.gone import Gone, gone_of
-from pagefile.memory.leavings import beside_nobody, copies_of, erased_in_part, texts_of_nothing_else
+from pagefile.memory.leavings import (
+    beside_nobody,
+    copies_of,
+    ending,
+    erased_in_part,
+    texts_of_nothing_else,
+)
 from pagefile.memory.owner import RECEIPTS, owner_key, unchanged_since
 from pagefile.memory.rehearsal import rehearsed
 from pagefile.memory.run_events import LEDGERS
@@ -106,9 +112,14 @@ class Forgetting:
         position = self._store.head().position
         selectors = self._selectors(extent) if part is None else _naming(part.names)
         touched = rehearsed(self._store, selectors).removed
+        if extent.before is not None and part is None:
+            selectors = keeping_living(self._store, selectors, touched)
+            touched = rehearsed(self._store, selectors).removed
         doomed = self._documents(touched)
         # Of a log that goes only in part, the rest may be brought in again.
-        logs = _logs(touched) if extent.before is None else set[str]()
+        logs = _logs(touched)
+        if extent.before is not None:
+            logs = ending(self._store, touched, logs)
         # Of a user who goes as a whole nothing has to be read to know what goes.
         gone = Gone() if extent.is_all else gone_of(doomed, touched)
         going = gone if part is None else part.going
@@ -146,7 +157,7 @@ class Forgetting:
         forgotten = forgotten_of(self._store, user_id)
         told = erased_in_part(self._store, touched, doomed)
         operations = [
-            forgotten.with_names(sorted(doomed | logs)),
+            forgotten.with_names(sorted(doomed | logs | self._episodes.merged(user_id, doomed))),
             *derived.beside,
             *beside,
             *(event.operation for event in told),

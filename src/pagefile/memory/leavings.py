@@ -9,6 +9,7 @@ import msgspec
 
 from pagefile.batch import Selector
 from pagefile.context.names import THREADS, usage_document
+from pagefile.context.slot import ERASED
 from pagefile.errors import Corrupt
 from pagefile.memory.rehearsal import rehearsed
 from pagefile.memory.run_events import LEDGERS, RUNS, RunEvent, run_event
@@ -61,17 +62,29 @@ def copies_of(store: Store, logs: Iterable[str], thread_id: str | None = None) -
     ]
 
 
+def ending(store: Store, touched: Sequence[Touched], logs: Collection[str]) -> set[str]:
+    """Those of the logs of which nothing is left."""
+    going, names = _lengths(touched, logs), sorted(logs)
+    found: set[str] = set()
+    for at in range(0, len(names), _THREADS_AT_ONCE):
+        some = [Selector(log=log) for log in names[at : at + _THREADS_AT_ONCE]]
+        there = _lengths(rehearsed(store, some).removed, logs)
+        found |= {log for log, n in there.items() if n == going[log]}
+    return found
+
+
 def beside_nobody(store: Store, touched: Sequence[Touched]) -> list[str]:
     """A step for each thread in which slots of nobody stay beside those that go.
 
     An answer that was appended without its user may well speak of them.
     """
-    going = _lengths(touched)
+    threads = {one.name for one in touched if one.name and one.name.startswith(THREADS)}
+    going = _lengths(touched, threads)
     logs = sorted(going)
     found: list[str] = []
     for at in range(0, len(logs), _THREADS_AT_ONCE):
         some = [Selector(log=log) for log in logs[at : at + _THREADS_AT_ONCE]]
-        there = _lengths(rehearsed(store, some).removed)
+        there = _lengths(rehearsed(store, some).removed, threads)
         # Where nothing else is, nothing has to be read.
         found += [log for log, n in there.items() if n > going[log] and _has_nobodys(store, log)]
     steps = [
@@ -116,18 +129,19 @@ def is_in(store: Store, run_id: str, thread_id: str) -> bool:
     return isinstance(value, dict) and value.get("thread_id") == thread_id
 
 
-def _lengths(touched: Sequence[Touched]) -> Counter[str]:
-    """How many slots of each thread."""
+def _lengths(touched: Sequence[Touched], logs: Collection[str]) -> Counter[str]:
+    """How many entries of each log."""
     lengths: Counter[str] = Counter()
     for one in touched:
-        if one.stream == "log" and one.name is not None and one.name.startswith(THREADS):
+        if one.stream == "log" and one.name is not None and one.name in logs:
             lengths[one.name] += one.last - one.first + 1
     return lengths
 
 
 def _has_nobodys(store: Store, log: str) -> bool:
     return store.has_log(log) and any(
-        entry.user is None and not entry.erased for entry in entries_of(store, log)
+        not entry.erased and entry.user is None and entry.kind != ERASED
+        for entry in entries_of(store, log)
     )
 
 

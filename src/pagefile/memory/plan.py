@@ -13,8 +13,9 @@ import msgspec
 from msgspec import UNSET
 
 from pagefile.batch import Absent, Condition, Operation, Put, VersionIs
-from pagefile.errors import Conflict, NotFound, PagefileError
+from pagefile.errors import Conflict, Forbidden, NotFound, PagefileError
 from pagefile.memory.change import Change
+from pagefile.memory.forgotten import Forgotten, forgotten_of
 from pagefile.memory.gate import Pass
 from pagefile.memory.item import (
     Cause,
@@ -94,6 +95,8 @@ class Application:
         self._passed = passed
         self._now = now
         self._sheets: dict[str, _Sheet] = {}
+        #: Of the one user that a batch is about.
+        self._forgotten: Forgotten | None = None
         self.memory_ids: list[str] = []
 
     def apply(self, change: Change) -> None:
@@ -102,6 +105,7 @@ class Application:
         Raises:
             Conflict: it adds an item that is there.
             NotFound: it supersedes or deprecates what is not there, or not active.
+            Forbidden: it adds an item that was forgotten.
         """
         if change.op == "noop":
             return
@@ -111,6 +115,7 @@ class Application:
             self.memory_ids.append(change.target_memory_id)
             return
         sheet = self._sheet(place, change.memory_id)
+        self._require_remembered(sheet.document, change)
         if sheet.present is not None:
             raise Conflict(
                 f"memory item {change.memory_id!r} exists, with status {sheet.present.status}",
@@ -136,7 +141,21 @@ class Application:
     @property
     def conditions(self) -> list[Condition]:
         """That everything that was looked at stays as it was."""
-        return [sheet.condition for sheet in self._sheets.values()]
+        forgotten = self._forgotten
+        known = () if forgotten is None else (VersionIs(forgotten.document, forgotten.version),)
+        return [*(sheet.condition for sheet in self._sheets.values()), *known]
+
+    def _require_remembered(self, document: str, change: Change) -> None:
+        """As for episodes: what was forgotten of a user does not come back under its id."""
+        if not change.user_id:
+            return
+        if self._forgotten is None:
+            self._forgotten = forgotten_of(self._store, change.user_id)
+        if self._forgotten.among([document]) is not None:
+            raise Forbidden(
+                f"memory item {change.memory_id!r} was forgotten, and is not stored again",
+                "what is meant anew needs another memory_id",
+            )
 
     def _sheet(self, place: Place, memory_id: str) -> _Sheet:
         document = place.document(memory_id)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
 
 import msgspec
 
@@ -11,7 +10,7 @@ from pagefile.batch import Absent, Batch, Condition, Operation, Put, VersionIs
 from pagefile.errors import Conflict, Invalid, LimitExceeded, shown
 from pagefile.memory.crowd import Crowd
 from pagefile.memory.duplicates import Duplicate
-from pagefile.memory.episode import UNREAD, Episode, episode_of, put_episode, stored_form
+from pagefile.memory.episode import UNREAD, Episode, episode_of, merging, put_episode, stored_form
 from pagefile.memory.guard import Guard
 from pagefile.memory.owner import owner_key
 from pagefile.memory.recognition import POLICIES, DuplicatePolicy, Recognition
@@ -28,6 +27,8 @@ _ATTEMPTS = 1_000 + MOST_AT_ONCE
 _MOST_QUICK = 8
 #: How many times of repetition an episode keeps, the last ones.
 _MOST_TIMES = 100
+#: How many ids that were merged before a new version still names; older versions name the rest.
+_MOST_MERGED = 24
 
 
 class Rememberer:
@@ -194,7 +195,7 @@ class Rememberer:
         if stored_form(episode) == stored_form(before):
             plan.put = None
             return
-        plan.episode, plan.put = episode, put_episode(episode)
+        plan.episode, plan.put = episode, merging(put_episode(episode), found.sources)
         plan.entry = None
         plan.condition = VersionIs(found.name, found.version)
 
@@ -238,22 +239,25 @@ class _Plan:
             self.condition = VersionIs(found.name, found.version)
         if first is not self:
             self.leader = first
-        first._said_at(self.asked.occurred_at, unread=UNREAD in found.tenant_keys)
+        first._said_again(self.asked, found.sources, unread=UNREAD in found.tenant_keys)
         self._stand_back()
 
     def follow(self, other: _Plan) -> None:
         """Add when this was said to another that is about to be stored."""
         self.leader = other.leader or other
-        self.leader._said_at(self.asked.occurred_at, unread=True)
+        self.leader._said_again(self.asked, (), unread=True)
         self._stand_back()
 
-    def _said_at(self, moment: datetime, *, unread: bool) -> None:
-        known = self.episode
-        if moment == known.occurred_at or moment in known.said_again:
+    def _said_again(self, asked: Episode, merged: Sequence[str], *, unread: bool) -> None:
+        """Add when another was said, and its id to those that were `merged` before."""
+        known, moment = self.episode, asked.occurred_at
+        merged = merged[-_MOST_MERGED:] if self.put is None else self.put.sources
+        if asked.id in merged:
             return  # The same, sent again.
-        times = (*known.said_again, moment)[-_MOST_TIMES:]
-        self.episode = msgspec.structs.replace(known, said_again=times)
-        self.put = put_episode(self.episode, unread=unread)
+        if moment != known.occurred_at and moment not in known.said_again:
+            times = (*known.said_again, moment)[-_MOST_TIMES:]
+            self.episode = msgspec.structs.replace(known, said_again=times)
+        self.put = merging(put_episode(self.episode, unread=unread), (*merged, asked.id))
         self.entry = None
 
     def _stand_back(self) -> None:

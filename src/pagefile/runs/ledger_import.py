@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pagefile.batch import Append, Batch, Condition, LengthIs, Operation, Put, VersionIs
-from pagefile.errors import Conflict, Forbidden, Invalid, shown
-from pagefile.memory.forgotten import forgotten_of
+from pagefile.errors import Conflict, Invalid, shown
 from pagefile.ordering import moment
 from pagefile.runs.archive import Archive
 from pagefile.runs.config import RunConfig, config_from
@@ -28,6 +27,7 @@ from pagefile.runs.names import RESTORING, RUNS, WORKING_SET, is_id, made_id, pa
 from pagefile.runs.pack_episodes import PackedEpisode
 from pagefile.runs.pack_format import encode_json
 from pagefile.runs.rebuild import Fold
+from pagefile.runs.remembered import require_remembered
 from pagefile.runs.result import WorkingSet
 from pagefile.runs.run import Run
 
@@ -66,17 +66,10 @@ def import_jsonl(
     start = known.first["payload"]["working_set"]
     identity = Identity(run_id, start["task_id"], start["thread_id"], user_id)
     runs._require_own_thread(identity)
-    _require_remembered(runs, known.first["run_id"], user_id)
+    for each in (known.first["run_id"], run_id):
+        require_remembered(runs._store, each, user_id)
     run = Run(runs._store, identity, known.config, runs._items)
     return _Import(run, known).write(file)
-
-
-def _require_remembered(runs: Runs, run_id: str, user_id: str | None) -> None:
-    """As for a pack: what was forgotten of a user does not come back."""
-    if user_id is None:
-        return
-    if forgotten_of(runs._store, user_id).among([RUNS + run_id]) is not None:
-        raise Forbidden(f"run {run_id!r} was forgotten, and is not stored again", "boot a new one")
 
 
 class _Known(msgspec.Struct, frozen=True):

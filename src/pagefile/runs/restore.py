@@ -125,7 +125,8 @@ class _Restoring:
         self._contents = contents
         self._with_items = with_items
         self._forgotten: dict[str | None, Forgotten] = {}
-        self._require_remembered()
+        for each in (contents.report.run_id, run_id):
+            self._require_remembered(each)
         self._report = contents.report
         ws = contents.ws
         thread_id = made_id("thread") if self._report.slots else ws["thread_id"]
@@ -148,10 +149,10 @@ class _Restoring:
         self._when: list[Condition] = []
         self._size = 0
 
-    def _require_remembered(self) -> None:
+    def _require_remembered(self, run_id: str) -> None:
         """Refuse a run that was forgotten; one that is nobody's cannot be."""
-        contents, run_id = self._contents, self._contents.report.run_id
-        if contents.user_id is not None and self._was_forgotten(contents.user_id, RUNS + run_id):
+        user_id = self._contents.user_id
+        if user_id is not None and self._was_forgotten(user_id, RUNS + run_id):
             raise Forbidden(
                 f"run {run_id!r} was forgotten, and is not stored again", "boot a new one"
             )

@@ -38,6 +38,7 @@ from pagefile.runs.names import (
     require_id,
 )
 from pagefile.runs.redaction import redact
+from pagefile.runs.remembered import commit_unless_forgotten
 from pagefile.runs.repair import identity_told
 from pagefile.runs.result import WorkingSet, working_set_in
 from pagefile.runs.run import Run
@@ -80,7 +81,8 @@ class Runs:
 
         Raises:
             Conflict: the run id is taken. Forbidden: it is a user's run, and the thread
-            begins or ends with what others said. Invalid, LimitExceeded: nothing was stored.
+            begins or ends with what others said, or one of its id was forgotten.
+            Invalid, LimitExceeded: nothing was stored.
         """
         chosen = RunConfig() if config is None else config
         if not isinstance(chosen, RunConfig):
@@ -136,13 +138,13 @@ class Runs:
             *(run.ledger.event(kind, what, writer_id) for kind, what in more),
             *beside,
         ]
+        # Never written, not merely absent: sequence numbers and versions go together.
+        is_new: list[Condition] = [
+            VersionIs(RUNS + identity.run_id, 0),
+            LengthIs(run.ledger.log, 0),
+        ]
         try:
-            # Never written, not merely absent: sequence numbers and versions go together.
-            is_new: Sequence[Condition] = [
-                VersionIs(RUNS + identity.run_id, 0),
-                LengthIs(run.ledger.log, 0),
-            ]
-            self._store.commit(Batch(operations, is_new))
+            commit_unless_forgotten(self._store, identity, Batch(operations, is_new))
         except Conflict as error:
             is_there = self._store.get(RUNS + identity.run_id) is not None
             raise Conflict(

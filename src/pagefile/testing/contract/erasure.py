@@ -235,6 +235,18 @@ class ErasureContract(ContractFixtures):
 
         assert kept == ["new"]
 
+    @promise("S9")
+    def test_an_erasure_leaves_the_streams_alone_that_it_spares(self, store: Store) -> None:
+        append(store, "a", "gone", user="u")
+        put(store, "kept", "v1", user="u")
+        put(store, "kept", "v2", user="u")
+        all_but_one = Selector(user="u", sparing=frozenset({"kept"}))
+        receipt = store.erase([all_but_one, Selector(document="kept", last=1)])
+
+        assert receipt.records == 2
+        assert store.names("log") == []
+        assert [one.erased for one in store.history("kept")] == [True, False]
+
     @promise("S10")
     def test_a_head_kept_elsewhere_proves_the_history_is_the_same(self, store: Store) -> None:
         append(store, "a", 1)

@@ -14,7 +14,7 @@ import pytest
 import pagefile
 from pagefile.batch import Append, Batch
 from pagefile.errors import Conflict, Corrupt
-from pagefile.handle import Pagefile
+from pagefile.handle import Options, Pagefile
 from pagefile.memory.memory import Memory
 from pagefile.memory.owner import owner_key
 from pagefile.testing.backend import Backend
@@ -291,13 +291,101 @@ class ExportingContract(MemoryFixtures):
     ) -> None:
         for n in range(6):
             handle.context.append("t", n, "a", "b", user_id=["ann", "bob"][n % 2])
+        memory.facts.append(fact("Oslo", sources=("t/2",)))
         other = Memory(elsewhere, embedder=None)
-        other.import_(memory.export(user_id="ann"))
+        exports = [list(memory.export(user_id=user)) for user in ("ann", "bob")]
+        of_ann = other.import_(exports[0])
+        alone = {slot.index: slot.payload for slot in spoken_in(elsewhere, "t")}
+        of_bob = other.import_(exports[1])
+        again = [other.import_(lines).records for lines in exports]
+        both = {slot.index: slot.payload for slot in spoken_in(elsewhere, "t")}
 
-        assert [slot.payload for slot in elsewhere.context.get_thread_slots("t")] == [0, 2, 4]
+        assert (of_ann.records, of_bob.records, again) == (4, 3, [0, 0])
+        assert alone == {0: 0, 2: 2, 4: 4}
+        # Ann's keep their numbers; of Bob's, those whose place was kept free for him by her import
+        # stand at the end, for a log is written at its end alone.
+        assert both == {0: 0, 2: 2, 4: 4, 5: 5, 6: 1, 7: 3}
+        assert [json.loads(line)["number"] for line in export_lines(other, "bob")] == [5, 1, 3]
+        assert other.forget(user_id="ann").receipt.remaining == ()
+
+    def test_the_same_words_of_another_user_are_not_taken_for_ones_own(
+        self, handle: Pagefile, elsewhere: Pagefile, memory: Memory
+    ) -> None:
+        handle.context.append("t", "hi", "a", "b", user_id="ann")
+        elsewhere.context.append("t", "hi", "a", "b", user_id="eve")
+        receipt = Memory(elsewhere, embedder=None).import_(memory.export(user_id="ann"))
+
+        assert (receipt.records, receipt.present) == (1, 0)
+        users = [slot.metadata.user_id for slot in spoken_in(elsewhere, "t")]
+        assert users == ["eve", "ann"]
+
+    def test_a_fact_from_other_sources_is_a_conflict(
+        self, memory: Memory, elsewhere: Pagefile
+    ) -> None:
+        other = Memory(elsewhere, embedder=None)
+        for each, sources in ((memory, ("e1", "e2")), (other, ("e3",))):
+            each.facts.append(fact("Oslo", id="f1", sources=sources, recorded_at=START))
+        with pytest.raises(Conflict):
+            other.import_(memory.export(user_id="ann"))
+
+        assert other.facts.assertions(user_id="ann")[0].sources == ("e3",)
+
+    def test_a_run_that_was_forgotten_in_part_goes_on_elsewhere(
+        self, backend: Backend, elsewhere: Pagefile
+    ) -> None:
+        clock = Clock()
+        handle = backend.open(options=Options(clock=clock.microseconds))
+        memory = Memory(handle, embedder=None, clock=clock)
+        run = handle.runs.boot("goal", ["done"], user_id="ann", run_id="r1")
+        run.update(lambda ws: {"next_action": "a"})
+        run.milestone("one")
+        clock.passes(days=3)
+        memory.update_block("b", "old", user_id="ann")
+        run.update(lambda ws: {"next_action": "b"})
+        run.milestone("two")
+        memory.forget(user_id="ann", before=clock.now - timedelta(days=1))
+        other = Memory(elsewhere, embedder=None)
+        lines = list(memory.export(user_id="ann"))
+        receipt = other.import_(lines)
+        there = elsewhere.runs.open("r1")
+
+        assert receipt.records == len(lines) - 2
+        assert (there.load(), there.rebuild().since) == (run.load(), 2)
+        assert [event["sequence_id"] for event in there.ledger] == [
+            event["sequence_id"] for event in run.ledger
+        ]
+        assert there.update(lambda ws: {"next_action": "c"}).ok
+        assert other.import_(lines).records == 0
+
+    def test_an_export_from_before_a_forgetting_brings_nothing_of_it_back(
+        self, backend: Backend
+    ) -> None:
+        clock = Clock()
+        handle = backend.open(options=Options(clock=clock.microseconds))
+        memory = Memory(handle, embedder=None, clock=clock)
+        for name in ("old", "new"):
+            clock.passes(days=2)
+            memory.update_block("b", name, user_id="ann")
+            handle.context.append("t", name, "a", "b", user_id="ann")
+            handle.context.append(f"t-{name}", name, "a", "b", user_id="ann")
+        memory.remember(episode("a new one", at=clock.now))
+        backup = list(memory.export(user_id="ann"))
+        receipt = memory.forget(user_id="ann", before=clock.now - timedelta(days=1))
+        left = export_lines(memory)
+        brought = memory.import_(backup)
+
+        assert receipt.counts == {"slots": 2, "versions": 1}
+        assert (brought.records, brought.present, brought.forgotten) == (0, 4, 1)
+        assert export_lines(memory) == left
+        assert memory.block("b", user_id="ann").content == "new"
 
     def test_an_empty_export_is_one(self, memory: Memory, elsewhere: Pagefile) -> None:
         lines = list(memory.export(user_id="never seen"))
 
         assert len(lines) == 2
         assert Memory(elsewhere, embedder=None).import_(lines).records == 0
+
+
+def spoken_in(handle: Pagefile, thread: str) -> list[Any]:
+    """The slots of a thread that have content."""
+    return [slot for slot in handle.context.get_thread_slots(thread) if not slot.erased]

@@ -11,9 +11,12 @@ from pagefile.handle import Pagefile
 from pagefile.memory.extraction.candidate import Candidate, Exchange
 from pagefile.memory.memory import Memory
 from pagefile.memory.owner import owner_key
+from pagefile.runs.runs import Runs
 from pagefile.testing.backend import Backend
 from pagefile.testing.context.ground import at_once
 from pagefile.testing.memory.ground import (
+    HOUR,
+    START,
     Meanwhile,
     MemoryFixtures,
     Scripted,
@@ -21,6 +24,7 @@ from pagefile.testing.memory.ground import (
     export_lines,
     fact,
     inputs,
+    item_request,
     likes,
     objects,
     outcome,
@@ -34,6 +38,58 @@ from pagefile.testing.memory.planting import (
 
 class ReturningContract(MemoryFixtures):
     """After a forget, and during one."""
+
+    @pytest.mark.parametrize("whole", [True, False])
+    def test_what_was_merged_into_a_forgotten_episode_does_not_come_back(
+        self, handle: Pagefile, whole: bool
+    ) -> None:
+        memory = Memory(handle, embedder=None, duplicates="merge", extractor=Scripted())
+        said = [
+            episode("My PIN is 4711, keep it", id=f"e{n}", at=START + n * HOUR) for n in range(40)
+        ]
+        same_moment = episode("My PIN is 4711, keep it", id="same", at=START)
+        ids = [memory.remember(one) for one in (*said[:9], same_moment)]
+        memory.consolidate()
+        ids += memory.remember_many(said[9:])
+        again = Memory(handle, embedder=None)
+        memory.forget(user_id="ann", session_id=None if whole else "s")
+        replayed = {outcome(again.remember, one) for one in (*said, same_moment)}
+
+        assert set(ids) == {"e0"}
+        assert replayed == {"Forbidden"}
+        assert inputs(again.recall("PIN", user_id="ann")) == []
+
+    def test_the_ids_of_items_and_runs_that_were_forgotten_are_not_taken_again(
+        self, handle: Pagefile, memory: Memory
+    ) -> None:
+        def propose(memory_id: str) -> str:
+            request = item_request("her pin is 4711", "ann") | {"memory_id": memory_id}
+            return handle.items.propose([request], user_id="ann").batch_id
+
+        def boot(run_id: str) -> None:
+            handle.runs.boot("use 4711", run_id=run_id, user_id="ann")
+
+        handle.items.commit(propose("pin-item"), reviewer="rev")
+        boot("r1")
+        memory.forget(user_id="ann")
+        replayed = propose("pin-item")
+
+        assert outcome(handle.items.commit, replayed, reviewer="rev") == "Forbidden"
+        assert handle.items.preview(replayed).problems
+        assert (outcome(boot, "r1"), outcome(boot, "r2")) == ("Forbidden", "done")
+        assert outcome(handle.runs.fork, "r2", new_run_id="r1") == "Forbidden"
+        assert outcome(handle.items.commit, propose("another"), reviewer="rev") == "done"
+        handle.runs.boot("another's", run_id="r1", user_id="bob")
+
+    def test_a_run_that_is_booted_while_one_of_its_id_is_forgotten_is_refused(
+        self, backend: Backend, handle: Pagefile, memory: Memory
+    ) -> None:
+        handle.runs.boot("use 4711", run_id="r1", user_id="ann")
+        meanwhile: Any = Meanwhile(handle.store, lambda: memory.forget(user_id="ann"))
+        boot = Runs(meanwhile, handle.items).boot
+
+        assert outcome(boot, "again", run_id="r1", user_id="ann") == "Forbidden"
+        assert not handle.runs.exists("r1")
 
     @pytest.mark.parametrize("sure", [0.9, 0.3])
     @pytest.mark.parametrize("whole", [True, False])
