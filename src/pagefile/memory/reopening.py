@@ -12,7 +12,7 @@ import msgspec
 from pagefile.batch import Batch, Condition, Operation, VersionIs
 from pagefile.errors import Conflict, LimitExceeded
 from pagefile.memory.document import shaped
-from pagefile.memory.episode import document_of, episode_of, put_episode
+from pagefile.memory.episode import document_of, episode_of, merging, put_episode
 from pagefile.memory.extraction_state import STATES, ExtractionState, put_state
 from pagefile.records import Document
 from pagefile.store import Store
@@ -50,7 +50,7 @@ def _reopened(store: Store, states: Sequence[Document]) -> int:
             continue
         state = shaped(document, ExtractionState)
         if state.status == "failed":
-            operations.append(put_episode(episode_of(held)))
+            operations.append(merging(put_episode(episode_of(held)), held.sources))
             if state.found_in == held.version:  # What was read is so in the next version too.
                 state = msgspec.structs.replace(state, found_in=held.version + 1)
         reset = msgspec.structs.replace(state, status="waiting", attempts=0, until_us=0, error="")

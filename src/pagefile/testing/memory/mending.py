@@ -19,9 +19,12 @@ from pagefile.records import Commit
 from pagefile.store import Store
 from pagefile.testing.backend import Backend
 from pagefile.testing.memory.ground import (
+    HOUR,
+    START,
     Clock,
     MemoryFixtures,
     Scripted,
+    episode,
     likes,
     objects,
     outcome,
@@ -170,6 +173,24 @@ class MendingContract(MemoryFixtures):
         assert [(one.episodes, one.facts) for one in again] == [(2, 2), (0, 0)]
         assert sorted(objects(memory.facts.query(user_id="ann"))) == ["figs", "jam", "tea"]
         assert len(extractor.read) == 6
+
+    def test_what_was_merged_into_one_that_is_read_again_is_forgotten_with_it(
+        self, handle: Pagefile
+    ) -> None:
+        extractor = Scripted(Server(_REFUSED, lambda text: "bad" in text))
+        policy = ConsolidationPolicy(attempts=1)
+        memory = Memory(
+            handle, embedder=None, extractor=extractor, policy=policy, duplicates="merge"
+        )
+        said = [episode("bad jam, of all things", id=f"e{n}", at=START + n * HOUR) for n in (0, 1)]
+        ids = [memory.remember(one) for one in said]
+        say(memory, "I like tea")
+        given_up = memory.consolidate().failed
+        memory.consolidate(retry_failed=True)
+        memory.forget(user_id="ann")
+
+        assert (ids, given_up) == (["e0", "e0"], 1)
+        assert [outcome(memory.remember, one) for one in said] == ["Forbidden"] * 2
 
     def test_memory_D7_what_waits_after_a_failure_need_not_wait_when_it_is_mended(
         self, handle: Pagefile
