@@ -1127,6 +1127,31 @@ def test_a_thousand_values_of_one_subject_are_told_apart_in_little_time(facts: F
     assert all(len(fact.asserted) == 1 for fact in found)
 
 
+@pytest.mark.parametrize("sure", [1.0, 0.4])
+@pytest.mark.parametrize("length", [None, 5_000])
+def test_many_claims_at_one_time_are_gone_through_once(length: int | None, sure: float) -> None:
+    """With a look at all of them at each start and end, this would take minutes."""
+    count = 10_000
+    claims = [
+        Claim(
+            f"c{n}",
+            "old" if n == 0 else "new",
+            n,
+            None if length is None else n + length,
+            sure,
+            (n, 0, 0, f"c{n}"),
+            (f"s{n}",),
+            length is None,
+        )
+        for n in range(count)
+    ]
+    old, new = windows_of(claims, "single")
+
+    assert (old.object, old.start, old.end, old.claims) == ("old", 0, 1, ("c0",))
+    assert (new.start, new.end) == (1, None if length is None else count + length - 1)
+    assert new.claims == tuple(f"c{n}" for n in range(1, count))
+
+
 # Processes
 
 WRITER = """

@@ -201,6 +201,7 @@ FACTS: dict[str, str] = {
     "close": LIFE,
     "count": "GET /v1/profile",
     "count_holding": "GET /v1/profile",
+    "overview": "GET /v1/profile",
     "declare": "PUT /v1/predicates/{predicate}",
     "delete": "POST /v1/forget",
     "derived_from": "GET /v1/memories/{memory_id}/why",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from heapq import nsmallest
 from typing import get_args
 
 from pagefile import chance
@@ -96,8 +97,8 @@ class FactReader:
             for sight in choice.of(group)
             if parts[2] in (None, sight.object)
         ]
-        found.sort(key=lambda sight: sight.order)
-        return [sight.fact() for sight in found[:limit]]
+        newest = nsmallest(limit, found, key=lambda sight: sight.order)
+        return [sight.fact() for sight in newest]
 
     def recall_text(
         self,
@@ -231,6 +232,13 @@ class FactReader:
         """How many facts of this user hold now, each once; reads all of the user's."""
         view = self.viewpoint(None, None, user_id)
         return len(active(groups_of(self._ledgers.read(view, user_id), view)))
+
+    def overview(self, *, user_id: str | None = None, limit: int = 10) -> tuple[int, list[Fact]]:
+        """How many facts hold now, and those recorded last; reads all of the user's once."""
+        view = self.viewpoint(None, None, user_id)
+        found = active(groups_of(self._ledgers.read(view, user_id), view))
+        newest = nsmallest(bounded(limit), found, key=lambda sight: sight.order)
+        return len(found), [sight.fact() for sight in newest]
 
     # For those who build on facts
 

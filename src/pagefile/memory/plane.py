@@ -27,12 +27,13 @@ windows become one, with all their sources; their confidences are joined.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
-from heapq import merge
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Literal
 
 import msgspec
+
+from pagefile.memory.plane_sweep import Sweep, joint_confidence
 
 Kind = Literal["single", "multi"]
 
@@ -112,42 +113,9 @@ def windows(claims: Sequence[Claim], kind: Kind) -> list[Window]:
             by_object.setdefault(claim.object, []).append(claim)
         found = [window for each in by_object.values() for window in _joined(each)]
         return sorted(found, key=lambda window: (window.start, window.object))
-    sweep = _Sweep(claims)
-    return _linked(sweep.windows(), {claim.id: claim for claim in claims}, sweep.gone)
-
-
-def joint_confidence(claims: Sequence[Claim]) -> float:
-    """How sure all of them together make one.
-
-    Claims that share a source, and all that name none, are one witness, as
-    sure as the surest of them. Witnesses add up: two at 0.5 make 0.75.
-    """
-    if len(claims) == 1:
-        return claims[0].confidence
-    # Each claim leads to the one it is joined with, and in the end to its witness.
-    leads_to = list(range(len(claims)))
-    first: dict[str, int] = {}
-    for i, claim in enumerate(claims):
-        for source in claim.sources or ("",):
-            other = _witness(leads_to, first.setdefault(source, i))
-            leads_to[other] = _witness(leads_to, i)
-    witnesses: dict[int, float] = {}
-    for i, claim in enumerate(claims):
-        name = _witness(leads_to, i)
-        witnesses[name] = max(claim.confidence, witnesses.get(name, 0.0))
-    if len(witnesses) == 1:
-        return witnesses.popitem()[1]
-    doubt = 1.0
-    for sure in sorted(witnesses.values()):
-        doubt *= 1 - sure
-    return round(1 - doubt, 12)
-
-
-def _witness(leads_to: list[int], i: int) -> int:
-    """Where a claim leads to in the end; the way there gets shorter."""
-    while leads_to[i] != i:
-        leads_to[i] = i = leads_to[leads_to[i]]
-    return i
+    sweep = Sweep(claims)
+    found = [_window(run.claims, run.start, run.end) for run in sweep.runs()]
+    return _linked(found, {claim.id: claim for claim in claims}, sweep.gone)
 
 
 def _joined(claims: Sequence[Claim]) -> list[Window]:
@@ -178,133 +146,6 @@ def _window(claims: Iterable[Claim], start: int, end: int | None) -> Window:
     )
 
 
-class _Sweep:
-    """Goes over valid time once, from one start or end of a claim to the next."""
-
-    def __init__(self, claims: Sequence[Claim]) -> None:
-        self._starts: dict[int, list[Claim]] = {}
-        self._ends: dict[int, list[Claim]] = {}
-        for claim in sorted(claims, key=_order):
-            self._starts.setdefault(claim.start, []).append(claim)
-            if claim.end is not None:
-                self._ends.setdefault(claim.end, []).append(claim)
-        # No object can weigh more than 1, so from one half on nobody stands back.
-        self._weighs = any(claim.confidence < 0.5 for claim in claims)
-        self._active: dict[str, dict[str, Claim]] = {}
-        #: Of those, the ones until further notice, by start and order, and the others.
-        self._open: list[Claim] = []
-        self._closed: dict[str, Claim] = {}
-        self._weights: dict[str, float] = {}
-        # Only where one until further notice was ended is anything put back for good.
-        self._follows = any(claim.is_open and claim.end is not None for claim in claims)
-        #: Claims until further notice that have stood back so far, and those that did not once.
-        self._waiting: dict[str, list[Claim]] = {}
-        self._took_over: set[str] = set()
-        #: Claims that went because one that had put them back did, and where.
-        self.gone: dict[str, int] = {}
-
-    def windows(self) -> list[Window]:
-        found: list[Window] = []
-        support: dict[str, Claim] = {}
-        held: str | None = None
-        start = 0
-        for point in sorted({*self._starts, *self._ends}):
-            for claim in self._ends.get(point, ()):
-                if claim.id not in self.gone:
-                    self._leave(claim, point)
-            for claim in self._starts.get(point, ()):
-                self._enter(claim)
-            allowed = self._allowed()
-            if self._waiting:
-                self._take_over(allowed)
-            holder, supporters = self._holder(allowed)
-            if holder != held:
-                if held is not None:
-                    found.append(_window(support.values(), start, point))
-                support, held, start = {}, holder, point
-            support.update((claim.id, claim) for claim in supporters)
-        if held is not None:
-            found.append(_window(support.values(), start, None))
-        return found
-
-    def _enter(self, claim: Claim) -> None:
-        self._active.setdefault(claim.object, {})[claim.id] = claim
-        self._weights.pop(claim.object, None)
-        if not claim.is_open:
-            self._closed[claim.id] = claim
-            return
-        self._open.append(claim)
-        if self._follows:
-            self._waiting.setdefault(claim.object, []).append(claim)
-
-    def _leave(self, claim: Claim, point: int) -> None:
-        """Take a claim out, and with it all that it put back for good."""
-        going = [claim]
-        while going:
-            one = going.pop()
-            of_object = self._active[one.object]
-            del of_object[one.id]
-            self._weights.pop(one.object, None)
-            if not of_object:
-                del self._active[one.object]
-            if not one.is_open:
-                del self._closed[one.id]
-                continue
-            if one is claim:
-                self._open.remove(one)
-            if one.id in self._took_over:
-                before = [c for c in self._open if c.object != one.object and _precedes(c, one)]
-                self.gone.update((c.id, point) for c in before)
-                self._open = [c for c in self._open if self.gone.get(c.id) is None]
-                going += before
-
-    def _take_over(self, allowed: Set[str]) -> None:
-        for name in [name for name in self._waiting if name in allowed]:
-            self._took_over.update(claim.id for claim in self._waiting.pop(name))
-
-    def _allowed(self) -> Set[str]:
-        """The objects that do not stand back behind a much surer one."""
-        if self._weighs and len(self._active) > 1:
-            return self._strong()
-        return self._active.keys()
-
-    def _holder(self, allowed: Set[str]) -> tuple[str | None, Iterable[Claim]]:
-        """The object that holds from this point on, and the claims that say so."""
-        if len(allowed) < 2:
-            holder = next(iter(allowed), None)
-            return holder, () if holder is None else self._active[holder].values()
-        closed = [claim for claim in self._closed.values() if claim.object in allowed]
-        leader, rival = self._latest(closed, allowed)
-        left = closed
-        for claim in reversed(self._open):
-            if claim.start < rival.start:
-                break  # All that are left started before two objects.
-            stands_back = claim.object != leader.object and claim.start < leader.start
-            if claim.object in allowed and not stands_back:
-                left.append(claim)
-        holder = max(left, key=_order).object
-        return holder, [claim for claim in left if claim.object == holder]
-
-    def _latest(self, closed: Sequence[Claim], allowed: Set[str]) -> tuple[Claim, Claim]:
-        """The claim that starts last, and the one that does so of all other objects."""
-        found: list[Claim] = []
-        for claim in merge(
-            reversed(self._open), sorted(closed, key=_start, reverse=True), key=_start, reverse=True
-        ):
-            if claim.object in allowed and (not found or claim.object != found[0].object):
-                found.append(claim)
-                if len(found) == 2:
-                    break
-        return found[0], found[1]
-
-    def _strong(self) -> set[str]:
-        for name, claims in self._active.items():
-            if name not in self._weights:
-                self._weights[name] = joint_confidence(list(claims.values()))
-        top = max(self._weights[name] for name in self._active)
-        return {name for name in self._active if 2 * self._weights[name] >= top}
-
-
 def _linked(
     found: list[Window], claims: Mapping[str, Claim], gone: Mapping[str, int]
 ) -> list[Window]:
@@ -318,11 +159,6 @@ def _linked(
                 window = msgspec.structs.replace(window, next=after.id)
         linked.append(window)
     return linked
-
-
-def _precedes(claim: Claim, other: Claim) -> bool:
-    """Whether the other one puts it back, if they are of different objects."""
-    return (claim.start, claim.order) < (other.start, other.order)
 
 
 def _start(claim: Claim) -> int:

@@ -45,14 +45,15 @@ class Profiles:
         """The profile of one user."""
         counts = self._index.counts(owner_key(user_id))
         newest = self._episodes.newest(user_id, 1)
+        fact_count, sample = self._facts.overview(user_id=user_id, limit=_MOST_SHOWN)
         return MemoryProfile(
             user_id=user_id,
             episode_count=counts.get("episode", 0),
-            fact_count=self._facts.count_holding(user_id=user_id),
+            fact_count=fact_count,
             block_count=block_count,
             last_seen=newest[0].occurred_at if newest else None,
             recent_sessions=tuple(
                 self._index.recent_sessions(owner_key(user_id), "episode", _MOST_SHOWN)
             ),
-            sample_facts=tuple(self._facts.query(user_id=user_id, limit=_MOST_SHOWN)),
+            sample_facts=tuple(sample),
         )

@@ -75,6 +75,7 @@ _ANONYMOUS: dict[str, Callable[[Memory], Any]] = {
     "facts.export": lambda m: list(m.facts.export()),
     "facts.history": lambda m: m.facts.history("a", "likes"),
     "facts.holding": lambda m: m.facts.holding(["f"]),
+    "facts.overview": lambda m: m.facts.overview(),
     "facts.plan_retraction": lambda m: m.facts.plan_retraction("f"),
     "facts.query": lambda m: m.facts.query(),
     "facts.recall_text": lambda m: m.facts.recall_text("tea"),
