@@ -88,6 +88,45 @@ def test_what_was_said_often_does_not_hide_what_holds_now(memory: Memory) -> Non
     assert [fact.object for fact in found] == ["Porto"]
 
 
+def test_an_embedder_that_lacks_a_part_is_refused_before_anything_is_stored() -> None:
+    class Half:
+        name, dimensions = "half", 2
+
+        def embed_batch(self, texts: Any) -> Any:
+            return [[1.0, 0.0] for _ in texts]
+
+    with pytest.raises(Invalid, match="has no embed") as refused:
+        Memory(embedder=Half())  # type: ignore[arg-type]
+    assert "embed_batch" in refused.value.next_step
+
+
+def test_what_is_newer_than_a_time_range_is_not_read_for_it(memory: Memory) -> None:
+    start = year(2020)
+    for at in (0, 600):
+        memory.remember_many(
+            [
+                episode(f"n{n}", session=f"s{n % 2}", at=start + timedelta(hours=n), id=f"e{n}")
+                for n in range(at, at + 600)
+            ]
+        )
+    store, pages = memory._store, []
+    find = store.find
+
+    def counted(*given: Any, **named: Any) -> Any:
+        pages.append(find(*given, **named))
+        return pages[-1]
+
+    store.find = counted  # type: ignore[method-assign]
+    try:
+        between = (start + timedelta(hours=2), start + timedelta(hours=6))
+        found = memory.recall("", time_range=between, exclude_session_id="s1", user_id="ann")
+    finally:
+        del store.find
+
+    assert [one.input for one in found] == ["n6", "n4", "n2"]
+    assert sum(len(page.items) for page in pages) == 5
+
+
 def test_a_value_that_changed_often_is_read_once_for_a_question(memory: Memory) -> None:
     start = year(2020)
     memory.facts.append_many(
