@@ -25,6 +25,7 @@ from pagefile import (
     Invalid,
     Memory,
     NotFound,
+    Options,
     PagefileError,
     Put,
     Unsupported,
@@ -36,6 +37,7 @@ from pagefile.memory.extraction.faults import Silent
 from pagefile.memory.fact import Fact
 from pagefile.memory.facts import FactStore
 from pagefile.memory.items import LongTermItems
+from pagefile.snapshot import Snapshot
 from pagefile.testing.memory.ground import Clock, Scripted, episode
 
 
@@ -86,6 +88,26 @@ def test_what_was_said_often_does_not_hide_what_holds_now(memory: Memory) -> Non
     found = memory.recall_facts("Does Ann live in Lisbon?", user_id="ann")
 
     assert [fact.object for fact in found] == ["Porto"]
+
+
+def test_time_words_of_a_prompt_are_read_against_its_last_commit() -> None:
+    clock = Clock()
+    with pagefile.open("memory:", options=Options(clock=clock.microseconds)) as pf:
+        memory = Memory(pf, embedder=None, clock=clock)
+        for days, text in ((2, "I baked"), (1, "I swam"), (0, "I ran")):
+            memory.remember(episode(text, session=text, at=clock() - timedelta(days=days)))
+        position = pf.store.head().position
+        clock.passes(days=1)
+        memory.remember(episode("I slept", session="later", at=clock()))
+
+        def told(at: int | None) -> list[str]:
+            recollection = memory._at(Snapshot(pf.store, at), "ann")
+            found = recollection.recall("What did I do yesterday?", 1, kinds=("episode",)).found
+            return [one.text for one in found]
+
+        assert (told(position), told(None)) == (["I swam"], ["I ran"])
+        clock.passes(days=30)
+        assert (told(position), told(None)) == (["I swam"], ["I ran"])
 
 
 def test_an_embedder_that_lacks_a_part_is_refused_before_anything_is_stored() -> None:
