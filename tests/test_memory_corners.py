@@ -26,6 +26,7 @@ from pagefile import (
     LimitExceeded,
     Memory,
     NotFound,
+    Options,
     PagefileError,
     Put,
     Selector,
@@ -38,6 +39,7 @@ from pagefile.memory.extraction.faults import Silent
 from pagefile.memory.fact import Fact
 from pagefile.memory.facts import FactStore
 from pagefile.memory.items import LongTermItems
+from pagefile.snapshot import Snapshot
 from pagefile.testing.memory.exporting import closed, resealed
 from pagefile.testing.memory.ground import Clock, Scripted, episode
 
@@ -150,6 +152,65 @@ def test_what_was_said_often_does_not_hide_what_holds_now(memory: Memory) -> Non
     found = memory.recall_facts("Does Ann live in Lisbon?", user_id="ann")
 
     assert [fact.object for fact in found] == ["Porto"]
+
+
+def test_time_words_of_a_prompt_are_read_against_its_last_commit() -> None:
+    clock = Clock()
+    with pagefile.open("memory:", options=Options(clock=clock.microseconds)) as pf:
+        memory = Memory(pf, embedder=None, clock=clock)
+        for days, text in ((2, "I baked"), (1, "I swam"), (0, "I ran")):
+            memory.remember(episode(text, session=text, at=clock() - timedelta(days=days)))
+        position = pf.store.head().position
+        clock.passes(days=1)
+        memory.remember(episode("I slept", session="later", at=clock()))
+
+        def told(at: int | None) -> list[str]:
+            recollection = memory._at(Snapshot(pf.store, at), "ann")
+            found = recollection.recall("What did I do yesterday?", 1, kinds=("episode",)).found
+            return [one.text for one in found]
+
+        assert (told(position), told(None)) == (["I swam"], ["I ran"])
+        clock.passes(days=30)
+        assert (told(position), told(None)) == (["I swam"], ["I ran"])
+
+
+def test_an_embedder_that_lacks_a_part_is_refused_before_anything_is_stored() -> None:
+    class Half:
+        name, dimensions = "half", 2
+
+        def embed_batch(self, texts: Any) -> Any:
+            return [[1.0, 0.0] for _ in texts]
+
+    with pytest.raises(Invalid, match="has no embed") as refused:
+        Memory(embedder=Half())  # type: ignore[arg-type]
+    assert "embed_batch" in refused.value.next_step
+
+
+def test_what_is_newer_than_a_time_range_is_not_read_for_it(memory: Memory) -> None:
+    start = year(2020)
+    for at in (0, 600):
+        memory.remember_many(
+            [
+                episode(f"n{n}", session=f"s{n % 2}", at=start + timedelta(hours=n), id=f"e{n}")
+                for n in range(at, at + 600)
+            ]
+        )
+    store, pages = memory._store, []
+    find = store.find
+
+    def counted(*given: Any, **named: Any) -> Any:
+        pages.append(find(*given, **named))
+        return pages[-1]
+
+    store.find = counted  # type: ignore[method-assign]
+    try:
+        between = (start + timedelta(hours=2), start + timedelta(hours=6))
+        found = memory.recall("", time_range=between, exclude_session_id="s1", user_id="ann")
+    finally:
+        del store.find
+
+    assert [one.input for one in found] == ["n6", "n4", "n2"]
+    assert sum(len(page.items) for page in pages) == 5
 
 
 def test_a_value_that_changed_often_is_read_once_for_a_question(memory: Memory) -> None:

@@ -65,12 +65,9 @@ class Episodes:
         self, session_id: str, user_id: str | None, low: int, high: int
     ) -> Iterator[Episode]:
         """Episodes of all sessions but one between two moments, newest first, as asked for."""
-        for document in self.documents(user_id, newest_first=True):
+        for document in self._between(user_id, (low,), (high + 1,), BY_TIME, newest_first=True):
             episode = episode_of(document)
-            time_us = microseconds(episode.occurred_at)
-            if time_us < low:
-                return
-            if time_us <= high and episode.session_id != session_id:
+            if episode.session_id != session_id:
                 yield episode
 
     def newest_of_session(
@@ -107,6 +104,12 @@ class Episodes:
         field = BY_TIME if session_id is None else BY_SESSION
         low: KeyValue = (*prefix, -_LAST_US)
         high: KeyValue = (*prefix, end)
+        return self._between(user_id, low, high, field, newest_first=newest_first)
+
+    def _between(
+        self, user_id: str | None, low: KeyValue, high: KeyValue, field: str, *, newest_first: bool
+    ) -> Iterator[Document]:
+        """The documents with keys from one to before another, read as they are asked for."""
         cursor: str | None = None
         while True:
             query = Query(

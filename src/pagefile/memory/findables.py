@@ -15,7 +15,7 @@ from pagefile.memory.fact_documents import StoredAssertion
 from pagefile.memory.fact_index import findable_fact
 from pagefile.memory.owner import owner_key
 from pagefile.memory.remember import findable as findable_episode
-from pagefile.recall.index import Findable, SearchIndex, Source
+from pagefile.recall.index import Findable, Place, SearchIndex, Source
 from pagefile.store import Store
 from pagefile.typed import convert
 
@@ -25,7 +25,7 @@ _PAGE = 1_000
 #: How many documents are read at once.
 _READ = 200
 #: After every place of a log.
-_NOWHERE = 2**62
+_NOWHERE = Place(2**62, None)
 
 
 class Findables:
@@ -42,16 +42,26 @@ class Findables:
         """
         for prefix in (_EPISODES, _FACTS):
             for whose, group in groupby(self._names(prefix), _owner):
-                places = self._index.places(whose) if prefix == _EPISODES else {}
-                names = list(group)
-                names.sort(key=lambda name: places.get(name, _NOWHERE))
-                yield from self._read(names)
+                yield from self._of_owner(whose, list(group))
 
     def named(self, documents: Sequence[str]) -> Iterator[Source]:
         """What some documents are found by, partition by partition; many are found by nothing."""
-        known = [name for name in documents if name.startswith((_EPISODES, _FACTS))]
-        # Those of one partition stay in their order.
-        yield from self._read(sorted(known, key=_owner))
+        for prefix in (_EPISODES, _FACTS):
+            known = sorted(name for name in documents if name.startswith(prefix))
+            for whose, group in groupby(known, _owner):
+                yield from self._of_owner(whose, list(group))
+
+    def _of_owner(self, whose: str, names: list[str]) -> Iterator[Source]:
+        """What a user's documents of one kind are found by, and the vectors given with them."""
+        places = self._index.places(whose) if names[0].startswith(_EPISODES) else {}
+        names.sort(key=lambda name: places.get(name, _NOWHERE).at)
+        for source in self._read(names):
+            vector = places.get(source.thing.key, _NOWHERE).vector
+            if vector is not None:
+                thing = msgspec.structs.replace(source.thing, vector=vector)
+                yield msgspec.structs.replace(source, thing=thing)
+            else:
+                yield source
 
     def _names(self, prefix: str) -> Iterator[str]:
         after = ""

@@ -56,8 +56,8 @@ class Rememberer:
         """Store all of them or none, in one commit.
 
         An id that is there already with the same content is left alone; with
-        other content it becomes a new version, which keeps the tool transcript
-        where the new one brings none.
+        other content it becomes a new version, which keeps the tool calls and
+        their transcript where the new one brings none.
 
         Raises:
             Forbidden: one of them was forgotten; only a new id can be stored.
@@ -188,8 +188,11 @@ class Rememberer:
             plan.condition = Absent(plan.key)
             return
         before, episode = episode_of(found), plan.episode
-        if episode.tool_transcript is None and before.tool_transcript is not None:
-            episode = msgspec.structs.replace(episode, tool_transcript=before.tool_transcript)
+        if episode.tool_transcript is None:
+            # It says nothing about tools, unless it names calls.
+            calls, told = episode.tool_calls or before.tool_calls, before.tool_transcript
+            if calls is not episode.tool_calls or told is not None:
+                episode = msgspec.structs.replace(episode, tool_calls=calls, tool_transcript=told)
         if not episode.said_again and before.said_again:
             episode = msgspec.structs.replace(episode, said_again=before.said_again)
         if stored_form(episode) == stored_form(before):

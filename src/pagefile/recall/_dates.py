@@ -34,7 +34,7 @@ _COUNTS = {
             "a|an|one",
             "two|couple",
             "three|few",
-            "four",
+            "four|several",
             "five",
             "six",
             "seven",
@@ -42,12 +42,23 @@ _COUNTS = {
             "nine",
             "ten",
             "eleven",
-            "twelve",
+            "twelve|dozen",
+            "thirteen",
+            "fourteen",
+            "fifteen",
+            "sixteen",
+            "seventeen",
+            "eighteen",
+            "nineteen",
         ],
         1,
     )
     for word in group.split("|")
 }
+_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+_COUNTS |= {word: 20 + 10 * at for at, word in enumerate(_TENS)} | {"hundred": 100}
+#: Counts that are none: so many days to both sides.
+_VAGUE = {"few": 2, "several": 2}
 #: First month, and how many; a winter begins in the year before.
 _SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
 _FEASTS = {
@@ -127,6 +138,14 @@ def _number_date(match: re.Match[str], calendar: Calendar) -> Iterator[Range]:
     yield _of_day(date(int(match["year"]), int(match["month"]), int(match["day"])))
 
 
+def _either_date(match: re.Match[str], calendar: Calendar) -> Iterator[Range]:
+    """The day first, or the month: where both can be, both are meant."""
+    one, two, year = int(match["one"]), int(match["two"]), int(match["year"])
+    for month, day in sorted({(one, two), (two, one)}):
+        if month <= 12:
+            yield _of_day(date(year, month, day))
+
+
 def _month_of_year(match: re.Match[str], calendar: Calendar) -> Iterator[Range]:
     yield _of_month(int(match["year"]), _month(match))
 
@@ -134,7 +153,9 @@ def _month_of_year(match: re.Match[str], calendar: Calendar) -> Iterator[Range]:
 def _month_alone(match: re.Match[str], calendar: Calendar) -> Iterator[Range]:
     # "may" and "march" are verbs too: they count with a capital or a little word before them.
     name, month = match["month"], _month(match)
-    if name.lower() in ("may", "march", "mar") and not (name[0].isupper() or match["lead"]):
+    start = match.start()
+    led = match["lead"] or OPEN.search(match.string[max(0, start - _OPEN_CHARS) : start])
+    if name.lower() in ("may", "march", "mar") and not (name[0].isupper() or led):
         return
     if (lead := (match["lead"] or "").strip().lower()) in ("last", "past", "previous"):
         year = calendar.today.year - (month >= calendar.today.month)
@@ -186,6 +207,18 @@ def _ago(match: re.Match[str], calendar: Calendar) -> Iterator[Range]:
     there = _back(calendar.today, count, unit)
     # "two months ago" is no day: half a unit to both sides.
     slack = {"day": 0, "week": 3, "weekend": 3, "fortnight": 7, "month": 15}.get(unit, 182)
+    slack = max(slack, _VAGUE.get(match["count"].lower(), 0))
+    yield there - timedelta(slack), there + timedelta(slack + 1)
+
+
+def _half_ago(match: re.Match[str], calendar: Calendar) -> Iterator[Range]:
+    """Half a unit ago, or so many and a half."""
+    unit = match["unit"].lower()
+    half = {"week": 3, "fortnight": 7, "month": 15, "year": 182, "decade": 1826}[unit]
+    there = calendar.today - timedelta(half)
+    if match["count"]:
+        there = _back(there, _count(match), unit)
+    slack = half // 5
     yield there - timedelta(slack), there + timedelta(slack + 1)
 
 
@@ -200,11 +233,23 @@ def _before_date(match: re.Match[str], calendar: Calendar) -> Iterator[Range]:
 
 
 def _named_unit(match: re.Match[str], calendar: Calendar) -> Iterator[Range]:
-    lead, unit, today = match["lead"].lower(), match["unit"].lower(), calendar.today
+    lead, unit = match["lead"].lower(), match["unit"].lower()
     step = {"this": 0, "current": 0, "next": 1, "coming": 1, "upcoming": 1}.get(lead, -1)
     if lead == "past":
-        yield _back(today, 1, unit), today + timedelta(1)
-    elif unit == "week":
+        yield _back(calendar.today, 1, unit), calendar.today + timedelta(1)
+    else:
+        yield from _unit_at(calendar.today, unit, step)
+
+
+def _second_unit(match: re.Match[str], calendar: Calendar) -> Iterator[Range]:
+    """The week before last, the month after next."""
+    step = 2 if match["after"] else -2
+    yield from _unit_at(calendar.today, match["unit"].lower(), step)
+
+
+def _unit_at(today: date, unit: str, step: int) -> Iterator[Range]:
+    """The unit so many after this one."""
+    if unit == "week":
         yield _of_day(today - timedelta(today.weekday()) + timedelta(7 * step), 7)
     elif unit == "weekend":
         saturday = today - timedelta(today.weekday()) + timedelta(5)
@@ -218,6 +263,11 @@ def _named_unit(match: re.Match[str], calendar: Calendar) -> Iterator[Range]:
         yield _of_month(today.year // 10 * 10 + 10 * step, 1, 120)
 
 
+#: Words that open a time to one side.
+_OPEN_CHARS = 16
+OPEN = re.compile(r"\b(since|after|until|till|before|prior to)(?: the)?\s+$", re.I)
+
+
 def _weekday(match: re.Match[str], calendar: Calendar) -> Iterator[Range]:
     number, today = _WEEKDAYS.index(match["weekday"].lower()), calendar.today
     if (match["lead"] or "").strip().lower() in ("next", "coming", "this"):
@@ -228,6 +278,9 @@ def _weekday(match: re.Match[str], calendar: Calendar) -> Iterator[Range]:
 
 _DAYS_BACK = {
     "the day before yesterday": 2,
+    "day before yesterday": 2,
+    "the day after tomorrow": -2,
+    "day after tomorrow": -2,
     "yesterday": 1,
     "last night": 1,
     "today": 0,
@@ -270,7 +323,9 @@ READINGS: tuple[tuple[re.Pattern[str], _Reading], ...] = tuple(
     for form, reading in (
         (rf"{_SOME_BEFORE} {_DAY_MONTH}", _before_date),
         (rf"{_SOME_BEFORE} {_MONTH_DAY}", _before_date),
-        (rf"{_Y}-(?P<month>\d\d)-(?P<day>\d\d)\b", _number_date),
+        (rf"{_Y}([-/.])(?P<month>\d\d?)\2(?P<day>\d\d?)\b", _number_date),
+        (rf"(?P<day>\d\d?)\.\s?(?P<month>\d\d?)\.\s?{_Y}", _number_date),
+        (rf"(?P<one>\d\d?)([-/])(?P<two>\d\d?)\2{_Y}", _either_date),
         (_DAY_MONTH, _date),
         (_MONTH_DAY, _date),
         (rf"{_M}(?: of)?,? {_Y}", _month_of_year),
@@ -282,15 +337,26 @@ READINGS: tuple[tuple[re.Pattern[str], _Reading], ...] = tuple(
         ),
         (rf"(?P<feast>{_FEAST})(?: (?:day|eve))?\b(?:(?: of)?,? {_Y})?", _feast),
         (
-            rf"(?:(?P<lead>{_IN}|since|until|till|by|of|early|late|mid) )?{_M}(?! \d| {_PRONOUN})",
+            rf"(?:(?P<lead>{_IN}|by|of|early|late|mid) )?{_M}(?! \d| {_PRONOUN})",
             _month_alone,
         ),
         ("|".join(words.replace(" ", r"\s+") + r"\b" for words in _DAYS_BACK), _day_word),
+        (
+            rf"(?:half an?|{_N} and a half) (?P<unit>week|fortnight|month|year|decade)s?"
+            r" (?:ago|back|earlier)\b",
+            _half_ago,
+        ),
         (rf"(?:an? )?{_N}(?: of)? {_U} (?:ago|back|earlier)\b", _ago),
         (rf"(?:{_BACK}) {_N} {_U}\b", _lately),
+        (
+            r"(?:the )?(?P<unit>week|weekend|month|year|decade) "
+            r"(?:before last|(?P<after>after) next)\b",
+            _second_unit,
+        ),
         (rf"{_LEAD} (?P<unit>week|weekend|month|year|decade)\b", _named_unit),
         (
-            rf"(?P<lead>{_BACK}|this|next|coming|on) (?P<weekday>{'|'.join(_WEEKDAYS)})\b",
+            rf"(?<!every )(?<!each )(?:(?P<lead>{_BACK}|this|next|coming|on) )?"
+            rf"(?P<weekday>{'|'.join(_WEEKDAYS)})\b",
             _weekday,
         ),
         (_Y, _year),

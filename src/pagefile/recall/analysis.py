@@ -79,6 +79,11 @@ def _terms_of(word: str) -> tuple[str, ...]:
     return (_stem(IRREGULAR.get(plain, plain)[:_MOST_TERM]),)
 
 
+def is_lone_sign(term: str) -> bool:
+    """Whether a term is one sign of a script that is cut into pairs: it is in the pairs then."""
+    return len(term) == 1 and _UNSPACED.match(term) is not None
+
+
 def _pieces(word: str) -> Iterator[str]:
     end = 0
     for run in _UNSPACED.finditer(word):

@@ -12,6 +12,8 @@ from pagefile.settings import Settings
 from pagefile.store import Store
 
 _WORDS = "use 'auto', 'bundled', 'openai', None for none, or an embedder of your own"
+#: What an embedder of one's own has.
+_PARTS = ("name", "dimensions", "embed", "embed_batch")
 #: What PAGEFILE_EMBEDDER, or a file of settings, may say.
 _SETTINGS = ("auto", "bundled", "openai", "none")
 
@@ -26,8 +28,12 @@ def chosen_embedder(store: Store, wanted: Embedder | str | None) -> Embedder | N
     if wanted is None:
         return None
     if not isinstance(wanted, str):
-        if not all(hasattr(wanted, name) for name in ("name", "dimensions", "embed_batch")):
+        missing = [name for name in _PARTS if not hasattr(wanted, name)]
+        if len(missing) == len(_PARTS):
             raise Invalid("embedder", f"{shown(wanted)} embeds nothing", _WORDS)
+        if missing:
+            fact = f"{shown(wanted)} has no {' and no '.join(missing)}"
+            raise Invalid("embedder", fact, f"give it {', '.join(_PARTS)}")
         return wanted
     if wanted == "auto":
         return _recorded(store)

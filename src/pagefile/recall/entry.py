@@ -40,6 +40,8 @@ class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     scope: str = ""
     #: float16, little endian, of unit length; empty when there is none.
     vector: bytes = b""
+    #: Whether the vector was given, and cannot be made again from the text.
+    brought: bool = False
     #: Whether the text ends in a question: what is asked is seldom what was told.
     asks: bool = False
     gone: bool = False
@@ -110,6 +112,7 @@ def entry_of(
     status: str = "",
     scope: str = "",
     vector: Floats | bytes | None = None,
+    brought: bool = False,
     caption: str = "",
 ) -> IndexEntry:
     """The entry of a raw text.
@@ -130,6 +133,7 @@ def entry_of(
         status=status,
         scope=scope,
         vector=b"" if vector is None else vector if isinstance(vector, bytes) else packed(vector),
+        brought=brought,
         # Most ask nothing, which is seen at once.
         asks=("?" in text or not text.isascii()) and _ASKS.search(text) is not None,
     )

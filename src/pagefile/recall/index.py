@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
 
@@ -49,7 +50,15 @@ class Findable(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     time_us: int = 0
     status: str = ""
     scope: str = ""
-    vector: Sequence[float] | None = None
+    #: As it was given; or as it is kept, when it was given before.
+    vector: Sequence[float] | bytes | None = None
+
+
+class Place(NamedTuple):
+    """Where a thing stands in a log, and the vector that was given with it, fit for this model."""
+
+    at: int
+    vector: bytes | None
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -118,6 +127,7 @@ class SearchIndex:
                 status=thing.status,
                 scope=thing.scope,
                 vector=vector,
+                brought=thing.vector is not None and bool(vector),
             )
             for thing, vector in zip(things, vectors, strict=True)
         ]
@@ -196,9 +206,9 @@ class SearchIndex:
             if thing.vector is None and thing.text.strip()
         ]
         made = iter(embed_texts(Guarded(embedder), missing) if missing else ())
-        brought = [thing.vector for thing in things if thing.vector is not None]
-        given = iter(packed_units(brought, embedder.dimensions))
         vectors: list[bytes] = []
+        brought = [thing.vector for thing in things if thing.vector is not None]
+        given = iter(_kept_or_packed(brought, embedder.dimensions))
         for thing in things:
             if thing.vector is not None:
                 vectors.append(next(given))
@@ -292,16 +302,21 @@ class SearchIndex:
         by_time = sorted(found.values(), key=lambda entry: entry.time_us)
         return {entry.key: entry.text.split() for entry in by_time}
 
-    def places(self, whose: str) -> dict[str, int]:
+    def places(self, whose: str) -> dict[str, Place]:
         """Where in the log in force each thing of a partition was last named; reads it all."""
         catalogue = self._any()
-        found: dict[str, int] = {}
-        if catalogue is not None:
-            for stored in entries_of(self._store, log_of(catalogue.generation, whose)):
-                # What cannot be read is in no order; it is about to be made anew.
-                with suppress(Corrupt):
-                    if not stored.erased:
-                        found[decoded(stored).key] = stored.index
+        found: dict[str, Place] = {}
+        if catalogue is None:
+            return found
+        held, own = catalogue.model, self.model
+        is_same = (held.name, held.dimensions) == (own.name, own.dimensions)
+        for stored in entries_of(self._store, log_of(catalogue.generation, whose)):
+            # What cannot be read is in no order; it is about to be made anew.
+            with suppress(Corrupt):
+                if not stored.erased:
+                    entry = decoded(stored)
+                    vector = entry.vector if is_same and entry.brought else None
+                    found[entry.key] = Place(stored.index, vector)
         return found
 
     def _partition(
@@ -343,3 +358,13 @@ class SearchIndex:
             else:
                 require_model(self._held, self.model)
             return self._held
+
+
+def _kept_or_packed(vectors: Sequence[Sequence[float] | bytes], dimensions: int) -> Sequence[bytes]:
+    """Vectors as they are kept; those that were kept before stay as they are."""
+    if bytes not in map(type, vectors):
+        return packed_units(vectors, dimensions)
+    return [
+        vector if isinstance(vector, bytes) else packed_units([vector], dimensions)[0]
+        for vector in vectors
+    ]

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pagefile.recall.analysis import is_lone_sign
 from pagefile.recall.column import Column, room
 from pagefile.recall.embedder import Floats
 
@@ -157,13 +158,22 @@ class LexicalIndex:
             self._looks = 0
         for term in different:
             number = self._vocabulary.get(term)
-            if number is None:
+            if is_lone_sign(term):
+                rows, times = self._holding(term)
+            elif number is None:
                 continue
-            rows, times = self._postings(number)
+            else:
+                rows, times = self._postings(number)
             if len(rows):
                 rarity = (self.living - len(rows) + 0.5) / (len(rows) + 0.5)
                 found.append(Match(term, rows, times, math.log(1 + rarity)))
         return found
+
+    def _holding(self, sign: str) -> tuple[Rows, Floats]:
+        """The rows of terms with this sign, once each: one alone stands in no pair of its own."""
+        held = [self._postings(n)[0] for term, n in self._vocabulary.items() if sign in term]
+        rows = different(np.concatenate(held)) if held else np.zeros(0, np.int64)
+        return rows, np.ones(len(rows), np.float32)
 
     def bm25(self, matches: Iterable[Match], k1: float, b: float) -> Floats:
         """A score for every row, 0 where nothing matches."""

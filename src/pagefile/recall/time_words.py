@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime
 import msgspec
 
 from pagefile.ordering import microseconds, moment
-from pagefile.recall._dates import HINT, READINGS, Calendar, Range
+from pagefile.recall._dates import HINT, OPEN, READINGS, Calendar, Range
 
 _EARLIEST, _LATEST = date(1, 1, 2), date(9999, 12, 30)
 #: Of a partition over more years than this, those nearest to now are asked for.
@@ -63,7 +63,7 @@ def time_words(
                 continue
             if ranges:
                 found.append((match.start(), match.end(), ranges))
-    return tuple(_open_or_joined(text, sorted(found, key=lambda f: f[0])))
+    return tuple(_open_or_joined(text, sorted(found, key=lambda f: f[0]), today))
 
 
 def without(text: str, found: tuple[TimeWords, ...]) -> str:
@@ -81,12 +81,13 @@ _LEADING = re.compile(
     r"|the|early|late|mid)\s+)+$",
     re.I,
 )
-_OPEN = re.compile(r"\b(since|after|until|till|before|prior to)(?: the)?\s+$", re.I)
 _JOIN = re.compile(r"^\s*(?:to|and|until|till|through|-|–)\s+(?:the )?$", re.I)
 _JOINED = re.compile(r"\b(?:from|between)(?: the)?\s+$", re.I)
 
 
-def _open_or_joined(text: str, found: list[tuple[int, int, list[Range]]]) -> Iterator[TimeWords]:
+def _open_or_joined(
+    text: str, found: list[tuple[int, int, list[Range]]], today: date
+) -> Iterator[TimeWords]:
     position = 0
     while position < len(found):
         start, end, ranges = found[position]
@@ -100,9 +101,15 @@ def _open_or_joined(text: str, found: list[tuple[int, int, list[Range]]]) -> Ite
             # The year is said once, at the end: each end takes the nearest beginning.
             nearest = [(max((a for a, _ in ranges if a < b), default=b), b) for _, b in last]
             ranges = [(a, b) for a, b in nearest if a < b]
-        elif word := _OPEN.search(_before(text, start)):
-            if word.group(1).lower() in ("since", "after"):
+        elif opened := OPEN.search(_before(text, start)):
+            word = opened.group(1).lower()
+            if len(ranges) > 1 and len({first.year for first, _ in ranges}) > 1:
+                # Without its year, it is the last one that has begun.
+                ranges = [max((one for one in ranges if one[0] <= today), default=ranges[0])]
+            if word == "since":
                 ranges = [(first, _LATEST) for first, _ in ranges]
+            elif word == "after":
+                ranges = [(last, _LATEST) for _, last in ranges]
             else:
                 ranges = [(_EARLIEST, first) for first, _ in ranges]
         spans = tuple((_us(first), _us(last)) for first, last in ranges)

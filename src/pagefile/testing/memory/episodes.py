@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
@@ -68,6 +69,22 @@ class EpisodesContract(MemoryFixtures):
 
         assert (kept.input, kept.tool_transcript) == ("two", TRANSCRIPT)
         assert emptied.tool_transcript == ()
+
+    def test_a_later_version_that_says_nothing_of_tools_keeps_the_calls_there_are(
+        self, memory: Memory
+    ) -> None:
+        first, other = ToolCall(tool="find", id="c1"), ToolCall(tool="read", id="c2")
+        kept: list[Sequence[ToolCall]] = []
+        for fields in (
+            {"tool_calls": [first]},
+            {},
+            {"tool_calls": [other]},
+            {"tool_transcript": ()},
+        ):
+            memory.remember(episode(f"said {len(kept)}", id="e", **fields))
+            kept.append(memory.episode("e", user_id="ann").tool_calls)
+
+        assert kept == [(first,), (first,), (other,), ()]
 
     def test_a_changed_episode_is_found_by_what_it_says_now(self, memory: Memory) -> None:
         memory.remember(episode("apricots ripen", id="e"))

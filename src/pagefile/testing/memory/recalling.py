@@ -550,6 +550,16 @@ class RecallingContract(MemoryFixtures):
             [text] for text in said
         ]
 
+    def test_one_sign_of_a_script_without_spaces_is_found_wherever_it_stands(
+        self, memory: Memory
+    ) -> None:
+        for n, text in enumerate(("我的猫很可爱", "猫です", "大きな猫", "猫", "犬です", "cats")):
+            say(memory, text, session=f"s{n}")
+        found = memory.recall("猫", limit=9, user_id="ann")
+
+        assert sorted(inputs(found)) == sorted(["我的猫很可爱", "猫です", "大きな猫", "猫"])
+        assert inputs(memory.recall("犬?", user_id="ann")) == ["犬です"]
+
 
 def hash_of(text: str) -> int:
     """A number that has nothing to do with what the text means."""

@@ -148,6 +148,33 @@ class ReindexingContract(MemoryFixtures):
         assert inputs(memory.recall("plan1", limit=1, user_id="u1")) == ["plan1 of user1"]
         assert inputs(memory.recall("apricot", limit=1, user_id="u1")) == ["apricot"]
 
+    def test_a_vector_that_was_given_is_kept_with_the_same_model_and_no_other(
+        self, handle: Pagefile
+    ) -> None:
+        memory = Memory(handle, embedder=HashedWords())
+        given = HashedWords().embed("sailing to Crete")
+        memory.remember(episode("the usual", session="s1", id="given", embedding=given))
+        memory.remember(episode("also usual", session="s2", id="again", embedding=given))
+        memory.remember(episode("also usual!", session="s2", id="again"))
+        asked = "sailing to Crete"
+        before = [match.score for match in memory.recall_scored(asked, alpha=1, user_id="ann")]
+        memory.remember(episode("hello", "bob"))
+
+        def meanwhile(count: int) -> None:
+            memory.remember(episode("late", session="s3", id="late", embedding=given))
+
+        memory.reindex(meanwhile)
+        after = memory.recall_scored(asked, alpha=1, user_id="ann")
+
+        assert {after[0].episode.input, after[1].episode.input} == {"the usual", "late"}
+        assert after[0].vector_score == pytest.approx(1, abs=1e-3)
+        assert before[0] == pytest.approx(after[0].score)
+        other = Memory(handle, embedder=HashedWords("another"))
+        other.reindex()
+        best = other.recall_scored(asked, alpha=1, user_id="ann")[0]
+        assert best.vector_score is not None
+        assert best.vector_score < 0.9
+
     def test_turns_of_one_moment_keep_their_order(self, memory: Memory) -> None:
         talk = ("Any pets?", "Yes, a parrot.", "Its name?", "Kiwi.", "And your home?", "In Lisbon.")
         memory.remember_many([episode(text, id=f"e{9 - n}") for n, text in enumerate(talk)])
