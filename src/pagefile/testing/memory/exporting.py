@@ -286,6 +286,19 @@ class ExportingContract(MemoryFixtures):
         made = memory.export(user_id="ann")
         assert (len(made.episodes), made.facts, made.user_id) == (501, [], "ann")
 
+    def test_memory_G11_an_export_holds_no_copy_of_what_it_has_not_come_to(
+        self, memory: Memory
+    ) -> None:
+        """What is forgotten while an export is gone through is not in the rest of it."""
+        memory.remember_many([episode(f"word{n}", id=f"e{n}") for n in range(50)])
+        lines = iter(memory.export(user_id="ann"))
+        begun = [next(lines) for _ in range(2)]
+        memory.forget(user_id="ann")
+        rest = list(lines)
+
+        assert b'"input":"word' in begun[1]
+        assert [line for line in rest if b"word" in line] == []
+
     def test_a_thread_of_several_is_taken_in_by_each_for_themselves(
         self, handle: Pagefile, elsewhere: Pagefile, memory: Memory
     ) -> None:
