@@ -16,6 +16,7 @@ from pagefile.batch import Append, Batch
 from pagefile.errors import Conflict, Corrupt
 from pagefile.handle import Pagefile
 from pagefile.memory.memory import Memory
+from pagefile.memory.message import ToolCall
 from pagefile.memory.owner import owner_key
 from pagefile.testing.backend import Backend
 from pagefile.testing.context.ground import steps_of
@@ -263,10 +264,18 @@ class ExportingContract(MemoryFixtures):
         assert Memory(elsewhere, embedder=None).import_(path).records == 2
 
     def test_memory_G7_an_export_has_everything_but_what_can_be_made_again(
-        self, handle: Pagefile
+        self, handle: Pagefile, elsewhere: Pagefile
     ) -> None:
         memory = Memory(handle, embedder=HashedWords())
-        memory.remember(episode("two words", tool_transcript=TRANSCRIPT, id="e"))
+        given = episode(
+            "two words",
+            tool_transcript=TRANSCRIPT,
+            tool_calls=[ToolCall(tool="find", id="c1", args={"q": [1, None]})],
+            speaker="Bob",
+            output="Found.",
+            id="e",
+        )
+        memory.remember(given)
         memory.update_block("b", "one", user_id="ann")
         memory.update_block("b", "two", user_id="ann")
         lines = export_lines(memory)
@@ -275,6 +284,10 @@ class ExportingContract(MemoryFixtures):
         assert sorted(record["kind"] for record in records) == ["block", "block", "episode"]
         assert max(map(len, lines)) < 2_000
         assert [b"vector" in line or b"embedding" in line for line in lines] == [False] * 3
+        other = Memory(elsewhere, embedder=None)
+        other.import_(memory.export(user_id="ann"))
+        assert other.episode("e", user_id="ann") == given
+        assert [one.content for one in other.block_history("b", user_id="ann")] == ["one", "two"]
 
     def test_memory_G11_an_export_is_read_while_it_is_gone_through(self, memory: Memory) -> None:
         say(memory, "hello")
