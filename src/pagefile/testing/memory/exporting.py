@@ -16,6 +16,7 @@ from pagefile.batch import Append, Batch
 from pagefile.errors import Conflict, Corrupt
 from pagefile.handle import Options, Pagefile
 from pagefile.memory.memory import Memory
+from pagefile.memory.message import ToolCall
 from pagefile.memory.owner import owner_key
 from pagefile.testing.backend import Backend
 from pagefile.testing.context.ground import steps_of
@@ -263,10 +264,18 @@ class ExportingContract(MemoryFixtures):
         assert Memory(elsewhere, embedder=None).import_(path).records == 2
 
     def test_memory_G7_an_export_has_everything_but_what_can_be_made_again(
-        self, handle: Pagefile
+        self, handle: Pagefile, elsewhere: Pagefile
     ) -> None:
         memory = Memory(handle, embedder=HashedWords())
-        memory.remember(episode("two words", tool_transcript=TRANSCRIPT, id="e"))
+        given = episode(
+            "two words",
+            tool_transcript=TRANSCRIPT,
+            tool_calls=[ToolCall(tool="find", id="c1", args={"q": [1, None]})],
+            speaker="Bob",
+            output="Found.",
+            id="e",
+        )
+        memory.remember(given)
         memory.update_block("b", "one", user_id="ann")
         memory.update_block("b", "two", user_id="ann")
         lines = export_lines(memory)
@@ -275,6 +284,10 @@ class ExportingContract(MemoryFixtures):
         assert sorted(record["kind"] for record in records) == ["block", "block", "episode"]
         assert max(map(len, lines)) < 2_000
         assert [b"vector" in line or b"embedding" in line for line in lines] == [False] * 3
+        other = Memory(elsewhere, embedder=None)
+        other.import_(memory.export(user_id="ann"))
+        assert other.episode("e", user_id="ann") == given
+        assert [one.content for one in other.block_history("b", user_id="ann")] == ["one", "two"]
 
     def test_memory_G11_an_export_is_read_while_it_is_gone_through(self, memory: Memory) -> None:
         say(memory, "hello")
@@ -285,6 +298,19 @@ class ExportingContract(MemoryFixtures):
         assert many < few * 1.5
         made = memory.export(user_id="ann")
         assert (len(made.episodes), made.facts, made.user_id) == (501, [], "ann")
+
+    def test_memory_G11_an_export_holds_no_copy_of_what_it_has_not_come_to(
+        self, memory: Memory
+    ) -> None:
+        """What is forgotten while an export is gone through is not in the rest of it."""
+        memory.remember_many([episode(f"word{n}", id=f"e{n}") for n in range(50)])
+        lines = iter(memory.export(user_id="ann"))
+        begun = [next(lines) for _ in range(2)]
+        memory.forget(user_id="ann")
+        rest = list(lines)
+
+        assert b'"input":"word' in begun[1]
+        assert [line for line in rest if b"word" in line] == []
 
     def test_a_thread_of_several_is_taken_in_by_each_for_themselves(
         self, handle: Pagefile, elsewhere: Pagefile, memory: Memory

@@ -201,8 +201,11 @@ class ForgettingContract(MemoryFixtures):
         )
         told = memory.profile(user_id="ann")
         lines = counted(export_lines(memory))
+        made, shown = memory.export(user_id="ann"), memory.snapshot(user_id="ann")
+        listed = (len(made.episodes), len(made.facts), len(shown["episodes"]))
         receipt = memory.forget(user_id="ann")
 
+        assert listed == (1_100, 1_200, 1_100)
         assert (told.episode_count, told.fact_count) == (1_100, 1_200)
         assert lines == {"episodes": 1_100, "facts": 1_200}
         assert forgotten_things(receipt) == lines

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -336,24 +337,25 @@ class RecallingContract(MemoryFixtures):
     ) -> None:
         say(Memory(handle, embedder=HashedWords()), "hello world")
         head = handle.store.head()
-        others = [
-            Memory(backend.open(), embedder=HashedWords("another")),
-            Memory(backend.open(), embedder=HashedWords(dimensions=32)),
-            Memory(backend.open(), embedder=None),
+        embedders = [HashedWords("another"), HashedWords(dimensions=32), None]
+        works: list[Callable[[Memory], Any]] = [
+            lambda m: m.recall("hello", user_id="ann"),
+            lambda m: say(m, "more"),
+            lambda m: m.facts.append(fact("Oslo")),
         ]
-        for other in others:
-            for work in (
-                lambda m=other: m.recall("hello", user_id="ann"),
-                lambda m=other: say(m, "more"),
-                lambda m=other: m.facts.append(fact("Oslo")),
-            ):
-                with pytest.raises(Unsupported, match="reindex"):
-                    work()
+        for embedder in embedders:
+            # Each is the first call of a handle, and one of a handle that was refused before.
+            memories = [Memory(backend.open(), embedder=embedder) for _ in works]
+            for n, memory in enumerate(memories):
+                for work in (*works[n:], *works[:n]):
+                    with pytest.raises(Unsupported, match="reindex"):
+                        work(memory)
         unchanged = handle.store.head() == head
-        others[0].reindex()
+        other = Memory(backend.open(), embedder=embedders[0])
+        other.reindex()
 
         assert unchanged
-        assert inputs(others[0].recall("hello", user_id="ann")) == ["hello world"]
+        assert inputs(other.recall("hello", user_id="ann")) == ["hello world"]
         with pytest.raises(Unsupported):
             Memory(backend.open(), embedder=HashedWords()).recall("hello", user_id="ann")
 
