@@ -157,7 +157,7 @@ class Forgetting:
         forgotten = forgotten_of(self._store, user_id)
         told = erased_in_part(self._store, touched, doomed)
         operations = [
-            forgotten.with_names(sorted(doomed | logs | self._episodes.merged(user_id, doomed))),
+            *forgotten.with_names(sorted(doomed | logs | self._episodes.merged(user_id, doomed))),
             *derived.beside,
             *beside,
             *(event.operation for event in told),
