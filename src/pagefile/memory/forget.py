@@ -27,6 +27,7 @@ from pagefile.memory.leavings import (
     texts_of_nothing_else,
 )
 from pagefile.memory.owner import RECEIPTS, owner_key, unchanged_since
+from pagefile.memory.prompt_receipts import receipts_naming
 from pagefile.memory.rehearsal import rehearsed
 from pagefile.memory.run_events import LEDGERS
 from pagefile.memory.use import OF_MEMORY, use_log
@@ -139,9 +140,13 @@ class Forgetting:
         ahead = [name for name in doomed if extent.is_all or name.startswith(_WHOLE)]
         doomed |= set(derived.documents)
         whole = None if is_whole else doomed
-        if not is_whole:
+        if whole is not None:
             selectors += self._uses(user_id, doomed)
         entries, beside, when = self._index.erasure(user_id, owner_key(user_id), whole)
+        if whole is not None and (doomed or touched):
+            receipts = receipts_naming(self._store, user_id, doomed, touched)
+            selectors += _naming(sorted(receipts))
+            whole = doomed | receipts
         # What is found in two ways is named once.
         selectors = list(dict.fromkeys([*selectors, *entries]))
         if dry_run or not selectors:
