@@ -212,9 +212,7 @@ class Forgetting:
         """What somebody has on the thread of that name: slots, with their texts, and runs."""
         log = self._thread_of(session_id)
         # Nobody said whose the runs of nobody are.
-        has_runs = whose.user is not None and bool(
-            self._store.names("log", prefix=LEDGERS, limit=1)
-        )
+        has_runs = whose.user is not None and self._has_runs()
         if log is None and not has_runs:
             return []
         logs, selectors = self._holds(whose.user), list[Selector]()
@@ -227,6 +225,10 @@ class Forgetting:
             selectors += runs_in(self._store, logs, session_id, whose)
         return selectors
 
+    def _has_runs(self) -> bool:
+        """Whether there are any of the tenant: else nobody's have to be looked for."""
+        return bool(self._store.names("log", prefix=LEDGERS, limit=1))
+
     def _holds(self, user_id: str | None) -> set[str]:
         """The logs that hold something of the user, or of nobody."""
         whole = Selector(user=user_id, anonymous=user_id is None)
@@ -236,6 +238,10 @@ class Forgetting:
         """A step for each resume pack that may hold what goes."""
         if extent.session_id is None:
             return copies_of(self._store, _names_of_logs(touched))
+        if not self._has_runs():
+            return []
+        if extent.user_id is None and self._thread_of(extent.session_id) is None:
+            return []
         return copies_of(self._store, self._holds(extent.user_id), extent.session_id)
 
     def _episodes_before(
