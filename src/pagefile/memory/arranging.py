@@ -19,7 +19,7 @@ from pagefile.memory.export import TAKEN_AT, TAKEN_NUMBER, ExportLine, told_body
 from pagefile.records import Document, Entry
 
 #: In the notes of a record that only keeps a number, until it is erased.
-_PLACE = "place"
+_PLACE = "~place"
 #: Logs whose entries stand on their own: one whose place is taken goes to the end.
 ANYWHERE = (THREADS, "memory/use/")
 #: How many places are left free before one of those.
@@ -165,7 +165,9 @@ def require_numbers(lines: Sequence[ExportLine]) -> None:
 
 
 def _waits(record: Record) -> bool:
-    return not record.erased and record.notes.get(_PLACE) is True
+    if record.erased or record.body not in (b"null", b"{}"):
+        return False
+    return record.notes.get(_PLACE) is True
 
 
 def _is_empty_slot(record: Record) -> bool:

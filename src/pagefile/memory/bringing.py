@@ -149,7 +149,7 @@ class Bringing:
         stored = 0
         for _ in range(_ATTEMPTS):
             forgotten = forgotten_of(self._store, user_id)
-            if forgotten.digests and forgotten.among([run[0].name]) is not None:
+            if forgotten.among([run[0].name]) is not None:
                 return _Outcome(stored, is_forgotten=True)
             allowed: list[Condition] = [VersionIs(forgotten.document, forgotten.version)]
             allowed += self._unless_anothers(user_id, run[0])

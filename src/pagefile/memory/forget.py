@@ -27,6 +27,7 @@ from pagefile.memory.leavings import (
     texts_of_nothing_else,
 )
 from pagefile.memory.owner import RECEIPTS, owner_key, unchanged_since
+from pagefile.memory.prompt_receipts import receipts_naming
 from pagefile.memory.rehearsal import rehearsed
 from pagefile.memory.run_events import LEDGERS
 from pagefile.memory.use import OF_MEMORY, use_log
@@ -139,9 +140,13 @@ class Forgetting:
         ahead = [name for name in doomed if extent.is_all or name.startswith(_WHOLE)]
         doomed |= set(derived.documents)
         whole = None if is_whole else doomed
-        if not is_whole:
+        if whole is not None:
             selectors += self._uses(user_id, doomed)
         entries, beside, when = self._index.erasure(user_id, owner_key(user_id), whole)
+        if whole is not None and (doomed or touched):
+            receipts = receipts_naming(self._store, user_id, doomed, touched)
+            selectors += _naming(sorted(receipts))
+            whole = doomed | receipts
         # What is found in two ways is named once.
         selectors = list(dict.fromkeys([*selectors, *entries]))
         if dry_run or not selectors:
@@ -157,7 +162,7 @@ class Forgetting:
         forgotten = forgotten_of(self._store, user_id)
         told = erased_in_part(self._store, touched, doomed)
         operations = [
-            forgotten.with_names(sorted(doomed | logs | self._episodes.merged(user_id, doomed))),
+            *forgotten.with_names(sorted(doomed | logs | self._episodes.merged(user_id, doomed))),
             *derived.beside,
             *beside,
             *(event.operation for event in told),
@@ -207,9 +212,7 @@ class Forgetting:
         """What somebody has on the thread of that name: slots, with their texts, and runs."""
         log = self._thread_of(session_id)
         # Nobody said whose the runs of nobody are.
-        has_runs = whose.user is not None and bool(
-            self._store.names("log", prefix=LEDGERS, limit=1)
-        )
+        has_runs = whose.user is not None and self._has_runs()
         if log is None and not has_runs:
             return []
         logs, selectors = self._holds(whose.user), list[Selector]()
@@ -222,6 +225,10 @@ class Forgetting:
             selectors += runs_in(self._store, logs, session_id, whose)
         return selectors
 
+    def _has_runs(self) -> bool:
+        """Whether there are any of the tenant: else nobody's have to be looked for."""
+        return bool(self._store.names("log", prefix=LEDGERS, limit=1))
+
     def _holds(self, user_id: str | None) -> set[str]:
         """The logs that hold something of the user, or of nobody."""
         whole = Selector(user=user_id, anonymous=user_id is None)
@@ -231,6 +238,10 @@ class Forgetting:
         """A step for each resume pack that may hold what goes."""
         if extent.session_id is None:
             return copies_of(self._store, _names_of_logs(touched))
+        if not self._has_runs():
+            return []
+        if extent.user_id is None and self._thread_of(extent.session_id) is None:
+            return []
         return copies_of(self._store, self._holds(extent.user_id), extent.session_id)
 
     def _episodes_before(

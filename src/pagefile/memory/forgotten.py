@@ -4,6 +4,8 @@
 
 The ids are kept as salted digests, eight bytes each, oldest first. Whoever has
 the store and an id can tell that it was forgotten; nobody can read ids from it.
+A version holds what one call forgot, so that forgetting costs what it forgets;
+now and then one holds all of them, and those before it are let go.
 """
 
 from __future__ import annotations
@@ -16,57 +18,94 @@ from functools import lru_cache
 import msgspec
 
 from pagefile import chance
-from pagefile.batch import Put
+from pagefile.batch import Operation, Prune, Put
 from pagefile.memory.document import plain, shaped
 from pagefile.memory.owner import owner_key
-from pagefile.records import Document
 from pagefile.store import Store
 
 _DIGEST_BYTES = 8
 #: Eight megabytes of digests; the oldest leave first, long after any replay.
 MOST_REMEMBERED = 1_000_000
+#: So many versions add to one that has all before them; then they are put together.
+_MOST_PARTS = 1_000
 
 
 class Forgotten(msgspec.Struct, frozen=True):
-    """The ids that one user's partition must not take again."""
+    """The ids that one user's partition must not take again.
+
+    `whole` are the digests of version `since`, which has all up to it, `more` those
+    that came in versions after it.
+    """
 
     document: str
     version: int
-    salt: bytes
-    digests: bytes
+    salt: bytes = b""
+    since: int = 0
+    whole: bytes = b""
+    more: bytes = b""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing that must not come back."""
+        return not self.whole and not self.more
 
     def among(self, names: Iterable[str]) -> str | None:
         """The first of these documents that must not come back."""
-        known = _parts(self.digests)
-        return next((name for name in names if _digest(self.salt, name) in known), None)
+        if self.is_empty:
+            return None
+        whole, more = _parts(self.whole), _parts(self.more)
+        for name in names:
+            digest = _digest(self.salt, name)
+            if digest in whole or digest in more:
+                return name
+        return None
 
-    def with_names(self, names: Iterable[str]) -> Put:
-        """The operation that adds these documents to what must not come back."""
+    def with_names(self, names: Iterable[str]) -> list[Operation]:
+        """What adds these documents to what must not come back."""
         salt = self.salt or chance.random_bytes(16)
         added = b"".join(_digest(salt, name) for name in names)
-        kept = (self.digests + added)[-MOST_REMEMBERED * _DIGEST_BYTES :]
-        form = _Stored(base64.b64encode(salt).decode(), base64.b64encode(kept).decode())
-        return Put(self.document, plain(form), kind="forgotten")
+        since = self.since
+        if not since or self.version - since >= _MOST_PARTS:
+            since = 0
+            added = (self.whole + self.more + added)[-MOST_REMEMBERED * _DIGEST_BYTES :]
+        form = _Stored(base64.b64encode(salt).decode(), base64.b64encode(added).decode(), since)
+        put = Put(self.document, plain(form), kind="forgotten")
+        # The version that has all of them stands alone: those before it say nothing more.
+        is_alone = self.version == self.since and self.version > 1
+        return [Prune(self.version, document=self.document), put] if is_alone else [put]
 
 
 def forgotten_of(store: Store, user_id: str | None) -> Forgotten:
     """What this user's partition must not take again, as it is stored now."""
     name = document_of(user_id)
-    found = store.get(name)
-    if found is None or found.erased:
-        return Forgotten(name, 0, b"", b"")
-    return _read(found)
+    while True:
+        found = store.get(name)
+        if found is None or found.erased:
+            return Forgotten(name, 0)
+        form = shaped(found, _Stored)
+        salt, digests = base64.b64decode(form.salt), base64.b64decode(form.digests)
+        if not form.since:
+            return Forgotten(name, found.version, salt, found.version, digests)
+        wanted = range(form.since, found.version)
+        before = _versions(store, name, wanted)
+        if len(before) == len(wanted):  # Else it was put together meanwhile.
+            more = b"".join((*before[1:], digests))
+            return Forgotten(name, found.version, salt, form.since, before[0], more)
+
+
+def _versions(store: Store, name: str, numbers: range) -> list[bytes]:
+    """The digests in these versions, as far as they are still there."""
+    found = store.history(name, after=numbers.start - 1, limit=len(numbers))
+    return [
+        base64.b64decode(shaped(each, _Stored).digests)
+        for each in found
+        if each.version in numbers and not each.erased
+    ]
 
 
 def document_of(user_id: str | None) -> str:
     """The name of the document that says what was forgotten."""
     return f"memory/forgotten/{owner_key(user_id)}"
-
-
-def _read(document: Document) -> Forgotten:
-    form = shaped(document, _Stored)
-    salt, digests = base64.b64decode(form.salt), base64.b64decode(form.digests)
-    return Forgotten(document.name, document.version, salt, digests)
 
 
 @lru_cache(maxsize=64)
@@ -80,6 +119,9 @@ def _digest(salt: bytes, name: str) -> bytes:
     return hashlib.sha256(salt + name.encode()).digest()[:_DIGEST_BYTES]
 
 
-class _Stored(msgspec.Struct):
+class _Stored(msgspec.Struct, omit_defaults=True):
+    """`since` is the version that has all that came before; 0 where this one has."""
+
     salt: str
     digests: str
+    since: int = 0

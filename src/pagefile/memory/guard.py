@@ -47,7 +47,7 @@ class Guard:
     def forgotten(self, user: str | None, documents: Iterable[str]) -> set[str]:
         """Which of the documents are known to have been forgotten."""
         known = self._known.get(user)
-        if known is None or not known.digests:
+        if known is None or known.is_empty:
             return set()
         return {name for name in documents if known.among([name]) is not None}
 
@@ -58,7 +58,7 @@ class Guard:
             Forbidden: one of the documents was.
         """
         known = self._known.get(user)
-        if known is None or not known.digests:
+        if known is None or known.is_empty:
             return
         found = known.among(documents)
         if found is not None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from pagefile.handle import Pagefile
 from pagefile.memory.memory import Memory
 from pagefile.testing.backend import Backend, promise
 from pagefile.testing.memory.ground import (
     MemoryFixtures,
+    episode,
     fact,
     item_request,
     objects,
@@ -102,6 +105,29 @@ class DerivingContract(MemoryFixtures):
 
         assert committed == ("of-two",)
         assert objects(memory.facts.query(user_id="ann")) == []
+
+    @promise("S9")
+    @pytest.mark.parametrize("extent", [{"session_id": "s1"}, {"episode_id": "zyqepisode"}])
+    def test_the_receipt_of_a_prompt_goes_with_what_it_names(
+        self, backend: Backend, handle: Pagefile, memory: Memory, extent: dict[str, str]
+    ) -> None:
+        memory.remember(episode("my pin is 4711", session="s1", id="zyqepisode"))
+        memory.remember(episode("my tea is green", session="s2"))
+        handle.context.append("t", "hello", "ann", "bot", user_id="ann")
+        handle.context.append("t2", "hello", "ann", "bot", user_id="ann")
+        named = handle.assemble("t", "what is my pin", user_id="ann").receipt
+        handle.memory.forget(user_id="ann", episode_id="none-of-hers")
+        before = len(handle.assembly.receipts(user_id="ann").receipts)
+        done = memory.forget(user_id="ann", **extent)  # type: ignore[arg-type]
+        other = handle.assemble("t2", "what is my tea", user_id="ann").receipt
+        memory.forget(user_id="ann", session_id="t")
+
+        assert (before, done, done.counts["receipts"]) == (1, 1, 1)
+        assert outcome(handle.assembly.receipt, named.receipt_id, user_id="ann") == "NotFound"
+        assert (
+            handle.assembly.receipt(other.receipt_id, user_id="ann").receipt_id == other.receipt_id
+        )
+        assert traces(backend, handle, ["zyqepisode"]) == []
 
 
 def request(content: str, memory_id: str, sources: list[str]) -> dict[str, Any]:

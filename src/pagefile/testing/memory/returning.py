@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import threading
 from typing import Any
 
 import pytest
 
+from pagefile.batch import Batch, Put
 from pagefile.handle import Pagefile
+from pagefile.memory import forgotten
 from pagefile.memory.extraction.candidate import Candidate, Exchange
+from pagefile.memory.forgotten import forgotten_of
 from pagefile.memory.memory import Memory
 from pagefile.memory.owner import owner_key
+from pagefile.records import Document
 from pagefile.runs.runs import Runs
 from pagefile.testing.backend import Backend
 from pagefile.testing.context.ground import at_once
@@ -255,13 +260,55 @@ class ReturningContract(MemoryFixtures):
             memory.consolidate()
             memory.forget(user_id="ann")
             documents = handle.store.names("document", limit=1_000)
-            found = handle.store.get(f"memory/forgotten/{owner_key('ann')}")
-            assert found is not None
-            sizes.append((len(documents), len(found.body)))
+            sizes.append((len(documents), sum(len(one.body) for one in noted(handle))))
 
         assert sizes[0][0] == sizes[1][0]
-        # An episode, what became of its reading, and a fact: eight bytes each, as base64.
-        assert sizes[1][1] - sizes[0][1] <= 100 * 3 * 8 * 4 / 3 + 8
+        # An episode, what became of its reading, and a fact: eight bytes each, as base64, and
+        # what stands around them.
+        assert sizes[1][1] - sizes[0][1] <= 100 * 3 * 8 * 4 / 3 + 80
+
+    def test_forgetting_notes_what_it_forgets_and_puts_it_together_now_and_then(
+        self, backend: Backend, handle: Pagefile, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(forgotten, "_MOST_PARTS", 3)
+        memory = Memory(handle, embedder=None)
+        many = memory.remember_many([episode(f"word{n}") for n in range(50)])
+        memory.forget(user_id="ann")
+        few = memory.remember_many([episode(f"word{n}") for n in range(12)])
+        sizes = []
+        for each in few:
+            memory.forget(user_id="ann", episode_id=each)
+            sizes.append([len(one.body) for one in noted(handle)])
+        other = Memory(backend.open(), embedder=None)
+        replayed = {outcome(other.remember, episode("again", id=each)) for each in (*many, *few)}
+
+        assert replayed == {"Forbidden"}
+        assert outcome(other.remember, episode("new")) == "done"
+        # One that has all, and those that add to it; the ones before it are let go.
+        assert max(map(len, sizes)) <= 5
+        assert [size[-1] < 120 for size in sizes].count(False) == 3
+
+    def test_what_was_noted_whole_each_time_is_read_and_let_go(
+        self, handle: Pagefile, memory: Memory
+    ) -> None:
+        ids = say(memory, "one", "two", "three")
+        name = f"memory/forgotten/{owner_key('ann')}"
+        for n in range(3):
+            memory.forget(user_id="ann", episode_id=ids[n])
+            # As it was noted before: each version has all of them.
+            known = forgotten_of(handle.store, "ann")
+            told = [
+                base64.b64encode(each).decode() for each in (known.salt, known.whole + known.more)
+            ]
+            value = {"salt": told[0], "digests": told[1]}
+            handle.store.commit(Batch([Put(name, value, kind="forgotten")]))
+        (last,) = say(memory, "four")
+        memory.forget(user_id="ann", episode_id=last)
+
+        assert len(noted(handle)) == 2
+        assert {outcome(memory.remember, episode("again", id=each)) for each in (*ids, last)} == {
+            "Forbidden"
+        }
 
     @pytest.mark.parametrize("whole", [True, False])
     def test_other_handles_find_nothing_of_it_any_more(
@@ -318,3 +365,8 @@ class ReturningContract(MemoryFixtures):
         assert len(memory.recall("tea", user_id="ann")) == 1
         assert objects(memory.recall_facts("Oslo", user_id="ann")) == ["Oslo"]
         assert memory.profile(user_id="ann").fact_count == 1
+
+
+def noted(handle: Pagefile) -> list[Document]:
+    """The versions of what says which of Ann's ids must not come back."""
+    return handle.store.history(f"memory/forgotten/{owner_key('ann')}", limit=10_000)
