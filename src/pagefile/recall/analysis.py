@@ -72,9 +72,12 @@ def terms_of(heard: Iterable[str]) -> list[str]:
 def _terms_of(word: str) -> tuple[str, ...]:
     if not word.isascii() and _UNSPACED.search(word):
         return tuple(_pieces(word))
-    # "he'll" is empty as "he" is, "won't" as a whole; "won" and "hell" are not.
-    plain = _CONTRACTED.sub("", word).translate(_APOSTROPHES)
-    if plain in STOP_WORDS or word.translate(_APOSTROPHES) in STOP_WORDS:
+    plain = word
+    if "'" in word or not word.isascii():
+        # "he'll" is empty as "he" is, "won't" as a whole; "won" and "hell" are not.
+        plain = _CONTRACTED.sub("", word).translate(_APOSTROPHES)
+        word = word.translate(_APOSTROPHES)
+    if plain in STOP_WORDS or word in STOP_WORDS:
         return ()
     return (_stem(IRREGULAR.get(plain, plain)[:_MOST_TERM]),)
 
