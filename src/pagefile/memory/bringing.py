@@ -28,6 +28,7 @@ from pagefile.memory.arranging import (
     Arranging,
     Record,
     is_place,
+    number_of,
     place,
     places_needed,
     require_numbers,
@@ -188,9 +189,9 @@ class Bringing:
             read = min(max(line.number for line in run) + 1, end)
             found = [*self._entries(name, 0, read)]
         else:
-            current = self._store.get(name)
-            end = read = 1 if current is None else current.version + 1
             found = [*self._versions(name)]
+            # Not the current one: there is none of a document that was deleted.
+            end = read = number_of(found[-1]) + 1 if found else 1
 
         def rest() -> Iterable[Record]:
             return self._entries(name, read, end)

@@ -162,6 +162,20 @@ class ExportingContract(MemoryFixtures):
         assert elsewhere.store.head() == head
         assert memory.import_(lines).records == 0
 
+    def test_what_was_deleted_here_since_is_left_so(self, handle: Pagefile, memory: Memory) -> None:
+        memory.update_block("b", "text", user_id="ann")
+        handle.runs.boot("goal", user_id="ann", run_id="r1")
+        early = list(memory.export(user_id="ann"))
+        memory.delete_block("b", user_id="ann")
+        handle.runs.delete("r1")
+        late = list(memory.export(user_id="ann"))
+        again = memory.import_(late)
+
+        assert (again.records, again.forgotten) == (0, 0)
+        assert outcome(memory.import_, early) == "done"
+        assert memory.working(user_id="ann") == []
+        assert not handle.runs.exists("r1")
+
     def test_an_import_that_was_cut_off_is_taken_up_where_it_ended(
         self, handle: Pagefile, memory: Memory, elsewhere: Pagefile
     ) -> None:
