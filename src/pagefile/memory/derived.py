@@ -81,6 +81,7 @@ class DerivedFromEpisodes:
             ]
         items = derived_items(self._store, user_id, gone, going)
         documents += items.documents
+        conditions += items.conditions
         return Derived(documents, items.parts, items.renewed, beside, conditions, counts)
 
     def _retractions(self, user_id: str | None, gone: Gone) -> list[str]:

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import msgspec
 
-from pagefile.batch import Batch, Condition, Operation, Put, Selector, VersionIs
+from pagefile.batch import (
+    Batch,
+    Condition,
+    Operation,
+    Put,
+    Selector,
+    Unchanged,
+    VersionIs,
+)
 from pagefile.errors import Corrupt
 from pagefile.memory.change import Change
 from pagefile.memory.document import living, shaped
 from pagefile.memory.extent import Derived
 from pagefile.memory.gone import Gone
 from pagefile.memory.item import Place, StoredItem, id_in, put_item
-from pagefile.memory.proposal import ItemBatch, batches_query, put_batch
-from pagefile.records import Document, Entry
+from pagefile.memory.proposal import OF_USER, ItemBatch, put_batch
+from pagefile.query import Query
+from pagefile.records import Document
 from pagefile.store import Store
 
 replace = msgspec.structs.replace
@@ -33,10 +42,12 @@ def derived_items(store: Store, user_id: str | None, gone: Gone, going: Gone) ->
     Each version rests on what the request that made it names. One that rests on
     `going` alone goes, and what was so before it is so again: an item that was
     superseded or deprecated because of it is active. One that rests on something
-    else too stays without them. Batches lose the requests that go.
+    else too stays without them. Batches lose the requests that go. One that is proposed
+    or decided meanwhile, and every change of an item comes from one, has it done again.
     """
     if user_id is None:
         return Derived()
+    position = store.head().position
     sorting = _Sorting(store, gone, going)
     items = set(_names(store, Place("user", user_id).document("")))
     for document in _batches(store, user_id):
@@ -45,7 +56,8 @@ def derived_items(store: Store, user_id: str | None, gone: Gone, going: Gone) ->
             items |= {*batch.made, *batch.changed}
     for name in sorted(items):
         sorting.sort(name, _item_without)
-    return sorting.found()
+    meanwhile = Unchanged(OF_USER, True, position, user=user_id)
+    return msgspec.structs.replace(sorting.found(), conditions=[meanwhile])
 
 
 class _Sorting:
@@ -160,15 +172,11 @@ def _versions(store: Store, name: str) -> Iterator[Document]:
 def _batches(store: Store, user_id: str) -> Iterator[Document]:
     cursor: str | None = None
     while True:
-        page = store.find(batches_query(None, None, cursor, 0), limit=_PAGE)
-        yield from _own(page.items, user_id)
+        page = store.find(Query(OF_USER, True, user=user_id, cursor=cursor), limit=_PAGE)
+        yield from living(page.items)
         cursor = page.cursor
         if cursor is None:
             return
-
-
-def _own(records: Iterable[Document | Entry], user_id: str) -> Sequence[Document]:
-    return [one for one in living(records) if one.user == user_id]
 
 
 def _names(store: Store, prefix: str) -> Iterator[str]:

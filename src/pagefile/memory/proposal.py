@@ -31,6 +31,8 @@ _ALL, _BY_STATUS, _BY_RUN, _BY_RUN_STATUS = (
     "item-batch.run",
     "item-batch.run.status",
 )
+#: Under this key of a user's own stand all batches for that user.
+OF_USER = "item-batch.user"
 _FILTERS = ("scope", "type", "user_id", "project_id")
 
 
@@ -149,6 +151,7 @@ def put_batch(batch: ItemBatch) -> Put:
         user=batch.user_id,
         kind="item-batch",
         actor=batch.by,
+        keys={} if batch.user_id is None else {OF_USER: True},
         tenant_keys=keys,
     )
 

@@ -30,6 +30,7 @@ from pagefile.testing.memory.ground import (
     fact,
     inputs,
     item_request,
+    kept,
     likes,
     objects,
     outcome,
@@ -188,6 +189,22 @@ class ReturningContract(MemoryFixtures):
         assert [outcome(left.episode, name, user_id="ann") for name in stored].count("done") == (
             len(there)
         )
+
+    def test_memory_G8_an_item_that_is_decided_just_before_the_commit_goes_too(
+        self, handle: Pagefile, memory: Memory
+    ) -> None:
+        (said,) = say(memory, "her pin is 4711")
+        request = item_request("her pin is 4711", "ann") | {"source_refs": [said]}
+        batch = handle.items.propose([request], user_id="ann").batch_id
+        other = handle.items.propose([item_request("bobs thing", "bob")], user_id="bob").batch_id
+        memory._forgetting._store = Meanwhile(  # type: ignore[assignment]
+            memory._store, lambda: handle.items.commit(batch, reviewer="rev")
+        )
+        memory.forget(user_id="ann", session_id="s")
+        handle.items.commit(other, reviewer="rev")
+
+        assert not any("4711" in told or said in told for told in kept(handle))
+        assert any("bobs thing" in told for told in kept(handle))
 
     @pytest.mark.parametrize("whole", [True, False])
     def test_memory_G8_what_is_stored_just_before_the_commit_goes_too(
