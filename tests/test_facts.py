@@ -817,6 +817,24 @@ def test_what_is_erased_between_two_reads_is_not_there(
             getattr(facts, ask)(paris)
 
 
+def test_a_fact_that_is_erased_just_before_its_retraction_leaves_none_of_its_words(
+    facts: FactStore, tell: Teller, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paris = tell("Paris", 2022)
+    commit = store.commit
+
+    def late(batch: Batch) -> Any:
+        monkeypatch.undo()
+        facts.delete()
+        return commit(batch)
+
+    monkeypatch.setattr(store, "commit", late)
+    with pytest.raises(NotFound, match="there is no fact"):
+        facts.retract(paris)
+
+    assert store.names("document", prefix="fact") == []
+
+
 def test_what_names_a_source_is_found(facts: FactStore, tell: Teller) -> None:
     tell("Tokyo", 2020, sources=["ep_1", "ep_2"])
     tell("Paris", 2025, sources=["ep_3"])

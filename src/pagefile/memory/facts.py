@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from pagefile.batch import Absent, Batch, Condition, CountBelow, Put, Unchanged
+from pagefile.batch import Absent, Batch, Condition, CountBelow, Put, Unchanged, VersionIs
 from pagefile.context.backend import Backend, store_behind
 from pagefile.context.closing import ClosesItsStore
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, shown
@@ -23,6 +23,7 @@ from pagefile.memory.fact_documents import (
     alias_put,
     aliases_of,
     assertions_of,
+    document_of,
     retraction_put,
 )
 from pagefile.memory.fact_keeper import FactKeeper
@@ -124,12 +125,27 @@ class FactStore(FactKeeper, ClosesItsStore):
         Raises:
             NotFound: this user has no assertion of that id.
         """
-        operations, targets = self.plan_retraction(
-            fact_id, reason=reason, actor=actor, user_id=user_id, since=since, only=only
-        )
-        if operations:
-            conditions = [Absent(put.document) for put in operations]
-            self._commits.commit(operations, conditions, targets)
+        for _ in range(_ATTEMPTS):
+            operations, targets = self.plan_retraction(
+                fact_id, reason=reason, actor=actor, user_id=user_id, since=since, only=only
+            )
+            if not operations:
+                break
+            conditions: list[Condition] = [Absent(put.document) for put in operations]
+            # What is erased meanwhile must not stay in the words of its retraction.
+            found = self._store.get_many([document_of(user_id, fact.id) for fact in targets])
+            there = [one for one in found if one is not None and not one.erased]
+            if len(there) < len(targets):
+                continue  # The next look does not find them.
+            conditions += [VersionIs(one.name, one.version) for one in there]
+            try:
+                self._commits.commit(operations, conditions, targets)
+                break
+            except Conflict as conflict:
+                if all(conflict.target != one.name for one in there):
+                    raise
+        else:
+            raise NotFound(f"{shown(fact_id)} is erased again and again", "see who does that")
         return [fact.id for fact in targets]
 
     def plan_retraction(
