@@ -5,6 +5,7 @@ from __future__ import annotations
 from pagefile.batch import Batch, VersionIs
 from pagefile.errors import Conflict, Forbidden
 from pagefile.memory.forgotten import forgotten_of
+from pagefile.memory.owner import require_user
 from pagefile.runs.ledger import Identity
 from pagefile.runs.names import RUNS
 from pagefile.store import Store
@@ -22,6 +23,7 @@ def require_remembered(
     """
     if user_id is None:
         return None
+    require_user(user_id)
     forgotten = forgotten_of(store, user_id)
     if forgotten.among([RUNS + run_id]) is not None:
         raise Forbidden(f"run {run_id!r} was forgotten, and is not stored again", next_step)
