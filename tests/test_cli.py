@@ -557,6 +557,30 @@ def test_what_cannot_be_undone_wants_a_yes_and_a_name(cli: Cli) -> None:
     assert [each["thread_id"] for each in cli("threads", "--json").data] == ["t"]
 
 
+def test_a_user_who_is_not_known_is_no_success(cli: Cli, folder: Path) -> None:
+    cli("add", "I live in Lisbon.", "-u", "ann", "-s", "s1")
+    told = [
+        cli("forget", "-u", "an", "--yes"),
+        cli("forget", "-u", "an"),
+        cli("forget", "-u", "ann", "-s", "nosuch", "--yes"),
+        cli("export", str(folder / "an.jsonl"), "-u", "an"),
+    ]
+    known = cli("forget", "-u", "ann", "--yes")
+
+    assert [one.status for one in told] == [0] * 4
+    assert ["is kept for user" in one.err and "list users" in one.err for one in told] == [True] * 4
+    assert "of session 'nosuch'" in told[2].err
+    assert "is kept for" not in known.err
+
+
+def test_a_day_that_something_is_until_is_the_whole_day(cli: Cli) -> None:
+    cli("add", "I was in Rome.", "-u", "ann", "--at", "2026-11-17T10:00:00", "--id", "e1")
+    days = ("2026-11-16", "2026-11-17", "2026-11-17T09:00:00", "2026-11-17T11:00:00")
+    listed = [cli("list", "-u", "ann", "--until", day, "--json").data for day in days]
+
+    assert [len(found) for found in listed] == [0, 1, 0, 1]
+
+
 def test_forgetting_a_thread_erases_its_bytes(cli: Cli, folder: Path) -> None:
     cli("threads", "append", "t", "a very secret word")
     rehearsed = cli("forget", "--thread", "t", "--dry-run", "--json")

@@ -77,7 +77,8 @@ class Explanation:
     def _lender(self, which: int, keys: Keys) -> str:
         beside = [row for row in self._beside_rows[which][1:] if row >= 0]
         best = max(beside, key=lambda row: float(self._result.all_raw[row]))
-        return f"turns beside it match, {keys[best]} best"
+        # The last part of a document's name is the id that people know it by.
+        return f"turns beside it match, {keys[best].rsplit('/', 1)[-1]} best"
 
     def _speaker(self, times: float, adds: float, row: int) -> Boost:
         who, asked = self._ground.names[self._ground.speakers[row]], self._question.named[0].word

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -39,6 +39,16 @@ def moment(field: str, text: str | None) -> datetime | None:
         raise Invalid(
             field, f"{shown(text)} is no moment", "write 2026-05-01 or 2026-05-01T09:30:00Z"
         ) from None
+
+
+def last_moment(field: str, text: str | None) -> datetime | None:
+    """The same where something ends: a day without an hour ends with the day."""
+    found = moment(field, text)
+    try:
+        date.fromisoformat(text or "")
+        return found if found is None else found + timedelta(days=1, microseconds=-1)
+    except (ValueError, OverflowError):
+        return found
 
 
 def is_piped() -> bool:

@@ -79,7 +79,13 @@ HOOKS = (
 
 
 #: What other programs of this kind call the same; not listed, and told by its own name.
-ALIASES = {"remember": "add", "recall": "search", "delete": "forget", "status": "doctor"}
+ALIASES = {
+    "remember": "add",
+    "recall": "search",
+    "delete": "forget",
+    "status": "doctor",
+    "why": "get",
+}
 
 
 class Commands(typer.core.TyperGroup):

@@ -11,7 +11,7 @@ from pagefile.errors import Invalid, NotFound, shown
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call, people_of
 from pagefile.surfaces.cli.envelope import plain
-from pagefile.surfaces.cli.parameters import Limit, Session, given_text, moment
+from pagefile.surfaces.cli.parameters import Limit, Session, given_text, last_moment, moment
 from pagefile.surfaces.cli.screen import Screen
 from pagefile.surfaces.cli.shown import day, short, tree, unseen
 
@@ -25,7 +25,8 @@ Since = Annotated[
     str | None, typer.Option("--since", help="Not before this moment.", metavar="MOMENT")
 ]
 Until = Annotated[
-    str | None, typer.Option("--until", help="Not after this moment.", metavar="MOMENT")
+    str | None,
+    typer.Option("--until", help="Not after this moment, or this day.", metavar="MOMENT"),
 ]
 
 
@@ -54,8 +55,9 @@ def search(
     """Find episodes, facts and long-term items that answer a question, best first."""
     call = Call.of(context)
     asked = given_text("query", query)
-    span = (moment("since", since), moment("until", until))
+    span = (moment("since", since), last_moment("until", until))
     with call.open() as pf:
+        by_words = pf.memory.embedder is None
         found = pf.memory.search(
             asked,
             limit=limit,
@@ -70,6 +72,8 @@ def search(
         rows = [(m.score, m.kind, day(m.at), short(m.text), m.id) for m in found]
         headings = ("score", "kind", "when", "text", "id")
         screen.table(headings, rows, none="nothing was found", stack=True)
+        if not found and by_words:
+            screen.note("only words were compared; with pagefile[embed] installed, meaning is too")
         if explain:
             for match in found:
                 _explain(screen, match)
@@ -129,7 +133,7 @@ def list_(
             names = people_of(admin)[: bounded(limit)]
         rows = [(name,) for name in names]
         return Answer(names, lambda screen: screen.table(("tenant",), rows, none="no tenants"))
-    span = (moment("since", since), moment("until", until))
+    span = (moment("since", since), last_moment("until", until))
     with call.open() as pf:
         if what == "episodes":
             return _episodes(pf, call, limit, session, span)

@@ -73,7 +73,8 @@ def forget(
             whose = "nobody" if user is None else user
             if not yes:
                 _show_counts(call.screen, receipt.counts, aside=True)
-            confirm(call, f"Erase {count(int(receipt), 'thing')} of {whose} for good?", yes=yes)
+            if receipt.receipt.removed:
+                confirm(call, f"Erase {count(int(receipt), 'thing')} of {whose} for good?", yes=yes)
             receipt = pf.memory.forget(**scope, scrub=scrub)
     told = {
         "forgotten": int(receipt),
@@ -87,7 +88,9 @@ def forget(
         things = count(int(receipt), "thing")
         if entries := receipt.counts.get(_INDEX, 0):
             things = f"{things} and {count(entries, 'index entry')}"
-        if receipt.dry_run:
+        if not receipt.receipt.removed:
+            screen.warn(_nothing_of(user, session, before))
+        elif receipt.dry_run:
             screen.note(f"{things} would go; nothing was touched")
         else:
             screen.done(f"{things} forgotten ({receipt.receipt.level})")
@@ -95,6 +98,14 @@ def forget(
             screen.warn(f"left to do: {step}")
 
     return Answer(told, show, count=int(receipt))
+
+
+def _nothing_of(user: str | None, session: str | None = None, before: str | None = None) -> str:
+    """Who mistyped a name must not think that something is gone now."""
+    whose = "nobody" if user is None else f"user {shown(user)}"
+    part = "" if session is None else f" of session {shown(session)}"
+    part += "" if before is None else f" from before {before}"
+    return f"nothing{part} is kept for {whose}; 'pagefile list users' shows who is known"
 
 
 def _require_episode(pf: Pagefile, call: Call, identity: str) -> None:
@@ -163,9 +174,13 @@ def export(
             return None
         records = exported.write(file)
     told = {"path": str(file), "records": records}
-    return Answer(
-        told, lambda s: s.done(f"{count(records, 'record')} written to {file}"), count=records
-    )
+
+    def show(screen: Screen) -> None:
+        screen.done(f"{count(records, 'record')} written to {file}")
+        if not records:
+            screen.warn(_nothing_of(user))
+
+    return Answer(told, show, count=records)
 
 
 def import_(
