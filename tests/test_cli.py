@@ -27,6 +27,7 @@ from pagefile.surfaces.cli import EXIT_STATUS, main
 from pagefile.surfaces.cli import screen as screens
 from pagefile.surfaces.cli.commands.helping import described, everywhere, statuses
 from pagefile.surfaces.cli.registry import ALIASES, HOOKS, loaded
+from pagefile.testing.memory.ground import item_request
 from pagefile.testing.ports import free_port
 
 ROOT = Path(__file__).parent.parent
@@ -555,6 +556,43 @@ def test_what_cannot_be_undone_wants_a_yes_and_a_name(cli: Cli) -> None:
     assert cli("forget", "--yes", "-u", "ann", "--nobody").status == EXIT_STATUS["invalid"]
     assert len(cli("list", "-u", "ann", "--json").data) == 1
     assert [each["thread_id"] for each in cli("threads", "--json").data] == ["t"]
+
+
+def test_what_was_proposed_is_let_in_or_turned_away(cli: Cli, folder: Path) -> None:
+    cli("init", "--user", "bob")
+    told = cli("add", "I'm Bob.", "--consolidate")
+    cli("add", "I'm Robert.", "--consolidate")
+    with pagefile.open(folder / "pagefile.db") as pf:
+        batches = [
+            pf.items.propose([item_request(said, "bob")], user_id="bob").batch_id
+            for said in ("likes tea", "likes jam")
+        ]
+    first, second = (each["fact"]["id"] for each in cli("list", "proposals", "--json").data)
+    seen = [cli("review", each, "--json") for each in (first, batches[0])]
+    done = [
+        cli("review", first, "--commit", "--by", "ann"),
+        cli("review", second, "--reject", "--reason", "a nickname"),
+        cli("review", batches[0], "--commit", "--by", "ann"),
+        cli("review", batches[1], "--reject"),
+    ]
+    wrong = [
+        cli("review", "nosuch", "--commit"),
+        cli("review", "nosuch"),
+        cli("review", first, "--reject"),
+        cli("review", batches[0], "--reason", "so"),
+        cli("review", batches[1], "--commit"),
+    ]
+    found = [each["memory"] for each in cli("search", "likes tea Bob", "--json").data]
+
+    assert "1 to be reviewed" in told.err
+    assert [one.data["status"] for one in seen] == ["proposed", "staged"]
+    assert [one.status for one in done] == [0] * 4, [one.err for one in done]
+    assert f"{first} committed by ann" in done[0].out
+    assert [one.status for one in wrong] == [3, 3, 4, 5, 4]
+    assert cli("list", "proposals", "--json").data == []
+    assert "user has name Bob" in found
+    assert "likes tea" in found
+    assert "likes jam" not in found
 
 
 def test_a_user_who_is_not_known_is_no_success(cli: Cli, folder: Path) -> None:
@@ -1160,7 +1198,7 @@ def test_completion_knows_commands_and_options_and_is_installed(folder: Path) ->
         env = environment(folder, _PAGEFILE_COMPLETE="complete_bash", **asked)
         return subprocess.run(COMMAND, env=env, capture_output=True, text=True).stdout.split()
 
-    assert sorted(completed("pagefile", "re")) == ["reindex", "restore"]
+    assert sorted(completed("pagefile", "re")) == ["reindex", "restore", "review"]
     assert sorted(completed("pagefile", "runs", "b")) == ["boot", "brief"]
     assert completed("pagefile", "search", "--k") == ["--kind"]
     env = environment(folder, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")

@@ -51,6 +51,9 @@ HOOKS = (
     Hook("update", f"{_HERE}.remembering:update", "Change a memory; the past stays.", MEMORY),
     Hook("forget", f"{_HERE}.forgetting:forget", "Erase memories, to the last byte.", MEMORY),
     Hook("consolidate", f"{_HERE}.upkeep:consolidate", "Read facts out of episodes.", MEMORY),
+    Hook(
+        "review", f"{_HERE}.reviewing:review", "Let in what was proposed, or turn it away.", MEMORY
+    ),
     Hook("threads", f"{_HERE}.threads:app", "Threads of messages.", THREADS),
     Hook(
         "tail",

@@ -103,7 +103,7 @@ def _add_episodes(
     from pagefile.memory.episode import Episode
 
     episodes = [Episode(input=each, output=output, **common) for each in said]
-    facts = 0
+    facts = proposed = 0
     # One is stored before a bar could say anything.
     bar = call.screen.progress("storing") if len(episodes) > 1 else nullcontext()
     with call.open(create=True) as pf, bar as progress:
@@ -113,7 +113,8 @@ def _add_episodes(
             if progress is not None:
                 progress(len(ids), len(episodes))
         if consolidate:
-            facts = pf.memory.consolidate().facts
+            report = pf.memory.consolidate()
+            facts, proposed = report.facts, report.proposed
     told = [{"id": each, "kind": "episode"} for each in ids]
 
     def show(screen: Any) -> None:
@@ -123,6 +124,8 @@ def _add_episodes(
             screen.done(f"{count(len(ids), 'episode')} remembered")
         if consolidate:
             screen.note(f"{count(facts, 'fact')} read")
+        if proposed:
+            screen.note(f"{proposed:,} to be reviewed: 'pagefile list proposals'")
 
     return Answer(told, show)
 
