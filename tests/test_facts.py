@@ -29,6 +29,7 @@ from pagefile import (
     Corrupt,
     Invalid,
     LimitExceeded,
+    Memory,
     NotFound,
     Options,
     Put,
@@ -45,6 +46,7 @@ from pagefile.memory.owner import owner_key
 from pagefile.memory.plane import Claim, Withdrawal, standing
 from pagefile.memory.plane import windows as windows_of
 from pagefile.query import Query
+from pagefile.recall.index import SearchIndex
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -833,6 +835,32 @@ def test_a_fact_that_is_erased_just_before_its_retraction_leaves_none_of_its_wor
         facts.retract(paris)
 
     assert store.names("document", prefix="fact") == []
+
+
+def test_facts_that_are_deleted_while_the_index_is_made_anew_leave_no_words(
+    store: Store, facts: FactStore, tell: Teller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = Memory(store, embedder=None)
+    memory.facts.append(Fact(subject="Bob", predicate="likes", object="tea", user_id="bob"))
+    tell("Zanzibar", 2020)
+    look = SearchIndex.erasure
+
+    def meanwhile(self: SearchIndex, *of: Any) -> Any:
+        found = look(self, *of)
+        monkeypatch.undo()
+        memory.reindex()
+        return found
+
+    monkeypatch.setattr(SearchIndex, "erasure", meanwhile)
+    deleted = facts.delete()
+    told = [
+        entry.value["text"]
+        for log in store.names("log", prefix="recall/")
+        for entry in store.read(log)
+        if not entry.erased and "text" in entry.value
+    ]
+
+    assert (deleted, told) == (1, ["bob like tea"])
 
 
 def test_what_names_a_source_is_found(facts: FactStore, tell: Teller) -> None:

@@ -381,6 +381,14 @@ def test_reading_a_question_takes_time_in_step_with_its_length(words: str) -> No
     assert seconds(60_000) < 30 * seconds(6_000) + 0.05
 
 
+@pytest.mark.parametrize(
+    "odd", ["fıve days ago", "last wınter", "in ſeptember 2023", "chriſtmas 2022", "ſix weeKs ago"]
+)
+def test_letters_that_only_pass_for_others_are_no_time_words(odd: str) -> None:
+    for words in time_words(f"What did I do {odd}?", _NOW, _OLDEST):
+        assert words.spans
+
+
 @given(st.text(max_size=200))
 def test_no_text_is_too_odd_to_be_read_for_time_words(text: str) -> None:
     for words in time_words(f"last {text} 2023", _NOW, _OLDEST):

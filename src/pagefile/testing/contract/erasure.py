@@ -130,6 +130,20 @@ class ErasureContract(ContractFixtures):
         assert (value_of(store, "one"), store.names("document")) == (1, ["one", "two"])
         assert store.verify()
 
+    @promise("S9", "S3")
+    def test_an_erasure_may_depend_on_something_and_store_nothing(self, store: Store) -> None:
+        store.commit(Batch([Put("one", 1, user="u")]))
+        store.commit(Batch([Put("two", 2)]))
+        with pytest.raises(Conflict):
+            store.erase(Selector(user="u"), beside=Batch([], [VersionIs("two", 7)]))
+        kept = store.get("one")
+        receipt = store.erase(Selector(user="u"), beside=Batch([], [VersionIs("two", 1)]))
+
+        assert kept is not None
+        assert kept.value == 1
+        assert receipt.records == 1
+        assert store.verify()
+
     @promise("S9")
     def test_a_user_is_erased_while_a_log_of_theirs_goes_on(self, store: Store) -> None:
         append(store, "index", "secret", user="u")

@@ -26,6 +26,15 @@ class KnowingContract(MemoryFixtures):
         assert memory.recall_facts("Bob", user_id="ann") == []
         assert memory.recall_facts("Bob", user_id="bob") == []
 
+    def test_another_name_that_could_be_a_month_asks_for_no_time(self, memory: Memory) -> None:
+        june = START.replace(month=6)
+        memory.facts.append(fact("Rome", subject="Ann", predicate="lives_in"))
+        memory.facts.append(fact("chess", subject="Dan", predicate="plays", valid_from=june))
+        memory.facts.alias("Ann", "June Carter", user_id="ann")
+
+        found = memory.recall_facts("Where does Ann live?", user_id="ann")
+        assert [one.object for one in found] == ["Rome"]
+
     def test_a_name_counts_from_when_it_was_said(self, memory: Memory) -> None:
         memory.facts.append(fact("Acme", subject="Robert", predicate="works_at"))
         [before] = memory.facts.query(user_id="ann")
