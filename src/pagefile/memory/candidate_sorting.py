@@ -10,6 +10,7 @@ import msgspec
 
 from pagefile.batch import Operation
 from pagefile.errors import Invalid, PagefileError
+from pagefile.memory.contradiction import contradicted_by
 from pagefile.memory.document import is_kept
 from pagefile.memory.episode import Episode
 from pagefile.memory.extraction.candidate import Candidate, Extractor, signature_of
@@ -68,6 +69,8 @@ class CandidateSorting:
             done.closing += self._closed(episode, _Ending(fact, ends))
         else:
             done.facts.append(fact)
+            if candidate.valid_from is not None:
+                done.corrections += self._corrected(episode, fact)
         done.seen.add(fact.id)
         if ends:
             done.ended.add(ends)
@@ -108,13 +111,24 @@ class CandidateSorting:
         )
         return _Ending(fact, known[0].id)
 
+    def _corrected(self, episode: Episode, fact: Fact) -> list[Operation]:
+        """What takes away earlier statements that the fact contradicts."""
+        contradicted = contradicted_by(fact, episode, self._facts, self._store)
+        return [put for name in contradicted for put in self._taken_away(episode, name, only=True)]
+
     def _closed(self, episode: Episode, ending: _Ending) -> list[Operation]:
+        return self._taken_away(episode, ending.ends, since=ending.fact.valid_until)
+
+    def _taken_away(
+        self, episode: Episode, fact_id: str, *, since: datetime | None = None, only: bool = False
+    ) -> list[Operation]:
         puts, _ = self._facts.plan_retraction(
-            ending.ends,
+            fact_id,
             reason=f"said in {episode.id}",
             actor=signature_of(self._extractor),
             user_id=episode.user_id,
-            since=ending.fact.valid_until,
+            since=since,
+            only=only,
         )
         # The episode is a source of it too, so that it is forgotten with the episode.
         return [msgspec.structs.replace(put, sources=(*put.sources, episode.id)) for put in puts]
@@ -125,6 +139,8 @@ class Sorted(msgspec.Struct):
 
     facts: list[Fact] = []
     closing: list[Operation] = []
+    #: What takes away statements that the facts contradict.
+    corrections: list[Operation] = []
     waiting: list[ProposedFact] = []
     dropped: list[PagefileError] = []
     #: What is here already: ids of facts, and ids of those that end.

@@ -276,6 +276,7 @@ class Consolidation:
                 put_state(one.held.document, one.episode.user_id, done),
                 *(put_candidate(candidate) for candidate in waiting),
                 *closing,
+                *known.corrections,
                 *more,
             ]
             try:

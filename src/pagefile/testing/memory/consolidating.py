@@ -99,6 +99,35 @@ class ConsolidatingContract(MemoryFixtures):
         assert (known.predicate, known.object) == ("lives_in", "Kyoto")
         assert memory.recall_facts("Kyoto", user_id="bob") == []
 
+    def test_a_move_that_is_told_afterwards_counts_from_when_it_was(self, memory: Memory) -> None:
+        """A home that was named in between was none any more."""
+        at = START.replace(month=11, day=1)
+        memory.facts.append(fact("Rome", valid_from=at, user="eve"))
+        told = [
+            (0, "I live in Lisbon.", "ann"),
+            (15, "I live in Lisbon.", "ann"),
+            (15, "I live in Lisbon.", "bob"),
+            (16, "I moved to Berlin last week.", "ann"),
+            (16, "I moved to Berlin last week.", "bob"),
+            (40, "I moved to Berlin in October.", "eve"),
+        ]
+        for day, text, user in told:
+            memory.remember(episode(text, user, at=at + timedelta(days=day), id=f"{user}{day}"))
+            memory.consolidate()
+        lives = {
+            user: [
+                (one.object, one.status) for one in memory.facts.query(user_id=user, history=True)
+            ]
+            for user in ("ann", "bob", "eve")
+        }
+        memory.forget(user_id="bob", episode_id="bob16")
+
+        assert lives["ann"] == [("Berlin", "active"), ("Lisbon", "superseded")]
+        assert lives["bob"] == [("Berlin", "active")]
+        # What somebody asserted says itself since when.
+        assert ("Rome", "active") in lives["eve"]
+        assert objects(memory.facts.query(user_id="bob")) == ["Lisbon"]
+
     def test_a_fact_knows_where_it_comes_from(self, handle: Pagefile) -> None:
         memory = Memory(handle, embedder=None, extractor=Scripted())
         (name,) = say(memory, "I like tea", at=START - HOUR)
