@@ -16,7 +16,18 @@ from typing import Any
 import msgspec
 
 from pagefile import codec
-from pagefile.batch import Append, Batch, Delete, Drop, Fork, Prune, Put, Selector, Vector
+from pagefile.batch import (
+    Append,
+    Batch,
+    Condition,
+    Delete,
+    Drop,
+    Fork,
+    Prune,
+    Put,
+    Selector,
+    Vector,
+)
 from pagefile.bounds import require_count
 from pagefile.content import SALT_BYTES, Action, Content, digest_of, keys_to_bytes
 from pagefile.engine import (
@@ -114,11 +125,7 @@ class Preparer:
             writes.append(write)
         if count > 1:
             self._check_size(writes)
-        when: Sequence[Requirement] = ()
-        if batch.when != ():
-            if not isinstance(batch.when, (list, tuple)):
-                raise Invalid("when", f"is of type {type(batch.when).__name__}", "give a list")
-            when = [self._requirements.of(condition, i) for i, condition in enumerate(batch.when)]
+        when = self._required(batch.when) if batch.when != () else ()
         key = batch.key
         if not key:
             made = made_key(reached, self._salt())
@@ -290,8 +297,18 @@ class Preparer:
         if beside is None or rehearse:
             key = made_key(reached, self._salt())
             return Prepared(key, (erasure,), (), self._limits, reached)
+        if beside.operations in ([], ()):
+            # Something happens all the same: what it depends on counts.
+            key = made_key(reached, self._salt())
+            when = self._required(beside.when)
+            return Prepared(key, (erasure,), when, self._limits, reached)
         prepared = self.prepare(beside, reached)
         return msgspec.structs.replace(prepared, writes=(*prepared.writes, erasure))
+
+    def _required(self, when: Sequence[Condition]) -> Sequence[Requirement]:
+        if not isinstance(when, (list, tuple)):
+            raise Invalid("when", f"is of type {type(when).__name__}", "give a list")
+        return [self._requirements.of(condition, i) for i, condition in enumerate(when)]
 
     def _salt(self) -> bytes:
         try:

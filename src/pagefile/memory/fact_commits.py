@@ -82,8 +82,7 @@ class FactCommits:
             if not selectors:
                 return
             try:
-                batch = Batch(operations, conditions) if operations else None
-                self._store.erase(selectors, beside=batch)
+                self._store.erase(selectors, beside=Batch(operations, conditions))
                 return
             except Conflict as conflict:
                 grew = {each.log for each in when if isinstance(each, LengthIs)}

@@ -72,8 +72,12 @@ class Names:
 
     def widened(self, question: str) -> str:
         """The question, and behind it what those whom it names are called otherwise."""
+        return f"{question} {self.others_in(question)}".rstrip()
+
+    def others_in(self, question: str) -> str:
+        """What those whom the question names are called otherwise, one after the other."""
         if not self._members:
-            return question
+            return ""
         asked = _words(question)
         others: dict[str, None] = {}
         for size in {len(words) for words in self._by_words}:
@@ -82,7 +86,7 @@ class Names:
                     others.update(dict.fromkeys(self.spellings(canonical)))
         known = set(asked)
         new = [name for name in others if not known.issuperset(_words(name))]
-        return " ".join([question, *new[:_MOST_OTHERS]])
+        return " ".join(new[:_MOST_OTHERS])
 
     @cached_property
     def _by_words(self) -> dict[tuple[str, ...], list[str]]:

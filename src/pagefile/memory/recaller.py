@@ -174,16 +174,17 @@ class Recaller:
             )
             return [FactMatch(fact=fact, score=1.0) for fact in newest], []
         # Facts keep the names they were asserted with, whatever those stand for since.
-        asked = self._facts.viewpoint(valid_at, known_at, user_id).names.widened(text)
+        also = self._facts.viewpoint(valid_at, known_at, user_id).names.others_in(text)
         looked_at = max(_FACTS_LOOKED_AT * limit, _FACTS_AT_LEAST)
         now_us = microseconds(self._clock())
         while True:
             hits = self._index.search(
                 owner_key(user_id),
-                asked,
+                text,
                 limit=looked_at,
                 kinds=("fact",),
                 now_us=now_us,
+                also=also,
                 weights=weights,
                 explain=explain,
             )

@@ -231,6 +231,7 @@ class SearchIndex:
         scope: str | None = None,
         time_range: TimeRange | None = None,
         now_us: int | None = None,
+        also: str = "",
         weights: Weights | None = None,
         explain: bool = True,
         stamp: int | None = None,
@@ -252,6 +253,7 @@ class SearchIndex:
                 scope=scope,
                 time_range=time_range,
                 now_us=now_us,
+                also=also,
                 weights=_DEFAULT if weights is None else weights,
                 explain=explain,
             )

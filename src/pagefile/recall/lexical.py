@@ -156,10 +156,13 @@ class LexicalIndex:
         if self._looks * _PLACES_PER_LOOK > self._frozen_terms + len(self._flow):
             self.settle()
             self._looks = 0
+        signs: dict[str, list[int]] = {term: [] for term in different if is_lone_sign(term)}
+        if signs:
+            self._look_for(signs)
         for term in different:
             number = self._vocabulary.get(term)
-            if is_lone_sign(term):
-                rows, times = self._holding(term)
+            if term in signs:
+                rows, times = self._holding(signs[term])
             elif number is None:
                 continue
             else:
@@ -169,9 +172,16 @@ class LexicalIndex:
                 found.append(Match(term, rows, times, math.log(1 + rarity)))
         return found
 
-    def _holding(self, sign: str) -> tuple[Rows, Floats]:
-        """The rows of terms with this sign, once each: one alone stands in no pair of its own."""
-        held = [self._postings(n)[0] for term, n in self._vocabulary.items() if sign in term]
+    def _look_for(self, signs: dict[str, list[int]]) -> None:
+        """Note with each sign the terms that hold it: one alone stands in no pair of its own."""
+        for term, number in self._vocabulary.items():
+            if not term.isascii():
+                for sign in signs.keys() & set(term):
+                    signs[sign].append(number)
+
+    def _holding(self, numbers: list[int]) -> tuple[Rows, Floats]:
+        """The rows of these terms, once each."""
+        held = [self._postings(number)[0] for number in numbers]
         rows = different(np.concatenate(held)) if held else np.zeros(0, np.int64)
         return rows, np.ones(len(rows), np.float32)
 

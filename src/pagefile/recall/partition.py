@@ -145,13 +145,13 @@ class PartitionIndex:
             self._sweep()
             return there
 
-    def question(self, query: str, *, now_us: int | None = None) -> Question:
+    def question(self, query: str, *, now_us: int | None = None, also: str = "") -> Question:
         """The question as a search reads it. `now_us` is by default the newest entry's time."""
         with self._lock:
             oldest, newest = self._first_and_last()
             speakers = self._speakers()
         now_us = newest if now_us is None else now_us
-        return question_of(query, speakers, now_us, oldest, newest)
+        return question_of(query, speakers, now_us, oldest, newest, also)
 
     def search(
         self,
@@ -166,6 +166,7 @@ class PartitionIndex:
         scope: str | None = None,
         time_range: TimeRange | None = None,
         now_us: int | None = None,
+        also: str = "",
         weights: Weights = _DEFAULT,
         explain: bool = True,
     ) -> list[Hit]:
@@ -173,11 +174,12 @@ class PartitionIndex:
 
         `vector` asks the vector arm; without it, or while nothing has a vector, the
         search is lexical. What matches in no way is not found, so there may be fewer.
+        `also` are further words to look for, such as other names of those it is about.
         Without `explain`, hits have neither arms nor boosts, and come faster.
         """
         if limit <= 0 or not len(self):
             return []
-        question = self.question(query, now_us=now_us)
+        question = self.question(query, now_us=now_us, also=also)
         # Outside of the lock: a model may take its time.
         asked = asked_with(question, vector, weights, self._vectors)
         if asked is None and weights.alpha == 1:

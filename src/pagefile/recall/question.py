@@ -118,8 +118,12 @@ def question_of(
     now_us: int,
     oldest_us: int | None = None,
     newest_us: int | None = None,
+    also: str = "",
 ) -> Question:
-    """The analysed question; the moments are what time words are read against."""
+    """The analysed question; the moments are what time words are read against.
+
+    `also` is what those it names are called otherwise: words, and nothing but words.
+    """
     text = text[:MOST_CHARACTERS]
     named = speakers.find(text)
     said = [n for n in named if not n.implied]
@@ -136,7 +140,7 @@ def question_of(
     return Question(
         text=text,
         # A question that is only a name is about the name.
-        terms=tuple(dict.fromkeys(bare or names)),
+        terms=tuple(dict.fromkeys([*(bare or names), *terms(also)])),
         name_terms=tuple(dict.fromkeys(names)) if bare else (),
         named=tuple(named),
         when=when,

@@ -59,7 +59,8 @@ def time_words(
                 continue
             try:
                 ranges = list(reading(match, calendar))
-            except (ValueError, OverflowError):  # the 31st of June, the year 10,000
+            except (ValueError, OverflowError, LookupError):
+                # The 31st of June, the year 10,000, a dotless i, which passes for one and is none.
                 continue
             if ranges:
                 found.append((match.start(), match.end(), ranges))
