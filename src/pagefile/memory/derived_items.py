@@ -48,7 +48,7 @@ def derived_items(store: Store, user_id: str | None, gone: Gone, going: Gone) ->
     if user_id is None:
         return Derived()
     position = store.head().position
-    sorting = _Sorting(store, gone, going)
+    sorting = _Sorting(store, user_id, gone, going)
     items = set(_names(store, Place("user", user_id).document("")))
     for document in _batches(store, user_id):
         for batch in sorting.sort(document.name, _batch_without):
@@ -63,8 +63,9 @@ def derived_items(store: Store, user_id: str | None, gone: Gone, going: Gone) ->
 class _Sorting:
     """Goes through the versions of documents, and says which of them stay."""
 
-    def __init__(self, store: Store, gone: Gone, going: Gone) -> None:
+    def __init__(self, store: Store, user_id: str, gone: Gone, going: Gone) -> None:
         self._store = store
+        self._user_id = user_id
         self._gone = gone
         self._going = going
         self._documents: list[str] = []
@@ -79,6 +80,9 @@ class _Sorting:
         touched: set[int] = set()
         held: list[Stored] = []
         for newest in _versions(self._store, name):
+            if newest.user != self._user_id:
+                left = newest  # Ids of episodes count within a user: it names another's.
+                continue
             try:
                 content, staying = without(newest, self._gone, self._going)
             except Corrupt:

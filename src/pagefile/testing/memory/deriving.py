@@ -93,6 +93,21 @@ class DerivingContract(MemoryFixtures):
         ]
         assert all(one.superseded_by is None for one in known_items(handle))
 
+    def test_an_item_of_another_user_rests_on_the_episodes_of_that_user(
+        self, handle: Pagefile, memory: Memory
+    ) -> None:
+        for user in ("ann", "bob"):
+            memory.remember(episode(f"of {user}", user=user, session="s1", id="turn-1"))
+        shared = {"scope": "project", "project_id": "p"}
+        commit(handle, request("bob's choice", "of-bob", ["turn-1"]) | shared | {"user_id": "bob"})
+        later = request("ann's choice", "of-ann", ["turn-1"]) | shared
+        commit(handle, later | {"op": "supersede", "supersedes": ["of-bob"]})
+        memory.forget(user_id="ann", session_id="s1")
+        left = handle.items.history("of-bob", project_id="p")
+
+        assert [one.item.source_refs for one in left] == [("turn-1",), ("turn-1",)]
+        assert outcome(handle.items.get, "of-ann", project_id="p") == "NotFound"
+
     def test_a_batch_that_waits_loses_only_the_requests_that_rest_on_what_is_gone(
         self, handle: Pagefile, memory: Memory
     ) -> None:
@@ -136,7 +151,7 @@ def request(content: str, memory_id: str, sources: list[str]) -> dict[str, Any]:
 
 
 def stage(handle: Pagefile, *requests: dict[str, Any]) -> str:
-    return handle.items.propose(list(requests), user_id="ann").batch_id
+    return handle.items.propose(list(requests), user_id=requests[0]["user_id"]).batch_id
 
 
 def commit(handle: Pagefile, *requests: dict[str, Any]) -> None:
