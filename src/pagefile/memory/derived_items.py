@@ -76,30 +76,40 @@ class _Sorting:
     def sort(self, name: str, without: _Without[Stored]) -> list[Stored]:
         """Sort one document; what its versions held."""
         newest: Document | None = None
-        left: Document | Put | None = None
+        former: Document | None = None
+        staying: list[tuple[int, Document | Put]] = []
         touched: set[int] = set()
         held: list[Stored] = []
         for newest in _versions(self._store, name):
             if newest.user != self._user_id:
-                left = newest  # Ids of episodes count within a user: it names another's.
+                # Ids of episodes count within a user: it names another's.
+                former, staying = newest, []
                 continue
             try:
-                content, staying = without(newest, self._gone, self._going)
+                content, left = without(newest, self._gone, self._going)
             except Corrupt:
                 continue  # Something else wrote it: it rests on nothing that is known.
             held.append(content)
-            if staying is not newest:
+            if left is not newest:
                 touched.add(newest.version)
-            left = left if staying is None else staying
+            if left is not None:
+                # What is written again further on goes where it stood first.
+                twice = {version for version, each in staying if each.value == left.value}
+                touched |= twice
+                staying = [each for each in staying if each[0] not in twice]
+                staying.append((newest.version, left))
         if newest is None or not touched:
             return held
-        if left is None:
+        again = [each for _, each in staying] or ([] if former is None else [former])
+        if not again:
             self._documents.append(name)
             return held
-        self._parts.append(Selector(document=name, numbers=frozenset(touched)))
         if newest.version in touched:
-            self._puts.append(left if isinstance(left, Put) else _again(left))
+            # All that stays, in order: what ended it may go later, and what was so is so again.
+            self._puts += [each if isinstance(each, Put) else _again(each) for each in again]
             self._conditions.append(VersionIs(name, newest.version))
+            touched.update(version for version, _ in staying)
+        self._parts.append(Selector(document=name, numbers=frozenset(touched)))
         return held
 
     def found(self) -> Derived:

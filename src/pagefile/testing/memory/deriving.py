@@ -93,6 +93,51 @@ class DerivingContract(MemoryFixtures):
         ]
         assert all(one.superseded_by is None for one in known_items(handle))
 
+    @pytest.mark.parametrize("order", [("s1", "s3"), ("s3", "s1")])
+    def test_an_item_that_rests_on_something_stays_in_whatever_order_the_rest_goes(
+        self, backend: Backend, handle: Pagefile, memory: Memory, order: tuple[str, str]
+    ) -> None:
+        first, stays, later = (say(memory, s, session=s)[0] for s in ("s1", "s2", "s3"))
+        commit(handle, request("likes tea", "tea-item", [first, stays]))
+        coffee = request("likes coffee", "coffee-item", [later])
+        commit(handle, coffee | {"op": "supersede", "supersedes": ["tea-item"]})
+        for session in order:
+            memory.forget(user_id="ann", session_id=session)
+        (left,) = known_items(handle)
+
+        assert (left.memory_id, left.status, left.source_refs) == ("tea-item", "active", (stays,))
+        assert traces(backend, handle, [first, later]) == []
+
+    def test_an_item_that_loses_a_source_keeps_its_history_and_can_be_undone(
+        self, handle: Pagefile, memory: Memory
+    ) -> None:
+        first, stays, later = (say(memory, s, session=s)[0] for s in ("s1", "s2", "s3"))
+        commit(handle, request("has a cat", "cat-item", [stays]))
+        commit(handle, request("likes tea", "tea-item", [first, stays]) | {"rationale": "said"})
+        changed = stage(
+            handle,
+            request("likes coffee", "coffee-item", [first, later])
+            | {"op": "supersede", "supersedes": ["tea-item", "cat-item"]},
+        )
+        handle.items.commit(changed, reviewer="another")
+        would = memory.forget(user_id="ann", session_id="s1", dry_run=True)
+        done = memory.forget(user_id="ann", session_id="s1")
+        told = memory.why("tea-item", user_id="ann")
+        histories = [
+            [(one.item.status, one.cause.by) for one in handle.items.history(each, user_id="ann")]
+            for each in ("tea-item", "cat-item")
+        ]
+        handle.items.undo(changed, reviewer="rev")
+
+        assert (would, would.counts) == (done, done.counts)
+        assert (told.committed_by, told.reason, told.sources) == ("rev", "said", (stays,))
+        assert histories == [[("active", "rev"), ("superseded", "another")]] * 2
+        assert [(one.memory_id, one.status) for one in known_items(handle)] == [
+            ("cat-item", "active"),
+            ("coffee-item", "rejected"),
+            ("tea-item", "active"),
+        ]
+
     def test_an_item_of_another_user_rests_on_the_episodes_of_that_user(
         self, handle: Pagefile, memory: Memory
     ) -> None:
