@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -410,6 +410,20 @@ class ForgettingContract(MemoryFixtures):
 
         assert export_lines(memory) == []
         assert memory.profile(user_id="ann").episode_count == 0
+
+    @pytest.mark.parametrize("user", ["ann", None])
+    def test_the_name_of_a_block_that_went_by_its_time_is_free_again(
+        self, memory: Memory, user: str | None
+    ) -> None:
+        memory.update_block("b", "old", user_id=user)
+        memory.update_block("b", "older", user_id=user)
+        memory.forget(user_id=user, before=datetime.now(UTC) + HOUR)
+        gone = outcome(memory.delete_block, "b", user_id=user)
+        memory.update_block("b", "new", user_id=user, expected_version=0)
+
+        assert gone == "NotFound"
+        assert [one.content for one in memory.working(user_id=user)] == ["new"]
+        assert [one.content for one in memory.block_history("b", user_id=user)] == ["new"]
 
     def test_a_block_that_outlived_its_older_versions_is_not_taken_for_forgotten(
         self, backend: Backend
