@@ -81,6 +81,8 @@ class _Sorting:
         touched: set[int] = set()
         held: list[Stored] = []
         for newest in _versions(self._store, name):
+            if self._going.has_version(name, newest.version):
+                continue
             if newest.user != self._user_id:
                 # Ids of episodes count within a user: it names another's.
                 former, staying = newest, []

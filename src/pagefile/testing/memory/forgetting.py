@@ -24,6 +24,7 @@ from pagefile.testing.memory.ground import (
     export_lines,
     fact,
     inputs,
+    item_request,
     likes,
     objects,
     outcome,
@@ -410,6 +411,34 @@ class ForgettingContract(MemoryFixtures):
 
         assert export_lines(memory) == []
         assert memory.profile(user_id="ann").episode_count == 0
+
+    @pytest.mark.parametrize("ended_late", [False, True])
+    def test_an_item_that_goes_by_its_time_is_not_made_active_by_what_goes_with_it(
+        self, backend: Backend, ended_late: bool
+    ) -> None:
+        clock = Clock()
+        handle = backend.open(options=Options(clock=clock.microseconds))
+        memory = Memory(handle, embedder=None, clock=clock)
+        (gone,) = say(memory, "no cat")
+        cat = item_request("has a cat", "ann") | {"memory_id": "cat"}
+        end = item_request("no cat", "ann") | {
+            "op": "deprecate",
+            "target_memory_id": "cat",
+            "source_refs": [gone],
+        }
+        made, ended = (handle.items.propose([one], user_id="ann").batch_id for one in (cat, end))
+        handle.items.commit(made, reviewer="rev")
+        cut = clock.now + HOUR
+        clock.passes(days=ended_late)
+        handle.items.commit(ended, reviewer="rev")
+        clock.passes(days=1)
+        would = memory.forget(user_id="ann", before=cut, dry_run=True)
+        done = memory.forget(user_id="ann", before=cut)
+
+        assert (would, would.counts) == (done, done.counts)
+        assert done.counts["items"] == 1
+        assert handle.items.search("cat", user_id="ann", status=None) == []
+        assert export_lines(memory) == []
 
     @pytest.mark.parametrize("user", ["ann", None])
     def test_the_name_of_a_block_that_went_by_its_time_is_free_again(
