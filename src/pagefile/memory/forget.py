@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from pagefile.batch import Batch, Condition, Selector, VersionIs
+from pagefile.context.names import USAGE
 from pagefile.context.names import log_of as thread_log
 from pagefile.errors import Conflict, Invalid
 from pagefile.memory import rehearsal
@@ -24,6 +25,7 @@ from pagefile.memory.leavings import (
     copies_of,
     ending,
     erased_in_part,
+    texts_noted_since,
     texts_of_nothing_else,
 )
 from pagefile.memory.owner import RECEIPTS, owner_key, unchanged_since
@@ -198,6 +200,9 @@ class Forgetting:
             whole = Selector(user=user_id, before_us=before_us)
             if before is None:
                 return [whole]
+            if self._store.names("document", prefix=USAGE, limit=1):
+                noted = texts_noted_since(self._store, whole, self._holds(user_id))
+                whole = msgspec.structs.replace(whole, sparing=noted)
             recorded = self._recorded_before(user_id, before)
             return [whole, *self._episodes_before(user_id, None, before), *recorded]
         selectors = self._episodes_before(user_id, session_id, before)
