@@ -13,7 +13,7 @@ from pagefile.memory.document import living
 from pagefile.memory.extent import Derived
 from pagefile.memory.extraction_state import state_name
 from pagefile.memory.fact import Fact
-from pagefile.memory.fact_documents import RETRACTION, document_of, retraction_put
+from pagefile.memory.fact_documents import RETRACTION, Retraction, document_of, retraction_put
 from pagefile.memory.fact_index import FactIndexing
 from pagefile.memory.fact_salvage import Readable, readable
 from pagefile.memory.gone import Gone
@@ -130,17 +130,26 @@ def _taken_away_again(
     """What was no longer so is not so again because it got another id."""
     prefix = f"{RETRACTION}/{owner_key(user_id)}/"
     return [
-        retraction_put(
-            kept[each.target],
-            place=len(kept) + place,
-            since_us=each.since_us,
-            reason=each.reason,
-            actor=each.actor,
-            recorded_us=each.order[0],
+        _resting_as(
+            each,
+            retraction_put(
+                kept[each.target],
+                place=len(kept) + place,
+                since_us=each.since_us,
+                reason=each.reason,
+                actor=each.actor,
+                recorded_us=each.order[0],
+            ),
         )
         for place, each in enumerate(known.retractions)
         if each.target in kept and prefix + each.id not in gone
     ]
+
+
+def _resting_as(each: Retraction, put: Put) -> Put:
+    """The retraction with what it rests on besides the fact, so that it goes with that later."""
+    others = (source for source in each.sources if source != each.target)
+    return msgspec.structs.replace(put, sources=(*put.sources, *others))
 
 
 def _documents(known: Readable, fact_ids: set[str], user_id: str | None) -> list[str]:

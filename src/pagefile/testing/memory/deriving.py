@@ -7,10 +7,14 @@ from typing import Any
 import pytest
 
 from pagefile.handle import Pagefile
+from pagefile.memory.extraction.candidate import Candidate, Exchange
 from pagefile.memory.memory import Memory
 from pagefile.testing.backend import Backend, promise
 from pagefile.testing.memory.ground import (
+    HOUR,
+    START,
     MemoryFixtures,
+    Scripted,
     episode,
     fact,
     item_request,
@@ -138,6 +142,23 @@ class DerivingContract(MemoryFixtures):
             ("tea-item", "active"),
         ]
 
+    @pytest.mark.parametrize("order", [("s1", "s3"), ("s3", "s1")])
+    def test_a_fact_that_was_ended_holds_again_when_what_ended_it_is_gone(
+        self, backend: Backend, handle: Pagefile, order: tuple[str, str]
+    ) -> None:
+        memory = Memory(handle, embedder=None, extractor=Scripted(moved_out))
+        first, stays, later = (say(memory, s, session=s)[0] for s in ("s1", "s2", "s3"))
+        memory.facts.append(fact("Oslo", sources=(first, stays)))
+        memory.consolidate()
+        ended = memory.facts.query(user_id="ann")
+        for session in order:
+            memory.forget(user_id="ann", session_id=session)
+        (known,) = memory.facts.query(user_id="ann")
+
+        assert ended == []
+        assert (known.object, known.sources, known.valid_until) == ("Oslo", (stays,), None)
+        assert traces(backend, handle, [first, later]) == []
+
     def test_an_item_of_another_user_rests_on_the_episodes_of_that_user(
         self, handle: Pagefile, memory: Memory
     ) -> None:
@@ -201,6 +222,13 @@ def stage(handle: Pagefile, *requests: dict[str, Any]) -> str:
 
 def commit(handle: Pagefile, *requests: dict[str, Any]) -> None:
     handle.items.commit(stage(handle, *requests), reviewer="rev")
+
+
+def moved_out(exchange: Exchange, confidence: float = 0.9) -> list[Candidate]:
+    """That the user left Oslo, read in what was said in s3."""
+    until = START + HOUR
+    told = Candidate("user", "lives_in", "Oslo", confidence, valid_until=until)
+    return [told] if exchange.input == "s3" else []
 
 
 def known_items(handle: Pagefile) -> list[Any]:
