@@ -123,8 +123,10 @@ class Forgetting:
         logs = _logs(touched)
         if extent.before is not None:
             logs = ending(self._store, touched, logs)
+        # Their ids are those of what goes, too: something may rest on them by name.
+        merged = self._episodes.merged(user_id, doomed)
         # Of a user who goes as a whole nothing has to be read to know what goes.
-        gone = Gone() if extent.is_all else gone_of(doomed, touched)
+        gone = Gone() if extent.is_all else gone_of(doomed | merged, touched)
         going = gone if part is None else part.going
         derived = self._derived(user_id, gone, going)
         if derived.renewed is not None and not dry_run:
@@ -164,7 +166,7 @@ class Forgetting:
         forgotten = forgotten_of(self._store, user_id)
         told = erased_in_part(self._store, touched, doomed)
         operations = [
-            *forgotten.with_names(sorted(doomed | logs | self._episodes.merged(user_id, doomed))),
+            *forgotten.with_names(sorted(doomed | logs | merged)),
             *derived.beside,
             *beside,
             *(event.operation for event in told),
@@ -193,8 +195,10 @@ class Forgetting:
         user_id, session_id, before = extent.user_id, extent.session_id, extent.before
         if extent.episode_id is not None:
             name = document_of(extent.episode_id, user_id)
-            # One that was never here is nothing to erase, and nothing to note.
-            return [Selector(document=name)] if self._store.get(name) is not None else []
+            if self._store.get(name) is None:
+                # One that was never here is nothing to erase, and nothing to note.
+                return _naming(self._episodes.holding(user_id, extent.episode_id))
+            return [Selector(document=name)]
         before_us = None if before is None else microseconds(before)
         if session_id is None and user_id is not None:
             whole = Selector(user=user_id, before_us=before_us)

@@ -159,6 +159,24 @@ class DerivingContract(MemoryFixtures):
         assert (known.object, known.sources, known.valid_until) == ("Oslo", (stays,), None)
         assert traces(backend, handle, [first, later]) == []
 
+    @pytest.mark.parametrize(
+        "extent", [{"session_id": "s"}, {"episode_id": "e1"}, {"episode_id": "e2"}]
+    )
+    def test_what_rests_on_an_episode_that_was_merged_goes_with_the_one_it_is_in(
+        self, backend: Backend, handle: Pagefile, extent: dict[str, Any]
+    ) -> None:
+        memory = Memory(handle, embedder=None, duplicates="merge")
+        for name in ("e1", "e2"):
+            memory.remember(episode("my pin is zyqpin, keep it", id=name))
+        commit(handle, request("the pin is zyqpin", "pin-item", ["e2"]))
+        memory.facts.append(fact("zyqpin", predicate="pin", sources=("e2",)))
+        would = memory.forget(user_id="ann", dry_run=True, **extent)
+        done = memory.forget(user_id="ann", **extent)
+
+        assert (would, would.counts) == (done, done.counts)
+        assert [done.counts[kind] for kind in ("episodes", "facts", "items")] == [1, 1, 1]
+        assert traces(backend, handle, ["zyqpin"]) == []
+
     def test_an_item_of_another_user_rests_on_the_episodes_of_that_user(
         self, handle: Pagefile, memory: Memory
     ) -> None:
