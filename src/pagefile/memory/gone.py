@@ -10,15 +10,15 @@ from pagefile.context.names import THREADS
 from pagefile.records import Touched
 
 _EPISODES = "memory/episode/"
-#: Documents of which some versions can go, and others stay.
-_BY_VERSION = ("item/", "item-batch/")
+#: Documents that rest on others, and may go by themselves.
+_RESTING = ("item/", "item-batch/", "fact/", "memory/candidate/")
 
 
 class Gone(msgspec.Struct, frozen=True):
     """Episodes by their ids, and slots: of each thread the first and last of every run of them.
 
-    A slot is called by its thread and its index, `thread-7/12`. `versions` are those of items
-    and their batches that go whatever they rest on, in runs too.
+    A slot is called by its thread and its index, `thread-7/12`. `versions` are those of
+    documents that go whatever they rest on, in runs too.
     """
 
     episodes: frozenset[str] = frozenset()
@@ -36,7 +36,7 @@ class Gone(msgspec.Struct, frozen=True):
         return runs is not None and _is_in(runs, int(index))
 
     def has_version(self, name: str, version: int) -> bool:
-        """Whether this version of an item, or of a batch, goes whatever it rests on."""
+        """Whether this version of a document goes whatever it rests on."""
         return _is_in(self.versions.get(name, ()), version)
 
     def touches(self, sources: Iterable[str]) -> bool:
@@ -57,7 +57,7 @@ def gone_of(documents: Iterable[str], touched: Sequence[Touched]) -> Gone:
     slots: dict[str, list[tuple[int, int]]] = {}
     versions: dict[str, list[tuple[int, int]]] = {}
     for one in touched:
-        if one.stream == "document" and one.name is not None and one.name.startswith(_BY_VERSION):
+        if one.stream == "document" and one.name is not None and one.name.startswith(_RESTING):
             versions.setdefault(one.name, []).append((one.first, one.last))
         if one.stream == "log" and one.name is not None and one.name.startswith(THREADS):
             runs = slots.setdefault(one.name.removeprefix(THREADS), [])

@@ -159,6 +159,25 @@ class DerivingContract(MemoryFixtures):
         assert (known.object, known.sources, known.valid_until) == ("Oslo", (stays,), None)
         assert traces(backend, handle, [first, later]) == []
 
+    def test_a_candidate_that_ends_a_fact_can_be_committed_after_the_fact_lost_a_source(
+        self, backend: Backend, handle: Pagefile
+    ) -> None:
+        unsure = Scripted(lambda one: moved_out(one, 0.3))
+        memory = Memory(handle, embedder=None, extractor=unsure)
+        first, stays, _ = (say(memory, s, session=s)[0] for s in ("s1", "s2", "s3"))
+        memory.facts.append(fact("Oslo", sources=(first, stays)))
+        memory.consolidate()
+        would = memory.forget(user_id="ann", session_id="s1", dry_run=True)
+        done = memory.forget(user_id="ann", session_id="s1")
+        (waiting,) = memory.proposals.waiting(user_id="ann")
+        (known,) = memory.facts.query(user_id="ann")
+        memory.proposals.commit(waiting.id, reviewer="rev", user_id="ann")
+
+        assert (would, would.counts) == (done, done.counts)
+        assert waiting.ends == known.id
+        assert memory.facts.query(user_id="ann") == []
+        assert traces(backend, handle, [first]) == []
+
     @pytest.mark.parametrize(
         "extent", [{"session_id": "s"}, {"episode_id": "e1"}, {"episode_id": "e2"}]
     )

@@ -440,6 +440,26 @@ class ForgettingContract(MemoryFixtures):
         assert handle.items.search("cat", user_id="ann", status=None) == []
         assert export_lines(memory) == []
 
+    def test_a_fact_that_goes_by_its_time_stays_in_no_other_form(self, backend: Backend) -> None:
+        clock = Clock()
+        handle = backend.open(options=Options(clock=clock.microseconds))
+        unsure = Candidate("user", "lives_in", "Rome", 0.3, valid_until=START + HOUR)
+        memory = Memory(
+            handle, embedder=None, clock=clock, extractor=Scripted(lambda one: [unsure])
+        )
+        (gone,) = say(memory, "old")
+        say(memory, "told of what is to come", at=START + timedelta(days=9))
+        memory.facts.append(fact("Rome", sources=(gone, "a letter")))
+        memory.consolidate()
+        clock.passes(days=1)
+        memory.facts.append(fact("Kyoto", predicate="visited", sources=(gone, "a letter")))
+        memory.forget(user_id="ann", before=clock.now)
+
+        assert [(one.object, one.sources) for one in memory.facts.query(user_id="ann")] == [
+            ("Kyoto", ("a letter",))
+        ]
+        assert memory.proposals.waiting(user_id="ann") == []
+
     @pytest.mark.parametrize("user", ["ann", None])
     def test_the_name_of_a_block_that_went_by_its_time_is_free_again(
         self, memory: Memory, user: str | None
