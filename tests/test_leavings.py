@@ -79,7 +79,8 @@ def test_what_others_said_in_the_middle_is_in_no_prompt_and_no_pack_of_a_user_s_
 
 def texts_in(pf: pagefile.Pagefile) -> list[str]:
     names = pf.store.names("document", prefix="usage/")
-    return sorted(str(found.value) for name in names if (found := pf.store.get(name)))
+    found = [each for name in names if (each := pf.store.get(name)) and not each.erased]
+    return sorted(str(each.value) for each in found)
 
 
 @pytest.mark.parametrize("user", ["ann", None])
@@ -104,7 +105,11 @@ def test_a_forgotten_session_takes_the_usage_texts_along_that_nothing_else_notes
     assert [slot.usage_text for slot in beside if not slot.erased] == ["only here"]
 
 
-def test_a_session_forgotten_in_part_keeps_the_texts_of_what_stays() -> None:
+@pytest.mark.parametrize("extent", [{"session_id": "s1"}, {}])
+@pytest.mark.parametrize("later", ["s1", "s2"])
+def test_what_is_forgotten_up_to_a_time_leaves_the_texts_of_what_stays(
+    extent: dict[str, Any], later: str
+) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
 
     def clock() -> int:
@@ -114,8 +119,8 @@ def test_a_session_forgotten_in_part_keeps_the_texts_of_what_stays() -> None:
         say(pf, "s1", "ann", "old", usage="of both")
         say(pf, "s1", "ann", "old", usage="of the old")
         now += timedelta(hours=2)
-        say(pf, "s1", "ann", "new", usage="of both")
-        pf.memory.forget(user_id="ann", session_id="s1", before=now - timedelta(hours=1))
+        say(pf, later, "ann", "new", usage="of both")
+        pf.memory.forget(user_id="ann", before=now - timedelta(hours=1), **extent)
 
         assert texts_in(pf) == ["of both"]
 

@@ -163,8 +163,8 @@ class Blocks:
         return last if last is not None and is_there(last) else None
 
     def _last(self, name: str, user_id: str | None) -> Document | None:
-        found = self._store.get(document_of(name, user_id))
-        return None if found is None or found.erased else found
+        """The newest version, also one that was erased: its number stays taken."""
+        return self._store.get(document_of(name, user_id))
 
     def _require(self, name: str, user_id: str | None) -> None:
         require_block_name(name)

@@ -8,18 +8,19 @@ from datetime import datetime
 import msgspec
 
 from pagefile.batch import Condition, Operation, Put, VersionIs
+from pagefile.errors import Corrupt, Invalid
 from pagefile.memory.derived_items import derived_items
 from pagefile.memory.document import living
 from pagefile.memory.extent import Derived
 from pagefile.memory.extraction_state import state_name
 from pagefile.memory.fact import Fact
-from pagefile.memory.fact_documents import RETRACTION, document_of, retraction_put
+from pagefile.memory.fact_documents import RETRACTION, Retraction, document_of, retraction_put
 from pagefile.memory.fact_index import FactIndexing
 from pagefile.memory.fact_salvage import Readable, readable
 from pagefile.memory.gone import Gone
 from pagefile.memory.ids import new_id
 from pagefile.memory.owner import owner_key
-from pagefile.memory.proposed_fact import BY_STATUS
+from pagefile.memory.proposed_fact import BY_STATUS, proposed_of, put_candidate
 from pagefile.query import Query
 from pagefile.recall.catalogue import DOCUMENT
 from pagefile.records import Document
@@ -45,11 +46,8 @@ class DerivedFromEpisodes:
             return Derived()
         states = [state_name(episode, user_id) for episode in sorted(gone.episodes)]
         documents = [name for name, document in self._each(states) if document is not None]
-        documents += [
-            candidate.name
-            for candidate in self._candidates(user_id)
-            if gone.touches(candidate.sources)
-        ]
+        candidates = list(self._candidates(user_id))
+        documents += [each.name for each in candidates if gone.touches(each.sources)]
         withdrawn = self._retractions(user_id, gone)
         documents += withdrawn
         known = readable(self._store, user_id)
@@ -67,6 +65,7 @@ class DerivedFromEpisodes:
             )
             for each in resting
             if not going.covers(each.sources)
+            and document_of(user_id, each.id) not in going.versions
         }
         counts: dict[str, int] = {}
         if kept:
@@ -79,6 +78,14 @@ class DerivedFromEpisodes:
             conditions = [
                 one for one in when if isinstance(one, VersionIs) and one.document == DOCUMENT
             ]
+            staying = [
+                each
+                for each in candidates
+                if not gone.touches(each.sources) and each.name not in going.versions
+            ]
+            for document, put in _ending_again(staying, kept):
+                beside.append(put)
+                conditions.append(VersionIs(document.name, document.version))
         items = derived_items(self._store, user_id, gone, going)
         documents += items.documents
         conditions += items.conditions
@@ -130,17 +137,40 @@ def _taken_away_again(
     """What was no longer so is not so again because it got another id."""
     prefix = f"{RETRACTION}/{owner_key(user_id)}/"
     return [
-        retraction_put(
-            kept[each.target],
-            place=len(kept) + place,
-            since_us=each.since_us,
-            reason=each.reason,
-            actor=each.actor,
-            recorded_us=each.order[0],
+        _resting_as(
+            each,
+            retraction_put(
+                kept[each.target],
+                place=len(kept) + place,
+                since_us=each.since_us,
+                reason=each.reason,
+                actor=each.actor,
+                recorded_us=each.order[0],
+            ),
         )
         for place, each in enumerate(known.retractions)
         if each.target in kept and prefix + each.id not in gone
     ]
+
+
+def _ending_again(
+    candidates: Sequence[Document], kept: Mapping[str, Fact]
+) -> Iterator[tuple[Document, Put]]:
+    """Candidates that end a fact, with the id that it has from now on."""
+    for document in candidates:
+        try:
+            candidate = proposed_of(document)
+        except (Corrupt, Invalid):
+            continue  # Something else wrote it: nobody can commit it either.
+        if candidate.ends in kept:
+            renewed = msgspec.structs.replace(candidate, ends=kept[candidate.ends].id)
+            yield document, put_candidate(renewed)
+
+
+def _resting_as(each: Retraction, put: Put) -> Put:
+    """The retraction with what it rests on besides the fact, so that it goes with that later."""
+    others = (source for source in each.sources if source != each.target)
+    return msgspec.structs.replace(put, sources=(*put.sources, *others))
 
 
 def _documents(known: Readable, fact_ids: set[str], user_id: str | None) -> list[str]:

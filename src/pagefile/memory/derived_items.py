@@ -48,7 +48,7 @@ def derived_items(store: Store, user_id: str | None, gone: Gone, going: Gone) ->
     if user_id is None:
         return Derived()
     position = store.head().position
-    sorting = _Sorting(store, gone, going)
+    sorting = _Sorting(store, user_id, gone, going)
     items = set(_names(store, Place("user", user_id).document("")))
     for document in _batches(store, user_id):
         for batch in sorting.sort(document.name, _batch_without):
@@ -63,8 +63,9 @@ def derived_items(store: Store, user_id: str | None, gone: Gone, going: Gone) ->
 class _Sorting:
     """Goes through the versions of documents, and says which of them stay."""
 
-    def __init__(self, store: Store, gone: Gone, going: Gone) -> None:
+    def __init__(self, store: Store, user_id: str, gone: Gone, going: Gone) -> None:
         self._store = store
+        self._user_id = user_id
         self._gone = gone
         self._going = going
         self._documents: list[str] = []
@@ -75,27 +76,42 @@ class _Sorting:
     def sort(self, name: str, without: _Without[Stored]) -> list[Stored]:
         """Sort one document; what its versions held."""
         newest: Document | None = None
-        left: Document | Put | None = None
+        former: Document | None = None
+        staying: list[tuple[int, Document | Put]] = []
         touched: set[int] = set()
         held: list[Stored] = []
         for newest in _versions(self._store, name):
+            if self._going.has_version(name, newest.version):
+                continue
+            if newest.user != self._user_id:
+                # Ids of episodes count within a user: it names another's.
+                former, staying = newest, []
+                continue
             try:
-                content, staying = without(newest, self._gone, self._going)
+                content, left = without(newest, self._gone, self._going)
             except Corrupt:
                 continue  # Something else wrote it: it rests on nothing that is known.
             held.append(content)
-            if staying is not newest:
+            if left is not newest:
                 touched.add(newest.version)
-            left = left if staying is None else staying
+            if left is not None:
+                # What is written again further on goes where it stood first.
+                twice = {version for version, each in staying if each.value == left.value}
+                touched |= twice
+                staying = [each for each in staying if each[0] not in twice]
+                staying.append((newest.version, left))
         if newest is None or not touched:
             return held
-        if left is None:
+        again = [each for _, each in staying] or ([] if former is None else [former])
+        if not again:
             self._documents.append(name)
             return held
-        self._parts.append(Selector(document=name, numbers=frozenset(touched)))
         if newest.version in touched:
-            self._puts.append(left if isinstance(left, Put) else _again(left))
+            # All that stays, in order: what ended it may go later, and what was so is so again.
+            self._puts += [each if isinstance(each, Put) else _again(each) for each in again]
             self._conditions.append(VersionIs(name, newest.version))
+            touched.update(version for version, _ in staying)
+        self._parts.append(Selector(document=name, numbers=frozenset(touched)))
         return held
 
     def found(self) -> Derived:

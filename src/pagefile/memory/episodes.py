@@ -123,18 +123,28 @@ class Episodes:
 
     def merged(self, user_id: str | None, documents: Container[str]) -> set[str]:
         """What those would be called that were merged into one of these documents."""
-        found: set[str] = set()
+        return {
+            document_of(each, user_id)
+            for name in self._with_merged(user_id)
+            if name in documents
+            for each in self._merged_into(name)
+        }
+
+    def holding(self, user_id: str | None, episode_id: str) -> list[str]:
+        """The documents that an episode of this id was merged into."""
+        names = self._with_merged(user_id)
+        return [name for name in names if episode_id in self._merged_into(name)]
+
+    def _with_merged(self, user_id: str | None) -> Iterator[str]:
+        """The documents that others were merged into."""
         cursor: str | None = None
         while True:
             query = Query(MERGED, True, user=user_id, cursor=cursor)
             page = self._store.find(query, limit=_PAGE)
-            for document in living(page.items):
-                if document.name in documents:
-                    ids = self._merged_into(document.name)
-                    found |= {document_of(each, user_id) for each in ids}
+            yield from (document.name for document in living(page.items))
             cursor = page.cursor
             if cursor is None:
-                return found
+                return
 
     def _merged_into(self, name: str) -> Iterator[str]:
         """Of every version: the last one names only some of those before it."""

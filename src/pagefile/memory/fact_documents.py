@@ -128,6 +128,7 @@ class Retraction(msgspec.Struct, frozen=True):
     reason: str
     actor: str
     order: Order
+    sources: tuple[str, ...]
 
     @property
     def withdrawal(self) -> Withdrawal:
@@ -315,7 +316,9 @@ def retraction_in(document: Document) -> Retraction:
     stored = shaped(document, StoredRetraction)
     name = document.name.rsplit("/", 1)[-1]
     order = (_recorded(document, stored.recorded_us), document.position, stored.place, name)
-    return Retraction(name, stored.target, stored.since_us, stored.reason, document.actor, order)
+    return Retraction(
+        name, stored.target, stored.since_us, stored.reason, document.actor, order, document.sources
+    )
 
 
 def _recorded(document: Document, given_us: int | None) -> int:

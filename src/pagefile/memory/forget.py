@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from pagefile.batch import Batch, Condition, Selector, VersionIs
+from pagefile.context.names import USAGE
 from pagefile.context.names import log_of as thread_log
 from pagefile.errors import Conflict, Invalid
 from pagefile.memory import rehearsal
@@ -24,6 +25,7 @@ from pagefile.memory.leavings import (
     copies_of,
     ending,
     erased_in_part,
+    texts_noted_since,
     texts_of_nothing_else,
 )
 from pagefile.memory.owner import RECEIPTS, owner_key, unchanged_since
@@ -121,8 +123,10 @@ class Forgetting:
         logs = _logs(touched)
         if extent.before is not None:
             logs = ending(self._store, touched, logs)
+        # Their ids are those of what goes, too: something may rest on them by name.
+        merged = self._episodes.merged(user_id, doomed)
         # Of a user who goes as a whole nothing has to be read to know what goes.
-        gone = Gone() if extent.is_all else gone_of(doomed, touched)
+        gone = Gone() if extent.is_all else gone_of(doomed | merged, touched)
         going = gone if part is None else part.going
         derived = self._derived(user_id, gone, going)
         if derived.renewed is not None and not dry_run:
@@ -162,7 +166,7 @@ class Forgetting:
         forgotten = forgotten_of(self._store, user_id)
         told = erased_in_part(self._store, touched, doomed)
         operations = [
-            *forgotten.with_names(sorted(doomed | logs | self._episodes.merged(user_id, doomed))),
+            *forgotten.with_names(sorted(doomed | logs | merged)),
             *derived.beside,
             *beside,
             *(event.operation for event in told),
@@ -191,13 +195,18 @@ class Forgetting:
         user_id, session_id, before = extent.user_id, extent.session_id, extent.before
         if extent.episode_id is not None:
             name = document_of(extent.episode_id, user_id)
-            # One that was never here is nothing to erase, and nothing to note.
-            return [Selector(document=name)] if self._store.get(name) is not None else []
+            if self._store.get(name) is None:
+                # One that was never here is nothing to erase, and nothing to note.
+                return _naming(self._episodes.holding(user_id, extent.episode_id))
+            return [Selector(document=name)]
         before_us = None if before is None else microseconds(before)
         if session_id is None and user_id is not None:
             whole = Selector(user=user_id, before_us=before_us)
             if before is None:
                 return [whole]
+            if self._store.names("document", prefix=USAGE, limit=1):
+                noted = texts_noted_since(self._store, whole, self._holds(user_id))
+                whole = msgspec.structs.replace(whole, sparing=noted)
             recorded = self._recorded_before(user_id, before)
             return [whole, *self._episodes_before(user_id, None, before), *recorded]
         selectors = self._episodes_before(user_id, session_id, before)

@@ -59,7 +59,7 @@ def keeping_living(
         if each.document in spared:
             each = replace(each, last=spared[each.document] - 1)
         elif each.document is None and each.log is None:
-            each = replace(each, sparing=frozenset(spared))
+            each = replace(each, sparing=each.sparing.union(spared))
         kept[each] = None
     return list(kept)
 

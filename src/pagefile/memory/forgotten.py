@@ -1,11 +1,12 @@
 """What was forgotten, so that a write that is sent again cannot bring it back.
 
-    memory/forgotten/<digest of the user>        in nobody's partition: it outlives the user
+    memory/forgotten/<digest of the user>        the tenant's: it outlives the user
 
 The ids are kept as salted digests, eight bytes each, oldest first. Whoever has
 the store and an id can tell that it was forgotten; nobody can read ids from it.
 A version holds what one call forgot, so that forgetting costs what it forgets;
-now and then one holds all of them, and those before it are let go.
+now and then one holds all of them, and those before it are let go. Versions that
+stand in nobody's partition, as all did once, are put together in the next one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import msgspec
 from pagefile import chance
 from pagefile.batch import Operation, Prune, Put
 from pagefile.memory.document import plain, shaped
-from pagefile.memory.owner import owner_key
+from pagefile.memory.owner import OF_TENANT, owner_key
 from pagefile.store import Store
 
 _DIGEST_BYTES = 8
@@ -34,7 +35,7 @@ class Forgotten(msgspec.Struct, frozen=True):
     """The ids that one user's partition must not take again.
 
     `whole` are the digests of version `since`, which has all up to it, `more` those
-    that came in versions after it.
+    that came in versions after it. Without `since` the next version has all again.
     """
 
     document: str
@@ -69,9 +70,9 @@ class Forgotten(msgspec.Struct, frozen=True):
             since = 0
             added = (self.whole + self.more + added)[-MOST_REMEMBERED * _DIGEST_BYTES :]
         form = _Stored(base64.b64encode(salt).decode(), base64.b64encode(added).decode(), since)
-        put = Put(self.document, plain(form), kind="forgotten")
+        put = Put(self.document, plain(form), user=OF_TENANT, kind="forgotten")
         # The version that has all of them stands alone: those before it say nothing more.
-        is_alone = self.version == self.since and self.version > 1
+        is_alone = self.since in (0, self.version) and self.version > 1
         return [Prune(self.version, document=self.document), put] if is_alone else [put]
 
 
@@ -81,25 +82,28 @@ def forgotten_of(store: Store, user_id: str | None) -> Forgotten:
     while True:
         found = store.get(name)
         if found is None or found.erased:
-            return Forgotten(name, 0)
+            # Of what was erased from outside the number stays taken.
+            return Forgotten(name, 0 if found is None else found.version)
         form = shaped(found, _Stored)
         salt, digests = base64.b64decode(form.salt), base64.b64decode(form.digests)
+        is_kept = found.user == OF_TENANT
         if not form.since:
-            return Forgotten(name, found.version, salt, found.version, digests)
+            return Forgotten(name, found.version, salt, found.version * is_kept, digests)
         wanted = range(form.since, found.version)
         before = _versions(store, name, wanted)
         if len(before) == len(wanted):  # Else it was put together meanwhile.
             more = b"".join((*before[1:], digests))
-            return Forgotten(name, found.version, salt, form.since, before[0], more)
+            since = form.since * is_kept
+            return Forgotten(name, found.version, salt, since, before[0], more)
 
 
 def _versions(store: Store, name: str, numbers: range) -> list[bytes]:
-    """The digests in these versions, as far as they are still there."""
+    """The digests in these versions, as far as they were not let go; of an erased one, none."""
     found = store.history(name, after=numbers.start - 1, limit=len(numbers))
     return [
-        base64.b64decode(shaped(each, _Stored).digests)
+        b"" if each.erased else base64.b64decode(shaped(each, _Stored).digests)
         for each in found
-        if each.version in numbers and not each.erased
+        if each.version in numbers
     ]
 
 

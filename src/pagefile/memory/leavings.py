@@ -48,6 +48,21 @@ def texts_of_nothing_else(store: Store, going: Selector, logs: Iterable[str]) ->
     return [usage_document(usage, going.user) for usage in sorted(wanted)]
 
 
+def texts_noted_since(store: Store, going: Selector, logs: Iterable[str]) -> frozenset[str]:
+    """The usage texts that slots note which stay; `logs` hold all that the user has.
+
+    A text is stored once, with the first slot that notes it.
+    """
+    everything = msgspec.structs.replace(going, before_us=None)
+    return frozenset(
+        usage_document(_usage(entry), going.user)
+        for log in logs
+        if log.startswith(THREADS)
+        for entry in _noting(store, log, everything)
+        if not _goes(entry, going)
+    )
+
+
 def copies_of(store: Store, logs: Iterable[str], thread_id: str | None = None) -> list[str]:
     """A step for each resume pack of these ledgers' runs, or of those in one thread.
 

@@ -7,10 +7,14 @@ from typing import Any
 import pytest
 
 from pagefile.handle import Pagefile
+from pagefile.memory.extraction.candidate import Candidate, Exchange
 from pagefile.memory.memory import Memory
 from pagefile.testing.backend import Backend, promise
 from pagefile.testing.memory.ground import (
+    HOUR,
+    START,
     MemoryFixtures,
+    Scripted,
     episode,
     fact,
     item_request,
@@ -93,6 +97,120 @@ class DerivingContract(MemoryFixtures):
         ]
         assert all(one.superseded_by is None for one in known_items(handle))
 
+    @pytest.mark.parametrize("order", [("s1", "s3"), ("s3", "s1")])
+    def test_an_item_that_rests_on_something_stays_in_whatever_order_the_rest_goes(
+        self, backend: Backend, handle: Pagefile, memory: Memory, order: tuple[str, str]
+    ) -> None:
+        first, stays, later = (say(memory, s, session=s)[0] for s in ("s1", "s2", "s3"))
+        commit(handle, request("likes tea", "tea-item", [first, stays]))
+        coffee = request("likes coffee", "coffee-item", [later])
+        commit(handle, coffee | {"op": "supersede", "supersedes": ["tea-item"]})
+        for session in order:
+            memory.forget(user_id="ann", session_id=session)
+        (left,) = known_items(handle)
+
+        assert (left.memory_id, left.status, left.source_refs) == ("tea-item", "active", (stays,))
+        assert traces(backend, handle, [first, later]) == []
+
+    def test_an_item_that_loses_a_source_keeps_its_history_and_can_be_undone(
+        self, handle: Pagefile, memory: Memory
+    ) -> None:
+        first, stays, later = (say(memory, s, session=s)[0] for s in ("s1", "s2", "s3"))
+        commit(handle, request("has a cat", "cat-item", [stays]))
+        commit(handle, request("likes tea", "tea-item", [first, stays]) | {"rationale": "said"})
+        changed = stage(
+            handle,
+            request("likes coffee", "coffee-item", [first, later])
+            | {"op": "supersede", "supersedes": ["tea-item", "cat-item"]},
+        )
+        handle.items.commit(changed, reviewer="another")
+        would = memory.forget(user_id="ann", session_id="s1", dry_run=True)
+        done = memory.forget(user_id="ann", session_id="s1")
+        told = memory.why("tea-item", user_id="ann")
+        histories = [
+            [(one.item.status, one.cause.by) for one in handle.items.history(each, user_id="ann")]
+            for each in ("tea-item", "cat-item")
+        ]
+        handle.items.undo(changed, reviewer="rev")
+
+        assert (would, would.counts) == (done, done.counts)
+        assert (told.committed_by, told.reason, told.sources) == ("rev", "said", (stays,))
+        assert histories == [[("active", "rev"), ("superseded", "another")]] * 2
+        assert [(one.memory_id, one.status) for one in known_items(handle)] == [
+            ("cat-item", "active"),
+            ("coffee-item", "rejected"),
+            ("tea-item", "active"),
+        ]
+
+    @pytest.mark.parametrize("order", [("s1", "s3"), ("s3", "s1")])
+    def test_a_fact_that_was_ended_holds_again_when_what_ended_it_is_gone(
+        self, backend: Backend, handle: Pagefile, order: tuple[str, str]
+    ) -> None:
+        memory = Memory(handle, embedder=None, extractor=Scripted(moved_out))
+        first, stays, later = (say(memory, s, session=s)[0] for s in ("s1", "s2", "s3"))
+        memory.facts.append(fact("Oslo", sources=(first, stays)))
+        memory.consolidate()
+        ended = memory.facts.query(user_id="ann")
+        for session in order:
+            memory.forget(user_id="ann", session_id=session)
+        (known,) = memory.facts.query(user_id="ann")
+
+        assert ended == []
+        assert (known.object, known.sources, known.valid_until) == ("Oslo", (stays,), None)
+        assert traces(backend, handle, [first, later]) == []
+
+    def test_a_candidate_that_ends_a_fact_can_be_committed_after_the_fact_lost_a_source(
+        self, backend: Backend, handle: Pagefile
+    ) -> None:
+        unsure = Scripted(lambda one: moved_out(one, 0.3))
+        memory = Memory(handle, embedder=None, extractor=unsure)
+        first, stays, _ = (say(memory, s, session=s)[0] for s in ("s1", "s2", "s3"))
+        memory.facts.append(fact("Oslo", sources=(first, stays)))
+        memory.consolidate()
+        would = memory.forget(user_id="ann", session_id="s1", dry_run=True)
+        done = memory.forget(user_id="ann", session_id="s1")
+        (waiting,) = memory.proposals.waiting(user_id="ann")
+        (known,) = memory.facts.query(user_id="ann")
+        memory.proposals.commit(waiting.id, reviewer="rev", user_id="ann")
+
+        assert (would, would.counts) == (done, done.counts)
+        assert waiting.ends == known.id
+        assert memory.facts.query(user_id="ann") == []
+        assert traces(backend, handle, [first]) == []
+
+    @pytest.mark.parametrize(
+        "extent", [{"session_id": "s"}, {"episode_id": "e1"}, {"episode_id": "e2"}]
+    )
+    def test_what_rests_on_an_episode_that_was_merged_goes_with_the_one_it_is_in(
+        self, backend: Backend, handle: Pagefile, extent: dict[str, Any]
+    ) -> None:
+        memory = Memory(handle, embedder=None, duplicates="merge")
+        for name in ("e1", "e2"):
+            memory.remember(episode("my pin is zyqpin, keep it", id=name))
+        commit(handle, request("the pin is zyqpin", "pin-item", ["e2"]))
+        memory.facts.append(fact("zyqpin", predicate="pin", sources=("e2",)))
+        would = memory.forget(user_id="ann", dry_run=True, **extent)
+        done = memory.forget(user_id="ann", **extent)
+
+        assert (would, would.counts) == (done, done.counts)
+        assert [done.counts[kind] for kind in ("episodes", "facts", "items")] == [1, 1, 1]
+        assert traces(backend, handle, ["zyqpin"]) == []
+
+    def test_an_item_of_another_user_rests_on_the_episodes_of_that_user(
+        self, handle: Pagefile, memory: Memory
+    ) -> None:
+        for user in ("ann", "bob"):
+            memory.remember(episode(f"of {user}", user=user, session="s1", id="turn-1"))
+        shared = {"scope": "project", "project_id": "p"}
+        commit(handle, request("bob's choice", "of-bob", ["turn-1"]) | shared | {"user_id": "bob"})
+        later = request("ann's choice", "of-ann", ["turn-1"]) | shared
+        commit(handle, later | {"op": "supersede", "supersedes": ["of-bob"]})
+        memory.forget(user_id="ann", session_id="s1")
+        left = handle.items.history("of-bob", project_id="p")
+
+        assert [one.item.source_refs for one in left] == [("turn-1",), ("turn-1",)]
+        assert outcome(handle.items.get, "of-ann", project_id="p") == "NotFound"
+
     def test_a_batch_that_waits_loses_only_the_requests_that_rest_on_what_is_gone(
         self, handle: Pagefile, memory: Memory
     ) -> None:
@@ -136,11 +254,18 @@ def request(content: str, memory_id: str, sources: list[str]) -> dict[str, Any]:
 
 
 def stage(handle: Pagefile, *requests: dict[str, Any]) -> str:
-    return handle.items.propose(list(requests), user_id="ann").batch_id
+    return handle.items.propose(list(requests), user_id=requests[0]["user_id"]).batch_id
 
 
 def commit(handle: Pagefile, *requests: dict[str, Any]) -> None:
     handle.items.commit(stage(handle, *requests), reviewer="rev")
+
+
+def moved_out(exchange: Exchange, confidence: float = 0.9) -> list[Candidate]:
+    """That the user left Oslo, read in what was said in s3."""
+    until = START + HOUR
+    told = Candidate("user", "lives_in", "Oslo", confidence, valid_until=until)
+    return [told] if exchange.input == "s3" else []
 
 
 def known_items(handle: Pagefile) -> list[Any]:

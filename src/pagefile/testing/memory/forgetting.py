@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -24,6 +24,7 @@ from pagefile.testing.memory.ground import (
     export_lines,
     fact,
     inputs,
+    item_request,
     likes,
     objects,
     outcome,
@@ -410,6 +411,68 @@ class ForgettingContract(MemoryFixtures):
 
         assert export_lines(memory) == []
         assert memory.profile(user_id="ann").episode_count == 0
+
+    @pytest.mark.parametrize("ended_late", [False, True])
+    def test_an_item_that_goes_by_its_time_is_not_made_active_by_what_goes_with_it(
+        self, backend: Backend, ended_late: bool
+    ) -> None:
+        clock = Clock()
+        handle = backend.open(options=Options(clock=clock.microseconds))
+        memory = Memory(handle, embedder=None, clock=clock)
+        (gone,) = say(memory, "no cat")
+        cat = item_request("has a cat", "ann") | {"memory_id": "cat"}
+        end = item_request("no cat", "ann") | {
+            "op": "deprecate",
+            "target_memory_id": "cat",
+            "source_refs": [gone],
+        }
+        made, ended = (handle.items.propose([one], user_id="ann").batch_id for one in (cat, end))
+        handle.items.commit(made, reviewer="rev")
+        cut = clock.now + HOUR
+        clock.passes(days=ended_late)
+        handle.items.commit(ended, reviewer="rev")
+        clock.passes(days=1)
+        would = memory.forget(user_id="ann", before=cut, dry_run=True)
+        done = memory.forget(user_id="ann", before=cut)
+
+        assert (would, would.counts) == (done, done.counts)
+        assert done.counts["items"] == 1
+        assert handle.items.search("cat", user_id="ann", status=None) == []
+        assert export_lines(memory) == []
+
+    def test_a_fact_that_goes_by_its_time_stays_in_no_other_form(self, backend: Backend) -> None:
+        clock = Clock()
+        handle = backend.open(options=Options(clock=clock.microseconds))
+        unsure = Candidate("user", "lives_in", "Rome", 0.3, valid_until=START + HOUR)
+        memory = Memory(
+            handle, embedder=None, clock=clock, extractor=Scripted(lambda one: [unsure])
+        )
+        (gone,) = say(memory, "old")
+        say(memory, "told of what is to come", at=START + timedelta(days=9))
+        memory.facts.append(fact("Rome", sources=(gone, "a letter")))
+        memory.consolidate()
+        clock.passes(days=1)
+        memory.facts.append(fact("Kyoto", predicate="visited", sources=(gone, "a letter")))
+        memory.forget(user_id="ann", before=clock.now)
+
+        assert [(one.object, one.sources) for one in memory.facts.query(user_id="ann")] == [
+            ("Kyoto", ("a letter",))
+        ]
+        assert memory.proposals.waiting(user_id="ann") == []
+
+    @pytest.mark.parametrize("user", ["ann", None])
+    def test_the_name_of_a_block_that_went_by_its_time_is_free_again(
+        self, memory: Memory, user: str | None
+    ) -> None:
+        memory.update_block("b", "old", user_id=user)
+        memory.update_block("b", "older", user_id=user)
+        memory.forget(user_id=user, before=datetime.now(UTC) + HOUR)
+        gone = outcome(memory.delete_block, "b", user_id=user)
+        memory.update_block("b", "new", user_id=user, expected_version=0)
+
+        assert gone == "NotFound"
+        assert [one.content for one in memory.working(user_id=user)] == ["new"]
+        assert [one.content for one in memory.block_history("b", user_id=user)] == ["new"]
 
     def test_a_block_that_outlived_its_older_versions_is_not_taken_for_forgotten(
         self, backend: Backend

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from pagefile.batch import Batch, Put
+from pagefile.batch import Batch, Put, Selector
 from pagefile.handle import Pagefile
 from pagefile.memory import forgotten
 from pagefile.memory.extraction.candidate import Candidate, Exchange
 from pagefile.memory.forgotten import forgotten_of
 from pagefile.memory.memory import Memory
-from pagefile.memory.owner import owner_key
+from pagefile.memory.owner import OF_TENANT, owner_key
 from pagefile.records import Document
 from pagefile.runs.runs import Runs
 from pagefile.testing.backend import Backend
@@ -44,6 +44,44 @@ from pagefile.testing.memory.planting import (
 
 class ReturningContract(MemoryFixtures):
     """After a forget, and during one."""
+
+    def test_what_was_forgotten_stays_so_when_all_of_nobody_is_erased(
+        self, handle: Pagefile, memory: Memory
+    ) -> None:
+        first, second, third = say(memory, "one", "two", "three")
+        memory.forget(user_id="ann", episode_id=first)
+        memory.forget(user_id="ann", episode_id=second)
+        handle.store.erase(Selector(anonymous=True))
+        replayed = [outcome(memory.remember, episode("again", id=each)) for each in (first, second)]
+
+        assert replayed == ["Forbidden", "Forbidden"]
+        assert outcome(memory.remember, episode("new")) == "done"
+        assert memory.forget(user_id="ann", episode_id=third) == 1
+
+    @pytest.mark.parametrize("last", [3, 4])
+    def test_who_lost_what_was_noted_of_them_can_go_on(
+        self, backend: Backend, handle: Pagefile, memory: Memory, last: int
+    ) -> None:
+        # As it was noted before: in nobody's partition, where an erasure could reach it.
+        name = f"memory/forgotten/{owner_key('ann')}"
+        for n in range(2):
+            (gone,) = say(memory, f"{n}")
+            memory.forget(user_id="ann", episode_id=gone)
+        whole, more = (each.value for each in noted(handle))
+        puts = [Put(name, each, kind="forgotten") for each in (whole, {**more, "since": 3})]
+        handle.store.commit(Batch(puts))
+        handle.store.erase(Selector(document=name, last=last))
+        (other,) = say(memory, "other")
+
+        assert outcome(Memory(backend.open(), embedder=None).remember, episode("new")) == "done"
+        assert outcome(handle.runs.boot, "go on", user_id="ann") == "done"
+        assert outcome(memory.remember, episode("again", id=gone)) == (
+            "Forbidden" if last == 3 else "done"
+        )
+        assert memory.forget(user_id="ann", episode_id=other) == 1
+        assert outcome(memory.remember, episode("again", id=other)) == "Forbidden"
+        # What is left of them is the tenant's from now on.
+        assert noted(handle)[-1].user == OF_TENANT
 
     @pytest.mark.parametrize("whole", [True, False])
     def test_what_was_merged_into_a_forgotten_episode_does_not_come_back(
