@@ -99,7 +99,7 @@ class Keeping(WatchedCalls):
         has changed nothing, and is to be done again.
 
         Raises:
-            Unavailable: the embedder fails; the index is as it was.
+            Unavailable: the embedder fails; it says whether the index is as it was.
             Conflict: somebody else began the same meanwhile.
         """
         if progress is not None:

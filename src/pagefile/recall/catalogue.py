@@ -8,9 +8,11 @@ changed, so two models can never be mixed, whatever two processes do at once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-from pagefile.batch import Batch, Put, VersionIs
+from pagefile.batch import Batch, Condition, Operation, Put, VersionIs
 from pagefile.errors import Conflict, Corrupt, Unavailable, Unsupported
 from pagefile.store import Store
 from pagefile.typed import convert
@@ -82,16 +84,21 @@ def settle_catalogue(store: Store, wanted: Model) -> Catalogue:
     return held
 
 
-def write_catalogue(store: Store, catalogue: Catalogue) -> Catalogue:
+def write_catalogue(
+    store: Store,
+    catalogue: Catalogue,
+    beside: Sequence[Operation] = (),
+    when: Sequence[Condition] = (),
+) -> Catalogue:
     """Store it as the version after its own.
 
     Raises:
-        Conflict: somebody else changed it.
+        Conflict: somebody else changed it, or a further condition does not hold.
     """
-    beside = (catalogue.rebuilding, catalogue.making, catalogue.leaving)
-    form = _Stored(catalogue.model, catalogue.generation, *beside)
+    others = (catalogue.rebuilding, catalogue.making, catalogue.leaving)
+    form = _Stored(catalogue.model, catalogue.generation, *others)
     put = Put(DOCUMENT, msgspec.to_builtins(form), kind="recall")
-    commit = store.commit(Batch([put], [catalogue.unchanged]))
+    commit = store.commit(Batch([put, *beside], [catalogue.unchanged, *when]))
     return msgspec.structs.replace(catalogue, version=commit.versions[0])
 
 

@@ -29,7 +29,7 @@ from pagefile.recall.embedder import Embedder, Guarded, embed_texts, packed, pac
 from pagefile.recall.entry import IndexEntry, entry_of, told
 from pagefile.recall.fusion import Weights
 from pagefile.recall.hit import Hit
-from pagefile.recall.logs import REREAD, append_entry, decoded, entries_of, log_of
+from pagefile.recall.logs import REREAD, append_entry, decoded, entries_of, log_of, mark_of
 from pagefile.recall.partition import PartitionIndex, TimeRange
 from pagefile.recall.shelf import Shelf
 from pagefile.store import Store
@@ -142,7 +142,10 @@ class SearchIndex:
         """
         catalogue = self._catalogue()
         log = log_of(catalogue.generation, whose)
-        return self.appends(catalogue, log, [user] * len(entries), entries), [catalogue.unchanged]
+        operations = self.appends(catalogue, log, [user] * len(entries), entries)
+        if catalogue.making and operations:
+            operations.append(mark_of(catalogue.making))
+        return operations, [catalogue.unchanged]
 
     def appends(
         self,
@@ -302,12 +305,9 @@ class SearchIndex:
         by_time = sorted(found.values(), key=lambda entry: entry.time_us)
         return {entry.key: entry.text.split() for entry in by_time}
 
-    def places(self, whose: str) -> dict[str, Place]:
-        """Where in the log in force each thing of a partition was last named; reads it all."""
-        catalogue = self._any()
+    def places(self, catalogue: Catalogue, whose: str) -> dict[str, Place]:
+        """Where in its log of a generation each thing was last named; reads it all."""
         found: dict[str, Place] = {}
-        if catalogue is None:
-            return found
         held, own = catalogue.model, self.model
         is_same = (held.name, held.dimensions) == (own.name, own.dimensions)
         for stored in entries_of(self._store, log_of(catalogue.generation, whose)):

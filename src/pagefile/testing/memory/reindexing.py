@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
@@ -11,6 +11,7 @@ from pagefile.errors import Unavailable, Unsupported
 from pagefile.handle import Pagefile
 from pagefile.memory.memory import Memory
 from pagefile.memory.owner import owner_key
+from pagefile.recall import rebuilding
 from pagefile.recall.catalogue import read_catalogue, write_catalogue
 from pagefile.testing.backend import Backend
 from pagefile.testing.context.ground import at_once
@@ -26,8 +27,22 @@ from pagefile.testing.memory.ground import (
 )
 
 
-class PowerCut(Exception):
+class PowerCut(BaseException):
     """The end of a process, in the middle of what it does."""
+
+
+class Hooked(HashedWords):
+    """While it embeds for the n-th time, something happens."""
+
+    def __init__(self, happens: Callable[[int], object], name: str = "hashed-words") -> None:
+        super().__init__(name)
+        self.happens = happens
+        self.calls = 0
+
+    def embed_batch(self, texts: Sequence[str]) -> list[list[float]]:
+        self.calls += 1
+        self.happens(self.calls)
+        return super().embed_batch(texts)
 
 
 def _cut(count: int) -> None:
@@ -111,7 +126,7 @@ class ReindexingContract(MemoryFixtures):
         with pytest.raises(Unavailable, match="server down") as failed:
             new.reindex()
         assert "as it was before" in failed.value.next_step
-        with pytest.raises(Unsupported, match="cut off"):
+        with pytest.raises(Unsupported, match="with the same embedder"):
             new.recall("plan", user_id="u1")
 
         def meanwhile(count: int) -> None:
@@ -132,6 +147,70 @@ class ReindexingContract(MemoryFixtures):
         assert objects(done.recall_facts("Quito", limit=1, user_id="u2")) == ["Quito"]
         assert done.profile(user_id="u1").episode_count == 5
         assert outcome(old.recall, "plan", user_id="u1") == "Unsupported"
+
+    @pytest.mark.parametrize("end", [RuntimeError, PowerCut, KeyboardInterrupt])
+    def test_wherever_it_ends_early_nothing_that_was_stored_beside_it_is_lost(
+        self, backend: Backend, handle: Pagefile, end: type[BaseException]
+    ) -> None:
+        old, said = Memory(handle, embedder=None), list[str]()
+
+        def ends_in(last: int) -> Callable[[int], None]:
+            def happens(call: int) -> None:
+                said.append(f"plan {last} {call}")
+                say(old, said[-1], user="u0", session=said[-1])
+                if call == last:
+                    raise end
+
+            return happens
+
+        fill(old, users=1)
+        for last in range(1, 6):
+            new = Memory(backend.open(), embedder=Hooked(ends_in(last)))
+            with pytest.raises((Unavailable, PowerCut, KeyboardInterrupt)):
+                new.reindex()
+            found = inputs(old.recall("plan", limit=100, user_id="u0"))
+            assert {text for text in found if "of" not in text} == set(said)
+            held = read_catalogue(handle.store)
+            assert held is not None
+            logs = handle.store.names("log", prefix="recall/")
+            given_up = (held.is_alone, logs == [f"recall/1/{owner_key('u0')}"])
+            assert given_up == ((False, False) if end is PowerCut else (True, True))
+        assert Memory(backend.open(), embedder=HashedWords()).reindex() == 6 + len(said)
+        assert len(handle.store.names("log", prefix="recall/")) == 1
+
+    def test_who_stores_without_a_pause_cannot_keep_it_from_its_end(
+        self, backend: Backend, handle: Pagefile, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(rebuilding, "_ROUNDS", 4)
+        other, given = Memory(backend.open(), embedder=HashedWords()), HashedWords().embed("Crete")
+        texts, given_ids, calls = ["kiwi"], list[str](), list[bool]()
+
+        def happens(call: int) -> None:
+            held = read_catalogue(handle.store)
+            assert held is not None
+            calls.append(held.making != 0)
+            if fails and not calls[-1]:
+                raise RuntimeError("server down")
+            if calls[-1]:
+                texts.append(f"kiwi {call} {fails}")
+                say(other, texts[-1], session=texts[-1])
+            if calls[-1] and not fails:
+                more = episode("usual", session=f"given {call}", embedding=given)
+                given_ids.append(other.remember(more))
+
+        say(other, "kiwi")
+        memory, fails = Memory(handle, embedder=Hooked(happens)), True
+        with pytest.raises(Unavailable, match="server down") as failed:
+            memory.reindex()
+        assert "in force without what was stored last" in failed.value.next_step
+        fails = False
+        memory.reindex()
+
+        assert calls == [*[True] * 5, False] * 2
+        found = memory.recall_scored("Crete", limit=100, alpha=1, user_id="ann")
+        near = {match.episode.id for match in found if (match.vector_score or 0) > 0.99}
+        assert near == set(given_ids)
+        assert sorted(inputs(m.episode for m in found)) == sorted([*texts, *["usual"] * len(near)])
 
     def test_half_an_index_of_an_earlier_version_answers_nothing_until_it_is_made_anew(
         self, handle: Pagefile, memory: Memory
