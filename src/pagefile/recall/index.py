@@ -291,10 +291,19 @@ class SearchIndex:
     def texts(self, whose: str, kind: str) -> dict[str, list[str]]:
         """The terms of everything of a kind in a partition, by its time; reads its log."""
         catalogue = self._any()
-        if catalogue is None:
-            return {}
+        while catalogue is not None:
+            found = self._last_entries(log_of(catalogue.generation, whose), kind)
+            # Its log was read page by page: it may have been dropped in between.
+            before, catalogue = catalogue, self._any()
+            if catalogue is not None and catalogue.generation == before.generation:
+                by_time = sorted(found, key=lambda entry: entry.time_us)
+                return {entry.key: entry.text.split() for entry in by_time}
+        return {}
+
+    def _last_entries(self, log: str, kind: str) -> list[IndexEntry]:
+        """The last entry of each thing of a kind."""
         found: dict[str, IndexEntry] = {}
-        for stored in entries_of(self._store, log_of(catalogue.generation, whose)):
+        for stored in entries_of(self._store, log):
             if stored.erased:
                 continue
             entry = decoded(stored)
@@ -302,8 +311,7 @@ class SearchIndex:
                 found.pop(entry.key, None)
             else:  # Stored anew it keeps its place among those of the same time.
                 found[entry.key] = entry
-        by_time = sorted(found.values(), key=lambda entry: entry.time_us)
-        return {entry.key: entry.text.split() for entry in by_time}
+        return list(found.values())
 
     def places(self, catalogue: Catalogue, whose: str) -> dict[str, Place]:
         """Where in its log of a generation each thing was last named; reads it all."""
@@ -325,8 +333,12 @@ class SearchIndex:
         if stamp is None:
             # Before anything is read: whatever comes after it is found out by the next call.
             stamp = self._store._stamp()
-        catalogue = self._any(stamp) if any_model else self._known(stamp)
-        return None if catalogue is None else self._shelf.partition(catalogue, whose, stamp)
+        while (catalogue := self._any(stamp) if any_model else self._known(stamp)) is not None:
+            partition = self._shelf.partition(catalogue, whose, stamp)
+            if partition is not None:
+                return partition
+            stamp = self._store._stamp()
+        return None
 
     # Keeping
 

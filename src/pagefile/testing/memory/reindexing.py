@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ from pagefile.memory.memory import Memory
 from pagefile.memory.owner import owner_key
 from pagefile.recall import rebuilding
 from pagefile.recall.catalogue import read_catalogue, write_catalogue
+from pagefile.store import Store
 from pagefile.testing.backend import Backend
 from pagefile.testing.context.ground import at_once
 from pagefile.testing.memory.ground import (
@@ -47,6 +49,24 @@ class Hooked(HashedWords):
 
 def _cut(count: int) -> None:
     raise PowerCut
+
+
+class WhileRead:
+    """A store on which something else happens just before a log is read for the n-th time."""
+
+    def __init__(self, store: Store, number: int, work: Callable[[], object]) -> None:
+        self._store = store
+        self._left = number
+        self._work = work
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def read(self, log: str, start: int = 0, *, limit: int) -> Any:
+        self._left -= 1
+        if self._left == 0:
+            self._work()
+        return self._store.read(log, start, limit=limit)
 
 
 def fill(memory: Memory, users: int = 3, each: int = 5) -> None:
@@ -289,6 +309,23 @@ class ReindexingContract(MemoryFixtures):
             assert inputs(each.recall("apricot1", limit=1, user_id=stays)) == ["apricot1"]
             assert inputs(each.recall("changed", limit=1, user_id=stays)) == ["changed"]
             assert each.profile(user_id=stays).episode_count == 5 + len(seen)
+
+    @pytest.mark.parametrize("number", [1, 2, 3])
+    def test_who_reads_the_old_one_while_it_is_dropped_finds_everything(
+        self, backend: Backend, memory: Memory, number: int
+    ) -> None:
+        memory.remember_many([episode(f"plan {n}", id=f"e{n}") for n in range(600)])
+        whose = owner_key("ann")
+
+        def reading() -> Memory:
+            other = Memory(backend.open(), embedder=None)
+            beside: Any = WhileRead(other._store, number, memory.reindex)
+            other._index._store = other._shelf._store = beside
+            return other
+
+        assert reading().profile(user_id="ann").episode_count == 600
+        assert len(reading().recall("plan", limit=1_000, user_id="ann")) == 600
+        assert len(reading()._index.texts(whose, "episode")) == 600
 
     def test_of_handles_that_race_for_the_first_write_one_model_wins(
         self, backend: Backend
