@@ -100,7 +100,7 @@ class Keeping(WatchedCalls):
 
         Raises:
             Unavailable: the embedder fails; it says whether the index is as it was.
-            Conflict: somebody else began the same meanwhile.
+            Conflict: somebody else began the same meanwhile, and goes on.
         """
         if progress is not None:
             require_callable("progress", progress)

@@ -20,6 +20,8 @@ from pagefile.typed import convert
 DOCUMENT = "recall-model"
 #: The name of having no embedder: the lexical arm alone.
 NO_MODEL = "none"
+#: The name of what made an index whose catalogue was damaged, until it is made anew.
+UNKNOWN = "unknown"
 
 
 class Model(msgspec.Struct, frozen=True):
@@ -82,6 +84,16 @@ def settle_catalogue(store: Store, wanted: Model) -> Catalogue:
             continue
     require_model(held, wanted)
     return held
+
+
+def mended_catalogue(store: Store, generation: int) -> Catalogue:
+    """What to begin with where the catalogue cannot be read: an index of an unknown model.
+
+    It is not whole: which of its generations was in force nobody knows.
+    """
+    found = store.get(DOCUMENT)
+    version = 0 if found is None else found.version
+    return Catalogue(Model(UNKNOWN, 0, 0), generation, rebuilding=True, version=version)
 
 
 def write_catalogue(

@@ -19,10 +19,11 @@ from typing import Protocol
 import msgspec
 
 from pagefile.batch import Batch, Condition, Drop, LengthIs, Operation, Prune, VersionIs
-from pagefile.errors import Conflict, NotFound, PagefileError, Unavailable
+from pagefile.errors import Conflict, Corrupt, NotFound, PagefileError, Unavailable
 from pagefile.recall.catalogue import (
     DOCUMENT,
     Catalogue,
+    mended_catalogue,
     read_catalogue,
     settle_catalogue,
     write_catalogue,
@@ -72,14 +73,29 @@ class Rebuilding:
         """Do it; return how many were indexed.
 
         Raises:
-            Unavailable: the embedder fails; what was in force still is.
-            Conflict: somebody else began the same meanwhile.
+            Unavailable: the embedder fails; it says what is in force.
+            Conflict: somebody else began the same meanwhile, and goes on.
         """
+        try:
+            return self._run(progress)
+        except Conflict as conflict:
+            if conflict.target != DOCUMENT:
+                raise
+            # Nothing else changes the catalogue.
+            raise Conflict(
+                "another reindex() was begun after this one, and has taken its place",
+                "wait until that one is done: calling it again would end that one",
+                target=conflict.target,
+                expected=conflict.expected,
+                current=conflict.current,
+            ) from conflict
+
+    def _run(self, progress: Progress | None) -> int:
         index, store = self._index, self._store
         if index.keeper is not None:
             # Before anything is changed: it may hold another model's vectors.
             index.keeper.require_room(index.model)
-        held = read_catalogue(store) or settle_catalogue(store, index.model)
+        held = self._held()
         making = max(held.generation, held.making) + 1
         begun = write_catalogue(store, msgspec.structs.replace(held, making=making))
         fresh = Catalogue(index.model, making, leaving=held.generation, version=begun.version)
@@ -97,10 +113,20 @@ class Rebuilding:
         self._caught_up(in_force, held, since, self._position())
         self._drop(lambda generation: generation < making)
         self._shelf.forget()
-        index.in_force(write_catalogue(store, msgspec.structs.replace(in_force, leaving=0)))
+        with suppress(Conflict):  # Another one was begun since: it drops this one in its turn.
+            index.in_force(write_catalogue(store, msgspec.structs.replace(in_force, leaving=0)))
         if progress is not None:
             progress(count)
         return count
+
+    def _held(self) -> Catalogue:
+        """What there is before."""
+        try:
+            return read_catalogue(self._store) or settle_catalogue(self._store, self._index.model)
+        except Corrupt:
+            # What it said is lost. The names of logs say which generations there are.
+            found = map(generation_of, logs_of_index(self._store))
+            return mended_catalogue(self._store, max(found, default=1))
 
     def _put_in_force(self, fresh: Catalogue, held: Catalogue, since: int) -> tuple[Catalogue, int]:
         """Add what was stored meanwhile, and let it take over once there is no more.
@@ -181,8 +207,11 @@ class Rebuilding:
                 raise
             # What was changed meanwhile is caught up with later; what was removed is gone.
             for source, entry in zip(batch, entries, strict=True):
-                with suppress(Conflict):
+                try:
                     self._commit(catalogue, [source], [entry])
+                except Conflict as one:
+                    if one.target == DOCUMENT:
+                        raise
         return len(batch)
 
     def _commit(
