@@ -45,17 +45,26 @@ class Findables:
             for whose, group in groupby(self._names(prefix), _owner):
                 yield from self._of_owner(held, whose, list(group))
 
-    def named(self, documents: Sequence[str], held: Catalogue) -> Iterator[Source]:
-        """What some documents are found by, partition by partition; many are found by nothing."""
+    def named(self, documents: Sequence[str], held: Catalogue, since: int) -> Iterator[Source]:
+        """What documents that were put after a position are found by, partition by partition.
+
+        Many are found by nothing.
+        """
         for prefix in (_EPISODES, _FACTS):
             known = sorted(name for name in documents if name.startswith(prefix))
             for whose, group in groupby(known, _owner):
-                yield from self._of_owner(held, whose, list(group))
+                yield from self._of_owner(held, whose, list(group), since)
 
-    def _of_owner(self, held: Catalogue, whose: str, names: list[str]) -> Iterator[Source]:
+    def _of_owner(
+        self, held: Catalogue, whose: str, names: list[str], since: int = 0
+    ) -> Iterator[Source]:
         """What a user's documents of one kind are found by, and the vectors given with them."""
-        is_ordered = names[0].startswith(_EPISODES)
-        places = self._index.places(held, whose) if is_ordered else {}
+        places: dict[str, Place] = {}
+        if names[0].startswith(_EPISODES):
+            places = self._index.places(held, whose, since)
+            if since and not places.keys() >= set(names):
+                # Put again without being indexed again, as when its facts were read out of it.
+                places = self._index.places(held, whose)
         names.sort(key=lambda name: places.get(name, _NOWHERE).at)
         for source in self._read(names):
             vector = places.get(source.thing.key, _NOWHERE).vector

@@ -29,7 +29,7 @@ from pagefile.recall.embedder import Embedder, Guarded, embed_texts, packed, pac
 from pagefile.recall.entry import IndexEntry, entry_of, told
 from pagefile.recall.fusion import Weights
 from pagefile.recall.hit import Hit
-from pagefile.recall.logs import REREAD, append_entry, decoded, entries_of, log_of, mark_of
+from pagefile.recall.logs import REREAD, append_entry, before, decoded, entries_of, log_of, mark_of
 from pagefile.recall.partition import PartitionIndex, TimeRange
 from pagefile.recall.shelf import Shelf
 from pagefile.store import Store
@@ -294,8 +294,8 @@ class SearchIndex:
         while catalogue is not None:
             found = self._last_entries(log_of(catalogue.generation, whose), kind)
             # Its log was read page by page: it may have been dropped in between.
-            before, catalogue = catalogue, self._any()
-            if catalogue is not None and catalogue.generation == before.generation:
+            read, catalogue = catalogue, self._any()
+            if catalogue is not None and catalogue.generation == read.generation:
                 by_time = sorted(found, key=lambda entry: entry.time_us)
                 return {entry.key: entry.text.split() for entry in by_time}
         return {}
@@ -313,12 +313,13 @@ class SearchIndex:
                 found[entry.key] = entry
         return list(found.values())
 
-    def places(self, catalogue: Catalogue, whose: str) -> dict[str, Place]:
-        """Where in its log of a generation each thing was last named; reads it all."""
+    def places(self, catalogue: Catalogue, whose: str, since: int = 0) -> dict[str, Place]:
+        """Where in its log of a generation each thing was last named after a position, at least."""
         found: dict[str, Place] = {}
         held, own = catalogue.model, self.model
         is_same = (held.name, held.dimensions) == (own.name, own.dimensions)
-        for stored in entries_of(self._store, log_of(catalogue.generation, whose)):
+        log = log_of(catalogue.generation, whose)
+        for stored in entries_of(self._store, log, before(self._store, log, since)):
             # What cannot be read is in no order; it is about to be made anew.
             with suppress(Corrupt):
                 if not stored.erased:

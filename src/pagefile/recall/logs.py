@@ -71,6 +71,17 @@ def entries_of(store: Store, log: str, start: int = 0) -> Iterator[Entry]:
         start = page[-1].index + 1
 
 
+def before(store: Store, log: str, since: int) -> int:
+    """A number in a log below which there is nothing after a position, found from its end."""
+    length, back = store.length(log), PAGE
+    while since and back < length:
+        page = store.read(log, length - back, limit=1)
+        if page and page[0].position <= since:
+            return length - back
+        back *= 2
+    return 0
+
+
 def decoded(entry: Entry) -> IndexEntry:
     """What an entry of the index says."""
     try:

@@ -53,8 +53,11 @@ class Sources(Protocol):
         """Everything of every user, partition by partition."""
         ...
 
-    def named(self, documents: Sequence[str], held: Catalogue) -> Iterable[Source]:
-        """What some documents are found by, partition by partition; many are found by nothing."""
+    def named(self, documents: Sequence[str], held: Catalogue, since: int) -> Iterable[Source]:
+        """What documents that were put after a position are found by, partition by partition.
+
+        Many are found by nothing.
+        """
         ...
 
 
@@ -187,7 +190,7 @@ class Rebuilding:
                 for one in change.touched
                 if one.name is not None and (one.stream, one.action) == ("document", "put")
             }
-            self._indexed(catalogue, self._sources.named(list(put), held))
+            self._indexed(catalogue, self._sources.named(list(put), held, since))
             since = changes[-1].position if changes else since
             if len(changes) < _CHANGES:
                 break

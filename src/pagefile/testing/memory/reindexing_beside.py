@@ -126,6 +126,42 @@ class ReindexingBesideContract(MemoryFixtures):
         assert near == set(given_ids)
         assert sorted(inputs(m.episode for m in found)) == sorted([*texts, *["usual"] * len(near)])
 
+    def test_what_is_stored_beside_it_is_added_without_reading_all_there_is(
+        self, handle: Pagefile, memory: Memory
+    ) -> None:
+        memory.remember_many([episode(f"plan {n}", id=f"e{n}") for n in range(1_000)])
+        memory.remember_many([episode(f"more {n}", id=f"m{n}") for n in range(1_000)])
+        held, since = read_catalogue(handle.store), handle.store.head().position
+        assert held is not None
+        names = [episode("", id=f"e{n}").document for n in range(3)]
+        for n in range(3):
+            memory.remember(episode(f"changed {n}", id=f"e{n}"))
+        read = WhileRead(handle.store, 4, lambda: pytest.fail("read on"))
+        memory._index._store = read  # type: ignore[assignment]
+        found = list(memory._findables.named(names, held, since))
+
+        assert [source.thing.text for source in found] == [f"changed {n}" for n in range(3)]
+
+    def test_what_is_put_again_without_being_indexed_keeps_the_vector_it_was_given(
+        self, handle: Pagefile
+    ) -> None:
+        memory = Memory(handle, embedder=HashedWords())
+        given = episode("usual", id="given", embedding=HashedWords().embed("sailing to Crete"))
+        memory.remember(given)
+        memory.remember_many([episode(f"plan {n}", id=f"e{n}") for n in range(600)])
+
+        def meanwhile(count: int) -> None:
+            found = handle.store.get(given.document)
+            assert found is not None
+            put = Put(found.name, found.value, user="ann", kind=found.kind)
+            handle.store.commit(Batch([put]))
+
+        memory.reindex(meanwhile)
+        best = memory.recall_scored("sailing to Crete", limit=1, alpha=1, user_id="ann")[0]
+
+        assert best.episode.id == "given"
+        assert best.vector_score == pytest.approx(1, abs=1e-3)
+
     def test_of_two_at_once_the_first_is_told_of_the_second_which_goes_on(
         self, backend: Backend, handle: Pagefile
     ) -> None:
