@@ -15,6 +15,7 @@ from pagefile.memory.fact_documents import StoredAssertion
 from pagefile.memory.fact_index import findable_fact
 from pagefile.memory.owner import owner_key
 from pagefile.memory.remember import findable as findable_episode
+from pagefile.recall.catalogue import Catalogue
 from pagefile.recall.index import Findable, Place, SearchIndex, Source
 from pagefile.store import Store
 from pagefile.typed import convert
@@ -35,25 +36,35 @@ class Findables:
         self._store = store
         self._index = index
 
-    def all(self) -> Iterator[Source]:
+    def all(self, held: Catalogue) -> Iterator[Source]:
         """Everything of every user, partition by partition, in the order it was indexed in.
 
-        Turns of one moment are told apart by that order alone.
+        That is the order in the index `held`: turns of one moment are told apart by it alone.
         """
         for prefix in (_EPISODES, _FACTS):
             for whose, group in groupby(self._names(prefix), _owner):
-                yield from self._of_owner(whose, list(group))
+                yield from self._of_owner(held, whose, list(group))
 
-    def named(self, documents: Sequence[str]) -> Iterator[Source]:
-        """What some documents are found by, partition by partition; many are found by nothing."""
+    def named(self, documents: Sequence[str], held: Catalogue, since: int) -> Iterator[Source]:
+        """What documents that were put after a position are found by, partition by partition.
+
+        Many are found by nothing.
+        """
         for prefix in (_EPISODES, _FACTS):
             known = sorted(name for name in documents if name.startswith(prefix))
             for whose, group in groupby(known, _owner):
-                yield from self._of_owner(whose, list(group))
+                yield from self._of_owner(held, whose, list(group), since)
 
-    def _of_owner(self, whose: str, names: list[str]) -> Iterator[Source]:
+    def _of_owner(
+        self, held: Catalogue, whose: str, names: list[str], since: int = 0
+    ) -> Iterator[Source]:
         """What a user's documents of one kind are found by, and the vectors given with them."""
-        places = self._index.places(whose) if names[0].startswith(_EPISODES) else {}
+        places: dict[str, Place] = {}
+        if names[0].startswith(_EPISODES):
+            places = self._index.places(held, whose, since)
+            if since and not places.keys() >= set(names):
+                # Put again without being indexed again, as when its facts were read out of it.
+                places = self._index.places(held, whose)
         names.sort(key=lambda name: places.get(name, _NOWHERE).at)
         for source in self._read(names):
             vector = places.get(source.thing.key, _NOWHERE).vector

@@ -99,8 +99,8 @@ class Keeping(WatchedCalls):
         has changed nothing, and is to be done again.
 
         Raises:
-            Unavailable: the embedder fails; the index is as it was.
-            Conflict: somebody else began the same meanwhile.
+            Unavailable: the embedder fails; it says whether the index is as it was.
+            Conflict: somebody else began the same meanwhile, and goes on.
         """
         if progress is not None:
             require_callable("progress", progress)

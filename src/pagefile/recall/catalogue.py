@@ -8,9 +8,11 @@ changed, so two models can never be mixed, whatever two processes do at once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-from pagefile.batch import Batch, Put, VersionIs
+from pagefile.batch import Batch, Condition, Operation, Put, VersionIs
 from pagefile.errors import Conflict, Corrupt, Unavailable, Unsupported
 from pagefile.store import Store
 from pagefile.typed import convert
@@ -18,6 +20,8 @@ from pagefile.typed import convert
 DOCUMENT = "recall-model"
 #: The name of having no embedder: the lexical arm alone.
 NO_MODEL = "none"
+#: The name of what made an index whose catalogue was damaged, until it is made anew.
+UNKNOWN = "unknown"
 
 
 class Model(msgspec.Struct, frozen=True):
@@ -82,16 +86,31 @@ def settle_catalogue(store: Store, wanted: Model) -> Catalogue:
     return held
 
 
-def write_catalogue(store: Store, catalogue: Catalogue) -> Catalogue:
+def mended_catalogue(store: Store, generation: int) -> Catalogue:
+    """What to begin with where the catalogue cannot be read: an index of an unknown model.
+
+    It is not whole: which of its generations was in force nobody knows.
+    """
+    found = store.get(DOCUMENT)
+    version = 0 if found is None else found.version
+    return Catalogue(Model(UNKNOWN, 0, 0), generation, rebuilding=True, version=version)
+
+
+def write_catalogue(
+    store: Store,
+    catalogue: Catalogue,
+    beside: Sequence[Operation] = (),
+    when: Sequence[Condition] = (),
+) -> Catalogue:
     """Store it as the version after its own.
 
     Raises:
-        Conflict: somebody else changed it.
+        Conflict: somebody else changed it, or a further condition does not hold.
     """
-    beside = (catalogue.rebuilding, catalogue.making, catalogue.leaving)
-    form = _Stored(catalogue.model, catalogue.generation, *beside)
+    others = (catalogue.rebuilding, catalogue.making, catalogue.leaving)
+    form = _Stored(catalogue.model, catalogue.generation, *others)
     put = Put(DOCUMENT, msgspec.to_builtins(form), kind="recall")
-    commit = store.commit(Batch([put], [catalogue.unchanged]))
+    commit = store.commit(Batch([put, *beside], [catalogue.unchanged, *when]))
     return msgspec.structs.replace(catalogue, version=commit.versions[0])
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 
-from pagefile.errors import Invalid, Unsupported, shown
-from pagefile.recall.catalogue import NO_MODEL, read_catalogue
+from pagefile.errors import Corrupt, Invalid, Unsupported, shown
+from pagefile.recall.catalogue import NO_MODEL, UNKNOWN, read_catalogue
 from pagefile.recall.embedder import Embedder
 from pagefile.settings import Settings
 from pagefile.store import Store
@@ -46,8 +46,11 @@ def _recorded(store: Store) -> Embedder | None:
     word = Settings.from_environment().embedder or "auto"
     if word not in _SETTINGS:  # Also where the index has its own: a typing error is no wish.
         raise Invalid("embedder", shown(word), f"set it to {', '.join(_SETTINGS)}")
-    held = read_catalogue(store)
-    if held is None:
+    try:
+        held = read_catalogue(store)
+    except Corrupt:
+        held = None  # Whoever asks or adds is told; who makes it anew needs an embedder.
+    if held is None or held.model.name == UNKNOWN:
         if word != "auto":
             return _called(word)
         return _shared(os.getpid()) if BundledEmbedder.available() else None

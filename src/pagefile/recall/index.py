@@ -29,7 +29,7 @@ from pagefile.recall.embedder import Embedder, Guarded, embed_texts, packed, pac
 from pagefile.recall.entry import IndexEntry, entry_of, told
 from pagefile.recall.fusion import Weights
 from pagefile.recall.hit import Hit
-from pagefile.recall.logs import REREAD, append_entry, decoded, entries_of, log_of
+from pagefile.recall.logs import REREAD, append_entry, before, decoded, entries_of, log_of, mark_of
 from pagefile.recall.partition import PartitionIndex, TimeRange
 from pagefile.recall.shelf import Shelf
 from pagefile.store import Store
@@ -142,7 +142,10 @@ class SearchIndex:
         """
         catalogue = self._catalogue()
         log = log_of(catalogue.generation, whose)
-        return self.appends(catalogue, log, [user] * len(entries), entries), [catalogue.unchanged]
+        operations = self.appends(catalogue, log, [user] * len(entries), entries)
+        if catalogue.making and operations:
+            operations.append(mark_of(catalogue.making))
+        return operations, [catalogue.unchanged]
 
     def appends(
         self,
@@ -290,10 +293,19 @@ class SearchIndex:
     def texts(self, whose: str, kind: str) -> dict[str, list[str]]:
         """The terms of everything of a kind in a partition, by its time; reads its log."""
         catalogue = self._any()
-        if catalogue is None:
-            return {}
+        while catalogue is not None:
+            found = self._last_entries(log_of(catalogue.generation, whose), kind)
+            # Its log was read page by page: it may have been dropped in between.
+            read, catalogue = catalogue, self._any()
+            if catalogue is not None and catalogue.generation == read.generation:
+                by_time = sorted(found, key=lambda entry: entry.time_us)
+                return {entry.key: entry.text.split() for entry in by_time}
+        return {}
+
+    def _last_entries(self, log: str, kind: str) -> list[IndexEntry]:
+        """The last entry of each thing of a kind."""
         found: dict[str, IndexEntry] = {}
-        for stored in entries_of(self._store, log_of(catalogue.generation, whose)):
+        for stored in entries_of(self._store, log):
             if stored.erased:
                 continue
             entry = decoded(stored)
@@ -301,18 +313,15 @@ class SearchIndex:
                 found.pop(entry.key, None)
             else:  # Stored anew it keeps its place among those of the same time.
                 found[entry.key] = entry
-        by_time = sorted(found.values(), key=lambda entry: entry.time_us)
-        return {entry.key: entry.text.split() for entry in by_time}
+        return list(found.values())
 
-    def places(self, whose: str) -> dict[str, Place]:
-        """Where in the log in force each thing of a partition was last named; reads it all."""
-        catalogue = self._any()
+    def places(self, catalogue: Catalogue, whose: str, since: int = 0) -> dict[str, Place]:
+        """Where in its log of a generation each thing was last named after a position, at least."""
         found: dict[str, Place] = {}
-        if catalogue is None:
-            return found
         held, own = catalogue.model, self.model
         is_same = (held.name, held.dimensions) == (own.name, own.dimensions)
-        for stored in entries_of(self._store, log_of(catalogue.generation, whose)):
+        log = log_of(catalogue.generation, whose)
+        for stored in entries_of(self._store, log, before(self._store, log, since)):
             # What cannot be read is in no order; it is about to be made anew.
             with suppress(Corrupt):
                 if not stored.erased:
@@ -327,8 +336,12 @@ class SearchIndex:
         if stamp is None:
             # Before anything is read: whatever comes after it is found out by the next call.
             stamp = self._store._stamp()
-        catalogue = self._any(stamp) if any_model else self._known(stamp)
-        return None if catalogue is None else self._shelf.partition(catalogue, whose, stamp)
+        while (catalogue := self._any(stamp) if any_model else self._known(stamp)) is not None:
+            partition = self._shelf.partition(catalogue, whose, stamp)
+            if partition is not None:
+                return partition
+            stamp = self._store._stamp()
+        return None
 
     # Keeping
 

@@ -1,6 +1,7 @@
 """The logs that an index is folded from: their names, and what their entries say.
 
 recall/<generation>/<whose>        in that user's partition
+recall/<generation>/making         nobody's, and without content: see `mark_of`
 """
 
 from __future__ import annotations
@@ -29,6 +30,32 @@ def log_of(generation: int, whose: str) -> str:
     return f"recall/{generation}/{whose}"
 
 
+def marks_of(generation: int) -> str:
+    """The name of the log of what is stored while that generation is made."""
+    return f"recall/{generation}/making"
+
+
+def mark_of(generation: int) -> Append:
+    """The operation that says: something was added to the index in force meanwhile.
+
+    By the length of that log, who makes the new one knows whether it holds everything.
+    """
+    return Append(marks_of(generation), None, kind="recall")
+
+
+def generation_of(log: str) -> int:
+    """Which generation a log belongs to, by its name."""
+    return int(log.split("/")[1])
+
+
+def logs_of_index(store: Store) -> Iterator[str]:
+    """The names of all logs of the index, of every generation."""
+    after = ""
+    while names := store.names("log", prefix="recall/", after=after, limit=1_000):
+        yield from names
+        after = names[-1]
+
+
 def append_entry(
     log: str, entry: IndexEntry, user: str | None, vector: Vector | None = None
 ) -> Append:
@@ -42,6 +69,17 @@ def entries_of(store: Store, log: str, start: int = 0) -> Iterator[Entry]:
     while page := store.read(log, start, limit=PAGE):
         yield from page
         start = page[-1].index + 1
+
+
+def before(store: Store, log: str, since: int) -> int:
+    """A number in a log below which there is nothing after a position, found from its end."""
+    length, back = store.length(log), PAGE
+    while since and back < length:
+        page = store.read(log, length - back, limit=1)
+        if page and page[0].position <= since:
+            return length - back
+        back *= 2
+    return 0
 
 
 def decoded(entry: Entry) -> IndexEntry:

@@ -19,7 +19,7 @@ from pagefile.recall.arms.arm import Part, VectorArm
 from pagefile.recall.arms.kept import KeptLog, KeptRows, KeptVectors
 from pagefile.recall.arms.log import VectorLog
 from pagefile.recall.arms.rows import ArmRows
-from pagefile.recall.catalogue import Catalogue
+from pagefile.recall.catalogue import Catalogue, read_catalogue
 from pagefile.recall.entry import IndexEntry
 from pagefile.recall.logs import PAGE, REREAD, decoded, entries_of, log_of
 from pagefile.recall.partition import PartitionIndex
@@ -57,14 +57,23 @@ class Shelf:
 
     def partition(
         self, catalogue: Catalogue, whose: str, stamp: int | None = None
-    ) -> PartitionIndex:
-        """The index of one partition, up to date: as of `stamp`, where the store gave one."""
+    ) -> PartitionIndex | None:
+        """The index of one partition, up to date: as of `stamp`, where the store gave one.
+
+        None when the index was made anew meanwhile: ask again with what is in force now.
+        """
         resident = self.resident(catalogue, whose)
         with resident.lock:
             if stamp is None or resident.stamp != stamp:
-                resident.catch_up(self._store)
+                if not resident.catch_up(self._store) and not self._stands(catalogue):
+                    return None
                 resident.stamp = stamp
             return resident.index
+
+    def _stands(self, catalogue: Catalogue) -> bool:
+        """Whether its logs are there still: they go when another generation is in force."""
+        held = read_catalogue(self._store)
+        return held is not None and held.generation == catalogue.generation
 
     def partition_at(
         self, catalogue: Catalogue, whose: str, past: Snapshot
@@ -163,14 +172,19 @@ class Resident:
         """Whether exactly so many entries are folded in."""
         return self.seen == length
 
-    def catch_up(self, store: Store) -> None:
-        """Fold what the log has beyond what was seen; all of it when that is gone."""
+    def catch_up(self, store: Store) -> bool:
+        """Fold what the log has beyond what was seen; all of it when that is gone.
+
+        Returns whether that is the log as it was in one moment. Of one that was read page by
+        page, or is not there, a part may have been dropped in between.
+        """
         start = max(self.seen - 1, 0)
         # An entry from here on that says so makes us read again; one before it was heeded.
         since = self.seen or store.length(self._log)
-        folded = 0
+        folded = pages = 0
         while True:
             page = store.read(self._log, start, limit=PAGE)
+            pages += 1
             is_last = len(page) < PAGE
             is_same = True
             if start < self.seen:
@@ -182,7 +196,7 @@ class Resident:
             told = zip(stored, entries, strict=True)
             if not is_same or any(e.kind == REREAD and at.index >= since for at, e in told):
                 self._start_again()
-                start, since = 0, store.length(self._log)
+                start, since, pages = 0, store.length(self._log), 0
                 continue
             if page:
                 folded += len(page)
@@ -196,6 +210,7 @@ class Resident:
             self.index.settle()
         if folded > _LONG:
             give_back()
+        return pages == 1 and self.seen > 0
 
     def _fold(self, stored: list[Entry], entries: list[IndexEntry]) -> None:
         if self.vectors is None:

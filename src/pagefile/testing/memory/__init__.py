@@ -27,6 +27,7 @@ from pagefile.testing.memory.provenance import ProvenanceContract
 from pagefile.testing.memory.recalling import RecallingContract
 from pagefile.testing.memory.refusals import RefusalsContract
 from pagefile.testing.memory.reindexing import ReindexingContract
+from pagefile.testing.memory.reindexing_beside import ReindexingBesideContract
 from pagefile.testing.memory.returning import ReturningContract
 from pagefile.testing.memory.reviewing import ReviewingContract
 from pagefile.testing.memory.sessions import SessionsContract
@@ -52,6 +53,7 @@ class MemoryContract(
     ProvenanceContract,
     DuplicatesContract,
     ReindexingContract,
+    ReindexingBesideContract,
     KeepingContract,
     KnowingContract,
     BoundsContract,
