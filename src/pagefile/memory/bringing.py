@@ -41,8 +41,9 @@ from pagefile.memory.export import (
     read_export,
 )
 from pagefile.memory.export_forms import require_own
-from pagefile.memory.forgotten import forgotten_of
+from pagefile.memory.forgotten import Forgotten, forgotten_of
 from pagefile.memory.owner import require_user
+from pagefile.memory.use import OF_MEMORY, USES
 from pagefile.records import Document, Entry
 from pagefile.store import Store
 
@@ -150,15 +151,16 @@ class Bringing:
         stored = 0
         for _ in range(_ATTEMPTS):
             forgotten = forgotten_of(self._store, user_id)
-            if forgotten.among([run[0].name]) is not None:
+            lines = [] if forgotten.among([run[0].name]) else _remembered(run, forgotten)
+            if not lines:
                 return _Outcome(stored, is_forgotten=True)
             allowed: list[Condition] = [VersionIs(forgotten.document, forgotten.version)]
             allowed += self._unless_anothers(user_id, run[0])
-            arranged = self._arranged(user_id, run)
+            arranged = self._arranged(user_id, lines)
             try:
                 for count in self._store_run(run[0], arranged, allowed):
                     stored += count
-                return _Outcome(stored, is_forgotten=arranged.gone == len(run))
+                return _Outcome(stored, is_forgotten=arranged.gone == len(lines))
             except Conflict as conflict:
                 last = conflict
                 if not self._refresh(conflict) and conflict.target not in (
@@ -278,6 +280,14 @@ def _operation(line: ExportLine, *, moved: bool = False) -> Append | Put:
         tenant_keys=decoded_mapping(line.tenant_keys),
         notes=notes,
     )
+
+
+def _remembered(run: Sequence[ExportLine], forgotten: Forgotten) -> Sequence[ExportLine]:
+    """The lines without notes of a use of something that was forgotten."""
+    if not run[0].name.startswith(USES) or forgotten.is_empty:
+        return run
+    used = ((line, decoded_mapping(line.keys).get(OF_MEMORY)) for line in run)
+    return [line for line, name in used if forgotten.among([str(name)]) is None]
 
 
 def _streams(records: Iterator[ExportLine]) -> Iterator[list[ExportLine]]:

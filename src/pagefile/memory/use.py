@@ -20,6 +20,8 @@ from pagefile.query import Query
 from pagefile.store import Store
 from pagefile.typed import convert
 
+#: Logs, one per user.
+USES = "memory/use/"
 #: The key under which the uses of a memory stand in its user's log.
 OF_MEMORY = "used"
 #: How many uses wait in memory before they are stored together.
@@ -120,7 +122,7 @@ class UseRecorder:
 
 def use_log(user_id: str | None) -> str:
     """The log of a user's uses."""
-    return f"memory/use/{owner_key(user_id)}"
+    return USES + owner_key(user_id)
 
 
 def _used(use: Append) -> str:

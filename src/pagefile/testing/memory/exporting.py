@@ -33,6 +33,7 @@ from pagefile.testing.memory.ground import (
     objects,
     outcome,
     say,
+    traces,
 )
 from pagefile.testing.memory.planting import plant, plant_beside
 
@@ -369,6 +370,20 @@ class ExportingContract(MemoryFixtures):
             other.import_(memory.export(user_id="ann"))
 
         assert other.facts.assertions(user_id="ann")[0].sources == ("e3",)
+
+    def test_notes_of_uses_do_not_come_back_for_what_was_forgotten(
+        self, backend: Backend, handle: Pagefile
+    ) -> None:
+        memory = Memory(handle, embedder=None, record_use=True)
+        memory.remember(episode("green tea", id="zyqtea"))
+        memory.recall("tea", user_id="ann")
+        lines = list(memory.export(user_id="ann"))
+        memory.forget(user_id="ann")
+        receipt = memory.import_(lines)
+
+        assert (len(lines) - 2, receipt.records, receipt.forgotten) == (2, 0, 2)
+        assert list(memory.export(user_id="ann"))[1:-1] == []
+        assert traces(backend, handle, ["zyqtea"]) == []
 
     def test_a_run_that_was_forgotten_in_part_goes_on_elsewhere(
         self, backend: Backend, elsewhere: Pagefile
