@@ -9,6 +9,9 @@ import msgspec
 from pagefile.errors import Invalid, shown
 
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+#: In the place of a user, what is the tenant's: neither erasing a user nor erasing nobody's
+#: data takes it.
+OF_TENANT = "~pagefile"
 #: How many texts that passed are remembered; names repeat from commit to commit.
 _REMEMBERED = 32_768
 _pack = msgspec.msgpack.Encoder().encode

@@ -7,17 +7,25 @@ from functools import lru_cache
 
 from pagefile.batch import Unchanged
 from pagefile.errors import Invalid
-from pagefile.naming import Naming
+from pagefile.naming import OF_TENANT, Naming
 from pagefile.ordering import KeyValue
+
+__all__ = [
+    "NOBODY",
+    "OF_TENANT",
+    "RECEIPTS",
+    "USERS",
+    "owner_key",
+    "require_user",
+    "unchanged_since",
+    "users_key",
+]
 
 _NAMING = Naming(512)
 #: Under these keys, of the whole tenant, stands everything that memory keeps for somebody,
 #: and for nobody.
 USERS = "memory.user"
 NOBODY = "memory.nobody"
-#: In the place of a user, what is the tenant's: neither erasing a user nor erasing nobody's
-#: data takes it.
-OF_TENANT = "~pagefile"
 #: Documents: what went into prompts, by the digest of the user, then by the receipt's id.
 RECEIPTS = "receipt/"
 

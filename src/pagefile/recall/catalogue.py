@@ -1,6 +1,6 @@
 """What a tenant's search index is made with: the embedding model, the analysis, the generation.
 
-    recall-model        in nobody's partition
+    recall-model        in the tenant's own partition
 
 Every write to the index commits on condition that this document has not
 changed, so two models can never be mixed, whatever two processes do at once.
@@ -14,6 +14,7 @@ import msgspec
 
 from pagefile.batch import Batch, Condition, Operation, Put, VersionIs
 from pagefile.errors import Conflict, Corrupt, Unavailable, Unsupported
+from pagefile.naming import OF_TENANT
 from pagefile.store import Store
 from pagefile.typed import convert
 
@@ -75,9 +76,15 @@ def settle_catalogue(store: Store, wanted: Model) -> Catalogue:
     """The catalogue, made with this model if there is none yet.
 
     Raises:
-        Unsupported: the index was made with another model.
+        Unsupported: the index was made with another model. Corrupt: it was erased, and
+            nobody knows.
     """
     while (held := read_catalogue(store)) is None:
+        if store.get(DOCUMENT) is not None:
+            raise Corrupt(
+                f"document {DOCUMENT!r}, which says what the index is made with, was erased",
+                "rebuild the index with reindex()",
+            )
         try:
             return write_catalogue(store, Catalogue(wanted))
         except Conflict:
@@ -109,7 +116,7 @@ def write_catalogue(
     """
     others = (catalogue.rebuilding, catalogue.making, catalogue.leaving)
     form = _Stored(catalogue.model, catalogue.generation, *others)
-    put = Put(DOCUMENT, msgspec.to_builtins(form), kind="recall")
+    put = Put(DOCUMENT, msgspec.to_builtins(form), user=OF_TENANT, kind="recall")
     commit = store.commit(Batch([put, *beside], [catalogue.unchanged, *when]))
     return msgspec.structs.replace(catalogue, version=commit.versions[0])
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from pagefile.batch import Selector
 from pagefile.errors import Unavailable, Unsupported
 from pagefile.handle import Pagefile
 from pagefile.memory.memory import Memory
@@ -44,6 +45,28 @@ def fill(memory: Memory, users: int = 3, each: int = 5) -> None:
 
 class ReindexingContract(MemoryFixtures):
     """What is derived can be derived again."""
+
+    def test_erasing_nobodys_data_leaves_what_the_index_is_made_with(
+        self, handle: Pagefile, memory: Memory
+    ) -> None:
+        say(memory, "I like tea")
+        handle.store.erase(Selector(anonymous=True))
+        again = Memory(handle, embedder=None)
+        say(again, "I like jam")
+
+        assert sorted(inputs(again.recall("like", user_id="ann"))) == ["I like jam", "I like tea"]
+
+    def test_what_the_index_is_made_with_is_erased_and_told(self, handle: Pagefile) -> None:
+        memory = Memory(handle, embedder=None)
+        say(memory, "I like tea")
+        handle.store.erase(Selector(document="recall-model"))
+        told = outcome(say, Memory(handle, embedder=None), "I like jam")
+        mended = Memory(handle, embedder=None)
+        mended.reindex()
+        say(mended, "I like figs")
+
+        assert told == "Corrupt"
+        assert sorted(inputs(mended.recall("like", user_id="ann"))) == ["I like figs", "I like tea"]
 
     def test_it_says_how_far_it_is_and_changes_no_answer(
         self, handle: Pagefile, memory: Memory
