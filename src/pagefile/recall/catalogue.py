@@ -80,7 +80,8 @@ def settle_catalogue(store: Store, wanted: Model) -> Catalogue:
             nobody knows.
     """
     while (held := read_catalogue(store)) is None:
-        if store.get(DOCUMENT) is not None:
+        # Entries whose model nobody knows must not be mixed with others.
+        if store.get(DOCUMENT) is not None or store.names("log", prefix="recall/", limit=1):
             raise Corrupt(
                 f"document {DOCUMENT!r}, which says what the index is made with, was erased",
                 "rebuild the index with reindex()",
