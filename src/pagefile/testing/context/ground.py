@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -89,18 +89,25 @@ def at_once(work: Callable[[int], Any], count: int = 8) -> list[Any]:
     return results
 
 
-def steps_of(work: Callable[[], Any]) -> int:
-    """How many calls the work makes, into C too: a cost that no other process can change."""
+class Steps:
+    """Counts the calls that this thread makes meanwhile, into C too: no other process adds any."""
+
     count = 0
 
-    def note(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal count
-        if event in ("call", "c_call"):
-            count += 1
+    def __enter__(self) -> Self:
+        sys.setprofile(self._note)
+        return self
 
-    sys.setprofile(note)
-    try:
-        work()
-    finally:
+    def __exit__(self, *_: object) -> None:
         sys.setprofile(None)
-    return count
+
+    def _note(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event in ("call", "c_call"):
+            self.count += 1
+
+
+def steps_of(work: Callable[[], Any]) -> int:
+    """How many calls the work makes: a cost that no other process can change."""
+    with Steps() as steps:
+        work()
+    return steps.count

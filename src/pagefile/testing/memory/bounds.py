@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -16,7 +14,7 @@ from pagefile.handle import Pagefile
 from pagefile.memory.extraction.candidate import Candidate
 from pagefile.memory.memory import Memory
 from pagefile.testing.backend import Backend
-from pagefile.testing.context.ground import steps_of
+from pagefile.testing.context.ground import Steps, steps_of
 from pagefile.testing.memory.ground import (
     HashedWords,
     MemoryFixtures,
@@ -91,19 +89,9 @@ def _users_of_two_sizes(memory: Memory) -> tuple[str, str]:
 
 async def steps_here(work: Awaitable[Any]) -> int:
     """How many calls this thread, the loop's, makes until the work is done."""
-    count = 0
-
-    def note(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal count
-        if event in ("call", "c_call"):
-            count += 1
-
-    sys.setprofile(note)
-    try:
+    with Steps() as steps:
         await work
-    finally:
-        sys.setprofile(None)
-    return count
+    return steps.count
 
 
 class BoundsContract(MemoryFixtures):
