@@ -80,8 +80,13 @@ def settle_catalogue(store: Store, wanted: Model) -> Catalogue:
             nobody knows.
     """
     while (held := read_catalogue(store)) is None:
-        # Entries whose model nobody knows must not be mixed with others.
-        if store.get(DOCUMENT) is not None or store.names("log", prefix="recall/", limit=1):
+        # In this order: whoever began the index wrote the catalogue first, and may do so now.
+        has_entries = bool(store.names("log", prefix="recall/", limit=1))
+        found = store.get(DOCUMENT)
+        if found is not None and not found.erased:
+            continue
+        if found is not None or has_entries:
+            # Entries whose model nobody knows must not be mixed with others.
             raise Corrupt(
                 f"document {DOCUMENT!r}, which says what the index is made with, was erased",
                 "rebuild the index with reindex()",
