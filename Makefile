@@ -4,6 +4,9 @@ PYTHON ?= python3
 # How many tests run at once; 0 is one after the other, in one process. Many wait for disks and
 # servers, so there are more than a small machine has cores.
 JOBS ?= 4
+# How many faults of each room `make mutants` seeds, the same in every run; 0 is all.
+SAMPLE ?= 10
+MUTANT_JOBS ?= 2
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -33,7 +36,7 @@ SOAK_SUITES := $(wildcard \
     )
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check demo serve bench soak format clean
+.PHONY: help setup test check demo serve bench soak mutants format clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,10 +96,13 @@ bench: setup  ## what the store, the context, runs and memory cost, next to peer
 soak: setup  ## the long forms of the crash, power, damage, fuzz, model, race and copy suites
 	PAGEFILE_SOAK=1 $(BIN)/pytest -n $(JOBS) --dist loadgroup $(SOAK_SUITES)
 
-format: setup  ## format the code and mend what the linter can
+mutants: setup  ## seed faults, one at a time, and say which the tests do not notice
+	$(BIN)/python tools/mutants.py --sample $(SAMPLE) --jobs $(MUTANT_JOBS)
+
+format: setup  ## format the code and fix what the linter can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:  ## remove .venv, caches and build products
 	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests benchmarks examples tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -615,6 +615,36 @@ class TestBudget:
         assert prompt.messages == []
         assert prompt.receipt.left_out[0].last == 1
 
+    def test_a_newest_message_longer_than_the_tails_share_is_shown(
+        self, pf: Pagefile, assembly: Assembly, memory: Memory
+    ) -> None:
+        memory.remember(episode("Ann drinks green tea"))
+        run = booted(pf, 12, thread_id="t")
+        say(pf, "t", "short", "long " * 300)
+        options = AssemblyOptions(tail_share=0.1, require_newest=False)
+        prompt = assembly.assemble(run, TEA, 600, options=options, record=False)
+
+        assert prompt.messages[-1]["content"] == "long " * 300
+        assert "short" not in whole_text(prompt)
+
+    @pytest.mark.parametrize("budget", [2_000, 3_000, 4_000])
+    def test_what_is_recalled_leaves_before_any_message_when_the_parts_were_counted_short(
+        self, pf: Pagefile, memory: Memory, budget: int
+    ) -> None:
+        """The counter gives a text more than its parts, so the first filling is too big."""
+        for n in range(12):
+            memory.remember(episode(f"Ann drinks tea number {n}, as she told us at length"))
+        say(pf, "t", *(f"message {n} of the talk" for n in range(12)))
+        assembly = Assembly(pf.store, memory=memory)
+        shown = []
+        for query in (TEA, "xylophone"):
+            prompt = assembly.assemble(
+                "t", query, budget, user_id=ANN, counter=Steep(), record=False
+            )
+            shown.append([p.item for p in prompt.receipt.pieces if p.section == "tail"])
+
+        assert shown[0] == shown[1]
+
     def test_the_worst_memories_leave_first_then_notes_then_old_messages(
         self, pf: Pagefile, assembly: Assembly, memory: Memory
     ) -> None:

@@ -552,6 +552,7 @@ def test_what_cannot_be_undone_wants_a_yes_and_a_name(cli: Cli) -> None:
     for words in (["forget", "-u", "ann"], ["threads", "delete", "t"], ["runs", "delete", "r1"]):
         ran = cli(*words, stdin="")
         assert (ran.status, "--yes" in ran.err) == (EXIT_STATUS["invalid"], True)
+        assert cli(*words, "--json", stdin="").status == EXIT_STATUS["invalid"]
     assert cli("forget", "--yes").status == EXIT_STATUS["invalid"]
     assert cli("forget", "--yes", "-u", "ann", "--nobody").status == EXIT_STATUS["invalid"]
     assert len(cli("list", "-u", "ann", "--json").data) == 1

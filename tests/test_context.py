@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import inspect
 import itertools
 import json
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import apsw
@@ -28,10 +31,12 @@ from pagefile import (
     Invalid,
     Options,
     Prune,
+    Selector,
     ThreadContext,
     get_context_buffer,
     reset_context_buffer,
 )
+from pagefile.context.names import USAGE
 from pagefile.testing.backend import Backend, FileBackend, SharedBackend
 from pagefile.testing.context import ContextContract
 from pagefile.testing.context.ground import Note, payloads, say
@@ -65,6 +70,60 @@ def test_no_two_parts_of_the_contract_share_a_name() -> None:
     ]
 
     assert len(names) == len(set(names))
+
+
+# What happens at the same time
+
+
+class Meanwhile(datetime.tzinfo):
+    """Does something when it is first asked, which is while its time is being stored."""
+
+    def __init__(self, do: Callable[[], None]) -> None:
+        self._to_do = [do]
+
+    def utcoffset(self, moment: datetime.datetime | None) -> datetime.timedelta:
+        while self._to_do:
+            self._to_do.pop()()
+        return datetime.timedelta(0)
+
+    dst = utcoffset
+
+    def tzname(self, moment: datetime.datetime | None) -> str:
+        return "meanwhile"
+
+
+def test_a_thread_is_not_evicted_in_the_middle_of_an_append_to_it() -> None:
+    """The eviction has to wait; half a second is only what it is offered, nothing depends on it."""
+    with pagefile.open("memory:") as pf:
+        buffer = ContextBuffer(pf, max_threads=1)
+        say(buffer, "old", "first")
+        newcomer = threading.Thread(target=say, args=(buffer, "new", "hello"))
+
+        def come() -> None:
+            newcomer.start()
+            newcomer.join(0.5)
+
+        say(buffer, "old", datetime.datetime(2026, 1, 1, tzinfo=Meanwhile(come)))
+        newcomer.join()
+
+        assert buffer.get_stats()["threads"] == ["new"]
+
+
+def test_a_usage_text_that_another_handle_erased_is_not_shown_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, clock = str(tmp_path / "store.db"), SimpleNamespace(monotonic=lambda: 100.0)
+    monkeypatch.setattr("pagefile.context.usage.time", clock)
+    with pagefile.open(url) as here, pagefile.open(url) as there:
+        here.context.append("t", 1, "a", "b", usage_instructions="Ann's.", user_id="ann")
+        view = here.context.get_or_create_thread("t")
+        shown = [view[0].metadata.usage_instructions]
+        (text,) = there.store.names("document", prefix=USAGE, limit=2)
+        there.store.erase(Selector(document=text))
+        clock.monotonic = lambda: 101.1
+        shown.append(view[0].metadata.usage_instructions)
+
+    assert shown == ["Ann's.", ""]
 
 
 # Isolation

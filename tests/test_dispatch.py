@@ -453,6 +453,8 @@ def test_threads_P09_a_broadcast_reaches_all_at_the_same_time(memory: Pagefile) 
             answer = await organism.ask(Ask("go"), "agent", caller=ANN)
 
         assert (answer.payload, sorted(got)) == (Told("both"), ["left", "right"])
+        said = said_in(memory, answer.thread_id)
+        assert [to for _, to, what in said if isinstance(what, News)] == ["left", "right"]
 
     run(story())
 
@@ -1246,6 +1248,47 @@ def test_owners_of_conversations_are_found_whatever_their_names(memory: Pagefile
     run(story())
 
 
+def die(organism: Organism) -> None:
+    """Leave its conversations as a process does that ends without a word."""
+    for task in organism._life.tasks:
+        task.cancel()
+    organism._parts.presence.leave()
+
+
+def test_a_conversation_that_gets_on_survives_any_number_of_deaths(pf: Pagefile) -> None:
+    """Each process takes one step more than the one before, and dies."""
+
+    async def story() -> None:
+        limits = DispatchLimits(lease_seconds=0.2, max_deaths=1)
+        died: list[Organism] = []
+        last = Organism(pf, limits=limits)
+        last.listener("agent", payload=Ask, agent=True)(echo)
+        asked = await last.inject(Ask("x"), "agent", caller=ANN)
+        arrived: asyncio.Queue[int] = asyncio.Queue()
+
+        async def walk(payload: Ask) -> HandlerResponse:
+            if payload.number == len(died):
+                arrived.put_nowait(payload.number)
+                await asyncio.Event().wait()
+            return HandlerResponse(Ask("x", payload.number + 1), "agent")
+
+        for steps in range(4):
+            mortal = Organism(pf, limits=limits)
+            mortal.listener("agent", payload=Ask, agent=True)(walk)
+            await mortal.start()
+            assert await arrived.get() == steps
+            die(mortal)
+            died.append(mortal)
+        async with last:
+            answer = await last.answer(asked)
+            for organism in died:
+                await organism.shutdown(0.0)
+
+        assert answer.payload == Told("x")
+
+    run(story())
+
+
 def test_a_conversation_of_a_process_without_a_document_is_taken_over(pf: Pagefile) -> None:
     async def story() -> None:
         limits = DispatchLimits(lease_seconds=0.2)
@@ -1257,9 +1300,7 @@ def test_a_conversation_of_a_process_without_a_document_is_taken_over(pf: Pagefi
 
         await first.start()
         asked = await first.inject(Ask("x"), "agent", caller=ANN)
-        for task in first._life.tasks:
-            task.cancel()
-        first._parts.presence.leave()
+        die(first)
         second = Organism(pf, limits=limits)
         second.listener("agent", payload=Ask)(echo)
 

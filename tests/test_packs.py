@@ -34,6 +34,7 @@ from pagefile.memory.items import LongTermItems
 from pagefile.runs import pack_errors, pack_format, restore
 from pagefile.runs.config import RunConfig
 from pagefile.runs.names import EPISODES, EVICTED, LEDGERS, RUNS
+from pagefile.runs.pack_archive import open_members
 from pagefile.runs.pack_format import MANIFEST, PackLimits
 from pagefile.runs.pack_reader import verify_pack
 from pagefile.runs.pack_writer import create_resume_pack
@@ -1147,6 +1148,21 @@ def test_runs_R02_a_link_in_an_older_pack_s_folder_is_refused(
     (path / "ledger" / "run.v2.1.jsonl").symlink_to("/etc/passwd")
 
     refused(here, path, pack_errors.LinkMember)
+
+
+def test_a_link_put_into_a_folder_after_it_was_looked_at_is_not_followed(tmp_path: Path) -> None:
+    path, elsewhere = tmp_path / "old", tmp_path / "elsewhere"
+    for name, raw in old_members().items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(raw)
+    name = "ledger/run.v2.1.jsonl"
+    elsewhere.write_bytes((path / name).read_bytes())
+    with open_members(path, PackLimits()) as members:
+        (path / name).unlink()
+        (path / name).symlink_to(elsewhere)
+
+        with pytest.raises(pack_errors.DamagedPack, match="symbolic link"):
+            members.read(name)
 
 
 def simple_pack(path: Path, ws: dict[str, Any], ledger: bytes | None = None) -> Path:

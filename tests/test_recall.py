@@ -32,6 +32,7 @@ from pagefile.recall.lexical import LexicalIndex
 from pagefile.recall.partition import PartitionIndex
 from pagefile.recall.question import Question, Speakers, question_of
 from pagefile.recall.time_words import time_words, without
+from pagefile.recall.timeliness import timeliness
 from pagefile.recall.vectors import VectorIndex
 
 _DAY = 86_400 * 1_000_000
@@ -411,6 +412,17 @@ def test_what_happened_in_the_time_asked_about_comes_first() -> None:
     ]
 
 
+def test_what_lies_before_the_time_asked_about_fades_twice_as_fast_as_what_lies_after() -> None:
+    (words,) = time_words("on 8 May 2023", _NOON)
+    ((start, end),) = words.spans
+    times = np.array([start - 2 * _DAY, end + 2 * _DAY, end + 4 * _DAY], np.int64)
+
+    before, after, later = timeliness(times, [words], 2.0)
+
+    assert 0 < before < after < 1
+    assert before == pytest.approx(later)
+
+
 # Questions
 
 
@@ -716,6 +728,20 @@ def test_a_large_partition_finds_what_a_whole_scan_finds(monkeypatch: pytest.Mon
     assert [a[0] for a in whole] == [b[0] for b in part]
 
 
+@pytest.mark.parametrize("with_vector", [False, True])
+def test_of_equals_in_a_large_partition_the_newest_are_found(
+    monkeypatch: pytest.MonkeyPatch, with_vector: bool
+) -> None:
+    vector = unit_vector([1, 0]) if with_vector else None
+    index = filled(
+        *(turn(f"k{n}", "amber", session="", time_us=_NOON + n, vector=vector) for n in range(200))
+    )
+    monkeypatch.setattr(scoring, "WHOLE_ROWS", 100)
+    monkeypatch.setattr(scoring, "_BEST_OF_ARM", 10)
+
+    assert keys(index.search("amber", limit=3)) == ["k199", "k198", "k197"]
+
+
 def test_a_search_beside_a_writer_sees_every_entry_whole() -> None:
     index = filled(turn("k0", "amber", vector=directions(1, 0, 8)[0]))
     entries = [
@@ -775,6 +801,40 @@ def test_only_what_passes_every_filter_is_found(
     vector = unit_vector([1, 1, 1]) if with_vector else None
 
     assert set(keys(mixed.search("amber", vector=vector, **filters))) == expected
+
+
+def test_what_a_filter_hides_does_not_show_in_the_scores_of_what_it_lets_through() -> None:
+    seen = [turn("e1", "amber among other words", session=""), turn("e2", "basalt", session="")]
+    hidden = turn("f1", "amber amber amber", kind="fact", session="")
+
+    without = filled(*seen).search("amber", kinds=["episode"])
+    beside = filled(*seen, hidden).search("amber", kinds=["episode"])
+
+    assert [hit.score for hit in beside] == pytest.approx([hit.score for hit in without])
+
+
+def test_words_and_vectors_count_alike_unless_weights_say_otherwise() -> None:
+    index = filled(
+        turn("said", "amber ring", session="", speaker="", vector=unit_vector([0, 1])),
+        turn("meant", "basalt stone", session="", speaker="", vector=unit_vector([1, 0])),
+    )
+
+    found = {hit.key: hit for hit in index.search("amber ring", vector=unit_vector([1, 0]))}
+
+    assert found["meant"].score == pytest.approx(found["said"].score, rel=0.1)
+
+
+def test_a_word_that_is_repeated_or_stands_in_a_long_text_counts_about_once() -> None:
+    index = filled(
+        turn("once", "amber", session=""),
+        turn("often", "amber " * 10, session=""),
+        turn("long", "amber " + " ".join(f"word{n}" for n in range(60)), session=""),
+    )
+
+    found = {hit.key: hit.arms[0].score for hit in index.search("amber")}
+
+    assert found["once"] < found["often"] < 2 * found["once"]
+    assert found["once"] / 2 < found["long"] < found["once"]
 
 
 def test_alpha_0_is_the_words_alone_and_alpha_1_the_vectors_alone(mixed: PartitionIndex) -> None:

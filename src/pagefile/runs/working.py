@@ -95,7 +95,6 @@ class WorkingRun(Recorder):
             told = self._applied(after, given, evicted, tokens, writer_id)
             self._commit(_seq(before), after, told)
         except Conflict as error:
-            self._seen = None
             text = f"LOCK_ERROR expected_seq={expected} current_seq={error.current}"
             return self._refused(error, text, given, writer_id, error.current)
         except LimitExceeded as error:
@@ -234,7 +233,6 @@ class WorkingRun(Recorder):
                 try:
                     self._commit(now, after, [self.ledger.event("WS_ROLLBACK", payload, writer_id)])
                 except Conflict:
-                    self._seen = None
                     continue
                 return PatchResult(True, after)
             raise Conflict(

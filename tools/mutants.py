@@ -1,0 +1,260 @@
+"""Seed faults, one at a time, and see which the tests notice.
+
+A fault is a unified diff, `tools/mutants/ROOM/NN-name.diff`. Its first line says what it does,
+its second names the tests that should fail with it:
+
+    # an expired key is let in
+    # tests: tests/test_access.py -k expired
+
+The tree is copied to a scratch folder, and each fault is applied there: the working tree is never
+edited. A fault is noticed when its tests fail with it and pass without it. A fault whose diff no
+longer applies is stale and counts for nothing: make the diff again, or delete it with the code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import queue
+import random
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FAULTS = ROOT / "tools" / "mutants"
+_LEFT_OUT = shutil.ignore_patterns(
+    ".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", "dist", "*.db*"
+)
+#: The share of a room's faults that its tests must notice.
+_LEAST_SHARE = 0.9
+#: What pytest ends with when tests failed; with anything else none of them judged the fault.
+_TESTS_FAILED = 1
+
+
+@dataclass(frozen=True)
+class Fault:
+    room: str
+    path: Path
+    effect: str
+    tests: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.room}/{self.path.stem}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    fault: Fault
+    is_noticed: bool = False
+    is_stale: bool = False
+    #: Why it is neither, in a few words.
+    reason: str = ""
+
+
+def read_faults(folder: Path) -> list[Fault]:
+    """The faults in `folder`, by room and number."""
+    return [_read(path) for path in sorted(folder.glob("*/*.diff"))]
+
+
+def _read(path: Path) -> Fault:
+    effect, tests = path.read_text(encoding="utf-8").split("\n", 2)[:2]
+    if not effect.startswith("# ") or not tests.startswith("# tests: "):
+        raise SystemExit(
+            f"{path}: begin it with '# what it does' and '# tests: tests/test_x.py [-k expression]'"
+        )
+    named = tuple(shlex.split(tests.removeprefix("# tests: ")))
+    return Fault(path.parent.name, path, effect.removeprefix("# "), named)
+
+
+def choose(faults: Sequence[Fault], most: int) -> list[Fault]:
+    """At most `most` faults of each room, the same in every run; 0 is all."""
+    chosen = []
+    for room in sorted({fault.room for fault in faults}):
+        mine = [fault for fault in faults if fault.room == room]
+        if 0 < most < len(mine):
+            picked = random.Random(room).sample(range(len(mine)), most)
+            mine = [mine[place] for place in sorted(picked)]
+        chosen += mine
+    return chosen
+
+
+class Bench:
+    """One scratch copy of the tree, in which one fault at a time is tried."""
+
+    def __init__(self, folder: Path, seconds: float) -> None:
+        self._folder = folder
+        self._tree = folder / "tree"
+        self._seconds = seconds
+        shutil.copytree(ROOT, self._tree, ignore=_LEFT_OUT, symlinks=True)
+        imported = self._run(sys.executable, "-c", "import pagefile; print(pagefile.__file__)")
+        if not imported[1].startswith(str(self._tree)):
+            raise SystemExit(f"the copy is not what is imported: {imported[1]}")
+
+    def try_(self, fault: Fault, passing: dict[tuple[str, ...], bool]) -> Verdict:
+        """Run the tests of `fault` with it, and without it if they fail.
+
+        `passing` remembers which tests pass without any fault.
+        """
+        if not all((self._tree / _file(test)).exists() for test in fault.tests if _is_path(test)):
+            return Verdict(fault, reason="its tests do not exist")
+        if self._apply(fault, "--check")[0]:
+            return Verdict(fault, is_stale=True)
+        with self._seeded(fault):
+            status, _ = self._test(fault)
+        if status is None:
+            return Verdict(fault, reason=f"the tests did not end in {self._seconds:.0f} s")
+        if status == 0:
+            return Verdict(fault, reason="all tests passed")
+        if status != _TESTS_FAILED:
+            return Verdict(fault, reason=f"pytest ended with {status} and judged nothing")
+        if fault.tests not in passing:
+            passing[fault.tests] = self._test(fault)[0] == 0
+        if not passing[fault.tests]:
+            return Verdict(fault, reason="its tests fail without it too")
+        return Verdict(fault, is_noticed=True)
+
+    @contextmanager
+    def _seeded(self, fault: Fault) -> Iterator[None]:
+        status, error = self._apply(fault)
+        if status:
+            raise SystemExit(f"{fault.path} could not be applied: {error}")
+        try:
+            yield
+        finally:
+            # Old times with old bytes: no compiled file of the faulty source is taken for it.
+            for file in _files(fault):
+                shutil.copy2(ROOT / file, self._tree / file)
+
+    def _apply(self, fault: Fault, *options: str) -> tuple[int | None, str]:
+        return self._run("git", "apply", "--recount", *options, str(fault.path))
+
+    def _test(self, fault: Fault) -> tuple[int | None, str]:
+        base = self._folder / "base"
+        options = ["-x", "-q", "-p", "no:cacheprovider", f"--basetemp={base}"]
+        return self._run(sys.executable, "-m", "pytest", *options, *fault.tests)
+
+    def _run(self, *command: str) -> tuple[int | None, str]:
+        """The exit status, None if it did not end in time, and what was printed."""
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(self._tree / "src"),
+            "GIT_CEILING_DIRECTORIES": str(self._folder),
+        }
+        process = subprocess.Popen(
+            command,
+            cwd=self._tree,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            printed, _ = process.communicate(timeout=self._seconds)
+            return process.returncode, printed
+        except subprocess.TimeoutExpired:
+            return None, ""
+        finally:
+            # What the tests started ends with them.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _is_path(test: str) -> bool:
+    return test.startswith("tests/")
+
+
+def _file(test: str) -> str:
+    return test.split("::")[0]
+
+
+def _files(fault: Fault) -> list[str]:
+    lines = fault.path.read_text(encoding="utf-8").splitlines()
+    return [line.removeprefix("--- a/") for line in lines if line.startswith("--- a/")]
+
+
+def try_all(faults: Sequence[Fault], *, jobs: int, seconds: float) -> list[Verdict]:
+    passing: dict[tuple[str, ...], bool] = {}
+    benches: queue.SimpleQueue[Bench] = queue.SimpleQueue()
+    printing = threading.Lock()
+
+    def judge(fault: Fault) -> Verdict:
+        bench = benches.get()
+        try:
+            verdict = bench.try_(fault, passing)
+        finally:
+            benches.put(bench)
+        with printing:
+            print(f"{_word(verdict):8} {fault.name}", file=sys.stderr, flush=True)
+        return verdict
+
+    with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
+        for number in range(jobs):
+            benches.put(Bench(Path(scratch) / str(number), seconds))
+        with ThreadPoolExecutor(jobs) as pool:
+            return list(pool.map(judge, faults))
+
+
+def _word(verdict: Verdict) -> str:
+    if verdict.is_noticed:
+        return "noticed"
+    return "stale" if verdict.is_stale else "survived"
+
+
+def report(verdicts: Sequence[Verdict]) -> bool:
+    """Print the table and what was not noticed; whether every room notices enough."""
+    rooms = sorted({verdict.fault.room for verdict in verdicts})
+    width = max(map(len, rooms), default=0)
+    enough = True
+    for room in rooms:
+        mine = [one for one in verdicts if one.fault.room == room and not one.is_stale]
+        noticed = sum(one.is_noticed for one in mine)
+        short = noticed < _LEAST_SHARE * len(mine)
+        enough = enough and not short
+        print(f"{room:{width}}  {noticed} / {len(mine)}{'  too few' if short else ''}")
+    noticed = sum(one.is_noticed for one in verdicts)
+    seeded = sum(not one.is_stale for one in verdicts)
+    print(f"{'all':{width}}  {noticed} / {seeded}")
+    for one in verdicts:
+        if one.is_stale:
+            print(f"stale: {one.fault.name}: its diff no longer applies")
+        elif not one.is_noticed:
+            print(f"survived: {one.fault.name}: {one.fault.effect} ({one.reason})")
+    return enough
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
+    parser.add_argument("--room", action="append", help="only this room; may be repeated")
+    parser.add_argument("--sample", type=int, default=0, help="at most so many of each room")
+    parser.add_argument("--jobs", type=int, default=2, help="how many are tried at once")
+    parser.add_argument("--seconds", type=float, default=300, help="the longest run for one fault")
+    parser.add_argument("names", nargs="*", help="only faults whose name contains one of these")
+    args = parser.parse_args()
+
+    faults = read_faults(FAULTS)
+    if args.room:
+        unknown = sorted(set(args.room) - {fault.room for fault in faults})
+        if unknown:
+            parser.error(f"there are no faults in {', '.join(unknown)}")
+        faults = [fault for fault in faults if fault.room in args.room]
+    if args.names:
+        faults = [fault for fault in faults if any(name in fault.name for name in args.names)]
+    verdicts = try_all(choose(faults, args.sample), jobs=args.jobs, seconds=args.seconds)
+    return 0 if report(verdicts) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
