@@ -82,6 +82,20 @@ def started(script: str, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
+def lines_left(process: subprocess.Popen[str]) -> list[str]:
+    """What a process that was killed had printed and nobody read; the last line may be cut off.
+
+    Not with `communicate`, which begins behind what `readline` has read ahead, anywhere in a line.
+    """
+    assert process.stdout is not None
+    assert process.stdin is not None
+    lines = process.stdout.readlines()
+    process.wait()
+    process.stdout.close()
+    process.stdin.close()
+    return lines
+
+
 def released(processes: list[subprocess.Popen[str]]) -> list[str]:
     """Let all go at once, when all are there; what each printed."""
     for one in processes:

@@ -34,7 +34,7 @@ from pagefile.errors import PagefileError
 from pagefile.handle import Pagefile, machine_clock, open_engine
 from pagefile.testing.faults import FaultyEngine
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 
 class HeldClock:

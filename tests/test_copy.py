@@ -480,7 +480,7 @@ def test_a_following_copy_keeps_up_and_ends_by_itself(opened: Any) -> None:
     assert copy.engine.wait(_TENANT, 1, 30)
     store.commit(Batch([Append("a", 1)]))
     assert copy.engine.wait(_TENANT, 2, 30)
-    follower.join(30)
+    follower.join(60)
 
     assert (done[0].position, done[0].commits, done[0].behind) == (2, 2, 0)
 

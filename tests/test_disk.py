@@ -31,7 +31,7 @@ Error = Literal["full", "io"]
 #: How a disk fails: the call, and what it answers.
 FAILURES: list[tuple[Call, Error]] = [("write", "full"), ("write", "io"), ("sync", "io")]
 THREADS = 8
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 BODY = "x" * 100_000
 #: SQLite moves the journal into the file at 1,000 pages; this much, and it could not.
 JOURNAL_BYTES = 6_000_000
@@ -432,7 +432,7 @@ def test_whoever_queues_behind_an_error_that_nobody_foresaw_gets_an_answer() -> 
     engine.entered.wait(PATIENCE_SECONDS)
     follower.start()
     leader.join(PATIENCE_SECONDS)
-    follower.join(2.0)
+    follower.join(PATIENCE_SECONDS)
 
     assert answers == [1]
 

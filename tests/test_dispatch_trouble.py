@@ -65,8 +65,8 @@ def test_whatever_a_handler_raises_is_told_and_keeps_no_worker(fault: BaseExcept
 
             organism.listener("echo", payload=Other)(echo)
             async with organism:
-                told = await organism.ask(News("x"), "panics", caller=ANN, timeout=20)
-                after = await organism.ask(Other("z"), "echo", caller=ANN, timeout=20)
+                told = await organism.ask(News("x"), "panics", caller=ANN, timeout=60)
+                after = await organism.ask(Other("z"), "echo", caller=ANN, timeout=60)
 
         assert told.payload.code == "handler"
         assert after.payload == Told("z")

@@ -1760,11 +1760,11 @@ def test_a_forked_child_makes_ids_of_its_own() -> None:
     def make_one() -> None:
         with ids._last.lock:
             taken.set()
-            done.wait(30)
+            done.wait(60)
 
     maker = threading.Thread(target=make_one)
     maker.start()
-    taken.wait(30)
+    taken.wait(60)
     receiving, sending = os.pipe()
     child = os.fork()
     if not child:

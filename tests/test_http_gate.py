@@ -190,7 +190,7 @@ def slow_server(path: Path, slow: Slow) -> Iterator[TestClient]:
 
 
 def until_settled(client: TestClient, name: str) -> Any:
-    ends = time.monotonic() + 30
+    ends = time.monotonic() + 60
     while True:
         answer = client.post("/slow", headers=once(name))
         if answer.status_code != 409 or time.monotonic() > ends:

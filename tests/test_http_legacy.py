@@ -296,7 +296,7 @@ def test_runs_S06_a_write_that_waits_holds_up_nobody_who_reads(
     try:
         slot = {"payload": 1, "from_id": "a", "to_id": "b"}
         with pytest.raises(httpx.ReadTimeout):
-            http.post("/v1/threads/s6/slots", json=slot, timeout=0.3)
+            http.post("/v1/threads/s6/slots", json=slot, timeout=httpx.Timeout(60, read=0.3))
         reads = [http.get("/v1/runs/s6").status_code for _ in range(20)]
     finally:
         lock.execute("ROLLBACK")

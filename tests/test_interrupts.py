@@ -68,7 +68,7 @@ while time.monotonic() < until or interrupts < 20:
     )
     probe.start()
     while not probed:
-        probe.join(30)
+        probe.join(60)
         assert probed or not probe.is_alive(), f"a commit hangs after {interrupts} interrupts"
         if not probed:
             # Its leader was ended in the middle: it was told so, and asks again.

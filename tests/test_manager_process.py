@@ -677,7 +677,7 @@ def test_a_stranger_who_trickles_is_sent_away_too(inside: Callable[..., Inside])
     standing = inside(greeting_seconds=0.3)
     with knock(address_of(standing.url)) as stranger:
         stranger.settimeout(0.02)
-        ended, deadline = False, time.monotonic() + 30
+        ended, deadline = False, time.monotonic() + 60
         while not ended and time.monotonic() < deadline:
             try:
                 stranger.send(b"\x00")
@@ -905,7 +905,7 @@ def test_closing_ends_a_wait(inside: Callable[..., Inside]) -> None:
     while standing.server.requests == before:
         pass
     pf.close()
-    thread.join(timeout=10)
+    thread.join(timeout=60)
 
     assert not thread.is_alive()
     assert [type(failure) for failure in failures] == [Forbidden]

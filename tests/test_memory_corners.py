@@ -6,6 +6,7 @@ import asyncio
 import gc
 import math
 import threading
+import types
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -451,7 +452,7 @@ def test_cancelling_an_awaited_consolidation_ends_it_and_gives_back_its_claims()
             super().extract(exchange)
             assert cancel is not None
             reading.set()
-            assert cancel.wait(30)
+            assert cancel.wait(60)
             raise InterruptedError("told to stop")
 
     extractor = Waits()
@@ -599,7 +600,7 @@ def test_episodes_are_remembered_by_a_loop_that_begins_tasks_at_once(memory: Mem
         for number in range(3):
             loop.set_task_factory(factory)
             asked = memory.remember_async(episode(f"says {number}", id=f"e{number}"))
-            told.append(await asyncio.wait_for(asked, 20))
+            told.append(await asyncio.wait_for(asked, 60))
             loop.set_task_factory(None)
         return told
 
@@ -607,18 +608,35 @@ def test_episodes_are_remembered_by_a_loop_that_begins_tasks_at_once(memory: Mem
 
 
 def test_remembering_leaves_nothing_that_has_to_be_looked_for(memory: Memory) -> None:
-    """What refers to itself stays until all objects of the process are gone through."""
+    """What refers to itself stays until all objects of the process are gone through.
+
+    Of those found then only the package's own count, one or more for each episode: whatever
+    else runs in this process may leave some of its own at any time.
+    """
     spoken = [episode(f"the {n}th word") for n in range(300)]
     memory.remember_many(spoken[:100])
     gc.collect()
     gc.disable()
     try:
         memory.remember_many(spoken[100:])
-        left = gc.collect()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        left = [thing for thing in gc.garbage if _module_of(thing).startswith("pagefile")]
     finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
         gc.enable()
 
-    assert left < 100
+    assert len(left) < 200
+
+
+def _module_of(thing: Any) -> str:
+    """Whose code an object is of; frames and functions are what most cycles go through."""
+    if isinstance(thing, types.FrameType):
+        return str(thing.f_globals.get("__name__"))
+    return str(
+        thing.__module__ if isinstance(thing, types.FunctionType) else type(thing).__module__
+    )
 
 
 def test_a_loop_that_ends_while_episodes_wait_is_not_kept(memory: Memory) -> None:

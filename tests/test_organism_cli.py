@@ -95,7 +95,7 @@ def working(folder: Path) -> Iterator[subprocess.Popen[str]]:
     finally:
         process.stdin.close()
         process.stdout.close()
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
 
 
 # Check

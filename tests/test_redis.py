@@ -144,7 +144,7 @@ def test_a_holder_of_the_turn_that_died_holds_nobody_up_for_long(
         for n in range(3):
             pf.store.commit(Batch([Append("a", n)]))
 
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 60
         assert pf.store.length("a") == 4
 
 
@@ -409,7 +409,7 @@ def test_all_keys_of_a_tenant_are_on_one_shard_of_a_cluster() -> None:
     with RedisServer(options=cluster) as server:
         with redis.Redis(port=server.port) as raw:
             raw.execute_command("CLUSTER ADDSLOTSRANGE 0 16383")
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while raw.cluster("INFO")["cluster_state"] != "ok":
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
@@ -541,11 +541,11 @@ def test_waiting_is_woken_and_does_not_ask_again_and_again(url: str, server: Red
         writer = threading.Timer(0.2, pf.store.commit, [Batch([Append("a", 1)])])
         writer.start()
         started = time.monotonic()
-        arrived = pf.store.wait(1, timeout=30)
+        arrived = pf.store.wait(1, timeout=120)
         writer.join()
 
         assert arrived
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 60
         assert calls <= 2
 
 
@@ -563,7 +563,7 @@ def test_closing_ends_a_wait(url: str) -> None:
     thread.start()
     time.sleep(0.2)
     pf.close()
-    thread.join(timeout=10)
+    thread.join(timeout=60)
 
     assert not thread.is_alive()
     assert [type(failure) for failure in failures] == [Forbidden]

@@ -36,7 +36,7 @@ from pagefile.runs.redaction import Secret
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
 from pagefile.surfaces.cli import main
-from run_ground import MCR, agree, kinds, patch, released, slide, started
+from run_ground import MCR, agree, kinds, lines_left, patch, released, slide, started
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres", "redis", "manager"])
@@ -713,7 +713,7 @@ def test_runs_W03_killed_writers_leave_a_run_that_agrees_with_its_ledger(
                 one.wait(timeout=dice.random() / 20)
             one.kill()
         for one in processes:
-            lines += one.communicate()[0].splitlines(keepends=True)
+            lines += lines_left(one)
         told += acknowledged(line.rstrip("\n") for line in lines if line.endswith("\n"))
         with pagefile.open(path) as handle:
             run = handle.runs.open("r1")

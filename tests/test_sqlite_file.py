@@ -1031,7 +1031,7 @@ with preparation._Giving.lock:
         os._exit(0)
     sys.exit(os.waitpid(child, 0)[1])
 """
-    ran = subprocess.run([sys.executable, "-c", code, str(tmp_path / "a.db")], timeout=30)
+    ran = subprocess.run([sys.executable, "-c", code, str(tmp_path / "a.db")], timeout=120)
 
     assert ran.returncode == 0
 

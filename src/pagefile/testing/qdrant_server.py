@@ -19,7 +19,7 @@ from typing import Self
 from pagefile.testing.ports import free_port
 
 VERSION = "1.16.3"
-_READY_SECONDS = 30.0
+_READY_SECONDS = 60.0
 _NOBODY = 65534
 
 

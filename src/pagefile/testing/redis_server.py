@@ -24,7 +24,7 @@ from pagefile.errors import Unsupported
 from pagefile.testing.backend import FileBackend, bytes_of_files
 from pagefile.testing.ports import free_port
 
-_READY_SECONDS = 20.0
+_READY_SECONDS = 60.0
 _NOBODY = 65534
 _names = itertools.count(1)
 

@@ -18,7 +18,7 @@ from pagefile.testing.backend import Backend
 from pagefile.testing.context.ground import ContextFixtures, indexes, payloads, say
 
 #: Far more than any step takes: what does not come by then does not come.
-_PATIENCE = 20.0
+_PATIENCE = 60.0
 
 _FOLLOW: dict[str, Callable[..., SlotFollower]] = {
     "buffer": lambda b, after=None, **how: b.follow("t", after, **how),
