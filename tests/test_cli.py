@@ -22,6 +22,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import pagefile
+from pagefile import Append, Options
+from pagefile.handle import machine_clock
 from pagefile.settings import IN_FILE, SHARED_URLS, VARIABLES, Settings
 from pagefile.surfaces.cli import EXIT_STATUS, main
 from pagefile.surfaces.cli import screen as screens
@@ -869,6 +871,20 @@ def test_the_doctor_asks_the_vector_server_that_is_set(
     assert [ran.status for ran in (glance, deep, unused)] == [0, 1, 0]
     [wrong] = [each for each in deep.data if each["state"] == "wrong"]
     assert (wrong["name"], bool(wrong["mend"])) == ("qdrant", True)
+
+
+def test_the_doctor_notes_a_clock_that_ran_ahead(cli: Cli, folder: Path) -> None:
+    cli("add", "I live in Lisbon.")
+    before = cli("doctor", "--json").data
+    hours_ahead = Options(clock=lambda: machine_clock() + 3 * 3_600_000_000)
+    with pagefile.open(folder / "pagefile.db", options=hours_ahead) as pf:
+        pf.store.append(Append("a", 1))
+    ran = cli("doctor", "--json")
+    [note] = [each for each in ran.data if each["name"] == "clock"]
+
+    assert "clock" not in {each["name"] for each in before}
+    assert (ran.status, note["state"], bool(note["mend"])) == (0, "note", True)
+    assert "ahead of this machine's clock by 2:5" in note["fact"]
 
 
 def test_the_doctor_finds_nothing_wrong_with_a_sound_store(cli: Cli) -> None:

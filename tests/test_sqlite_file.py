@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import subprocess
 import sys
@@ -23,8 +22,8 @@ from pagefile.engines.queries import load_migrations, load_queries
 from pagefile.engines.sqlite import SqliteEngine
 from pagefile.engines.sqlite_file import SqliteFile
 from pagefile.engines.sqlite_format import APPLICATION_ID
-from pagefile.engines.sqlite_rows import commit_ids
 from pagefile.engines.sqlite_transaction import SqliteTransaction
+from pagefile.idempotency import KeyExpiry
 from pagefile.store import Store
 from pagefile.testing.backend import FileBackend
 
@@ -807,33 +806,23 @@ def test_no_statement_of_a_commit_walks_all_streams_of_a_tenant(story: Path) -> 
     assert walking == []
 
 
-def test_looking_for_expired_keys_reads_no_more_as_a_store_grows(path: Path) -> None:
-    steps = []
-    with pagefile.open(str(path), durability="process") as pf:
-        for _ in range(2):
-            for _ in range(1_500):
-                pf.store.append(Append("log", 0))
-            steps.append(_steps_of_a_sweep(path))
+def test_a_million_commits_are_looked_through_for_expired_keys_in_a_hundred_steps() -> None:
+    """One commit a second, and a lifetime of a day."""
+    asked: list[int] = []
 
-    assert steps[1] < steps[0] * 1.2
+    def time_at(position: int) -> int:
+        asked.append(position)
+        return position * 1_000_000
 
+    expiry, day_us = KeyExpiry(), 86_400 * 1_000_000
+    last = 1_000_000
+    found = expiry.last_expired(day_us, 1, last, time_at(last), time_at)
+    looked = len(asked)
+    again = expiry.last_expired(day_us, 1, last + 256, (last + 256) * 1_000_000, time_at)
 
-def _steps_of_a_sweep(path: Path) -> int:
-    """How much SQLite does to find that no key has expired yet, in tens of its instructions."""
-    taken = 0
-
-    def step() -> bool:
-        nonlocal taken
-        taken += 1
-        return False
-
-    with contextlib.closing(apsw.Connection(str(path))) as connection:
-        tenant = connection.execute("SELECT id FROM tenants").get
-        low, high = commit_ids(tenant)
-        connection.set_progress_handler(step, 10)
-        expired = connection.execute(load_queries("sqlite")["expired_keys"], (low + 1, high, 0))
-        assert not expired.fetchall()
-    return taken
+    assert found == again == last - 86_400 * 5 // 4
+    assert looked < 120
+    assert len(asked) == looked
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")

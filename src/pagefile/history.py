@@ -19,12 +19,19 @@ _ACTIONS: dict[int, Literal["append", "put", "delete", "fork", "drop", "prune", 
 }
 
 
+class RowGone(LookupError):
+    """A row is missing that the stream had a moment ago: it was pruned meanwhile."""
+
+
 def length_at(engine: Engine, tenant: str, stream: Stream, at: int) -> int:
     """The log's length, or the document's version, at a position.
 
     Numbers and positions grow together, so it is found by halving, with steps
     that grow from the end: what just happened takes one read, whatever the
     length, and anywhere in a million entries forty are enough.
+
+    Raises:
+        RowGone: ask for the stream again, then for this.
     """
     # A version counts itself; an index does not.
     own = 0 if stream.kind == DOCUMENT else 1
@@ -33,18 +40,23 @@ def length_at(engine: Engine, tenant: str, stream: Stream, at: int) -> int:
     while low < high:
         middle = max(high - step, low)
         number = middle + 1 - own
-        rows = engine.rows(tenant, stream, number, number, 1)
-        if rows and rows[0].position <= at:
+        if _position(engine, tenant, stream, number) <= at:
             low = middle + 1
             break
         high, step = middle, 2 * step
     while low < high:
         middle = (low + high) // 2
         number = middle + 1 - own
-        rows = engine.rows(tenant, stream, number, number, 1)
-        before = bool(rows) and rows[0].position <= at
+        before = _position(engine, tenant, stream, number) <= at
         low, high = (middle + 1, high) if before else (low, middle)
     return low
+
+
+def _position(engine: Engine, tenant: str, stream: Stream, number: int) -> int:
+    rows = engine.rows(tenant, stream, number, number, 1)
+    if not rows:
+        raise RowGone(f"number {number} of {stream.kind} {stream.name!r}")
+    return rows[0].position
 
 
 def actions_of(entry: tuple[int | bytes, ...], stream: Stream | None) -> Touched:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from pagefile.bounds import (
     MOST_PER_READ,
@@ -15,12 +16,14 @@ from pagefile.bounds import (
 from pagefile.capability import Finds, Gathers, Stamps
 from pagefile.content import Action, read_manifest
 from pagefile.engine import DOCUMENT, LOG, Engine, Hit, Row, Stream
-from pagefile.errors import Invalid, NotFound, shown
-from pagefile.history import actions_of, length_at
+from pagefile.errors import Corrupt, Invalid, NotFound, shown
+from pagefile.history import RowGone, actions_of, length_at
 from pagefile.naming import require_type
 from pagefile.preparation import Preparer
 from pagefile.query import Finder, Query, cursor_text, place_of
 from pagefile.records import Change, Document, Durability, Entry, Head, Page, StreamKind
+
+_T = TypeVar("_T")
 
 
 class Reading:
@@ -34,6 +37,8 @@ class Reading:
         self._finds: Finds | None = engine if isinstance(engine, Finds) else None
         self._gathers: Gathers | None = engine if isinstance(engine, Gathers) else None
         self._stamps: Stamps | None = engine if isinstance(engine, Stamps) else None
+        #: The last position known to have let content go; see `_settled`.
+        self._last_erase = -1
 
     @property
     def tenant(self) -> str:
@@ -68,10 +73,15 @@ class Reading:
     def length(self, log: str, *, at: int | None = None) -> int:
         """How many entries the log has had, pruned and erased ones included; 0 if unknown."""
         self._naming.check_text("log", log)
-        stream = self._engine.stream(self._tenant, LOG, log, require_position(at))
-        if stream is None:
-            return 0
-        return stream.length if at is None else self._length_at(stream, at)
+        at = require_position(at)
+
+        def ask() -> tuple[int, bool]:
+            stream = self._engine.stream(self._tenant, LOG, log, at)
+            if stream is None:
+                return 0, True
+            return (stream.length if at is None else self._length_at(stream, at)), True
+
+        return self._settled(ask)
 
     def has_log(self, log: str) -> bool:
         """Whether the log lives; one that was forked at 0 does without having entries."""
@@ -96,12 +106,17 @@ class Reading:
         require_index(start, "start")
         require_index(stop, "stop")
         limit = bounded(limit)
-        stream = self._engine.stream(self._tenant, LOG, log, require_position(at))
-        if stream is None:
-            return []
-        length = stream.length if at is None else self._length_at(stream, at)
-        first, end, _ = slice(start, stop).indices(length)
-        return self._entries(log, stream, first, end, limit)
+        at = require_position(at)
+
+        def ask() -> tuple[list[Entry], bool]:
+            stream = self._engine.stream(self._tenant, LOG, log, at)
+            if stream is None:
+                return [], True
+            length = stream.length if at is None else self._length_at(stream, at)
+            first, end, _ = slice(start, stop).indices(length)
+            return self._entries(log, stream, first, end, limit)
+
+        return self._settled(ask)
 
     def get(
         self, document: str, *, version: int | None = None, at: int | None = None
@@ -113,24 +128,25 @@ class Reading:
                 "version", f"{shown(version)} is no version", "give a whole number from 1 up"
             )
         at = require_position(at)
+        row = self._settled(lambda: self._version_row(document, version, at))
+        return None if row is None or row.action == Action.DELETE else _document(document, row)
+
+    def _version_row(
+        self, document: str, version: int | None, at: int | None
+    ) -> tuple[Row | None, bool]:
         if self._finds is not None and version is None and at is None:
             row = self._finds.current(self._tenant, (document,))[0]
-            return None if row is None or row.action == Action.DELETE else _document(document, row)
-        while True:
-            stream = self._engine.stream(self._tenant, DOCUMENT, document, at)
-            if stream is None:
-                return None
-            number = stream.length if version is None else version
-            if at is not None:
-                number = min(number, self._length_at(stream, at))
-            rows = self._engine.rows(self._tenant, stream, number, number, 1)
-            # A living document always has its last version: if it is not there,
-            # a newer one was put and this one pruned between the two reads.
-            if rows or version is not None or at is not None:
-                break
-        if not rows or rows[0].action == Action.DELETE:
-            return None
-        return _document(document, rows[0])
+            return row, row is None or row.content is not None
+        stream = self._engine.stream(self._tenant, DOCUMENT, document, at)
+        if stream is None:
+            return None, True
+        number = stream.length if version is None else version
+        if at is not None:
+            number = min(number, self._length_at(stream, at))
+        if not max(stream.pruned, 1) <= number <= stream.length:
+            return None, True
+        rows = self._engine.rows(self._tenant, stream, number, number, 1)
+        return (rows[0], rows[0].content is not None) if rows else (None, False)
 
     def get_many(self, documents: Sequence[str]) -> list[Document | None]:
         """Each document as it is now, None where there is none; fewer steps than one by one."""
@@ -140,9 +156,15 @@ class Reading:
         for name in documents:
             if type(name) is not str or name not in known:
                 self._naming.check_text("documents", name)
-        if self._finds is None:
-            return [self.get(name) for name in documents]
-        rows = self._finds.current(self._tenant, documents)
+        finds = self._finds
+
+        def ask() -> tuple[list[Row | None], bool]:
+            if finds is None:
+                return [self._version_row(name, None, None)[0] for name in documents], False
+            rows = finds.current(self._tenant, documents)
+            return rows, all(row is None or row.content is not None for row in rows)
+
+        rows = self._settled(ask)
         return [
             None if row is None or row.action == Action.DELETE else _document(name, row)
             for name, row in zip(documents, rows, strict=True)
@@ -153,26 +175,48 @@ class Reading:
         self._naming.check_text("document", document)
         require_count(after, "after")
         limit = bounded(limit)
-        stream = self._engine.stream(self._tenant, DOCUMENT, document)
-        if stream is None:
-            return []
-        rows = self._engine.rows(self._tenant, stream, after + 1, stream.length, limit)
-        return [_document(document, row) for row in rows]
+
+        def ask() -> tuple[list[Row], bool]:
+            stream = self._engine.stream(self._tenant, DOCUMENT, document)
+            if stream is None:
+                return [], True
+            first = max(after + 1, stream.pruned)
+            rows = self._engine.rows(self._tenant, stream, first, stream.length, limit)
+            return rows, _is_whole(rows, stream.length + 1 - first, limit)
+
+        return [_document(document, row) for row in self._settled(ask)]
 
     def find(self, query: Query, *, limit: int = 100, at: int | None = None) -> Page:
         """Records under a secondary key, in the order of value, then of commit."""
         require_type("query", query, Query)
         limit = bounded(limit)
         at = require_position(at)
+        hits, owners = self._settled(lambda: self._hits(query, limit, at))
+        items = tuple(
+            self._found(query, hit, owners)
+            for hit in hits[:limit]
+            if hit.row.content is not None  # A key that leads nowhere: `check` tells of it.
+        )
+        more = len(hits) > limit and limit > 0
+        return Page(items, cursor_text(hits[limit - 1]) if more else None)
+
+    def _hits(
+        self, query: Query, limit: int, at: int | None
+    ) -> tuple[tuple[list[Hit], dict[int, Stream]], bool]:
+        """What is found, one more than asked for, and the streams that have it."""
         hits: list[Hit] = []
+        spans = 0
         for span in self._finder.spans(query, at):
             hits += self._engine.find(self._tenant, span, limit + 1, at)
+            spans += 1
         if query.log is not None:
             hits.sort(key=place_of, reverse=query.reverse)
         owners = self._streams({hit.oid for hit in hits[:limit]})
-        items = tuple(self._found(query, hit, owners) for hit in hits[:limit])
-        more = len(hits) > limit and limit > 0
-        return Page(items, cursor_text(hits[limit - 1]) if more else None)
+        is_whole = spans < 2 and all(
+            hit.row.content is not None and (owner := owners.get(hit.oid)) and owner.name
+            for hit in hits[:limit]
+        )
+        return (hits, owners), is_whole
 
     def names(
         self, kind: StreamKind, *, prefix: str = "", after: str = "", limit: int = 100
@@ -212,6 +256,33 @@ class Reading:
         """For who keeps what it has read: still so while this is the same; None is unknown."""
         return None if self._stamps is None else self._stamps.stamp(self._tenant)
 
+    def _settled(self, ask: Callable[[], tuple[_T, bool]]) -> _T:
+        """What `ask` finds with several questions, all of it as it was at one moment.
+
+        What is stored changes in one way only: it is let go. So answers fit together unless
+        something is missing from them, which `ask` tells; or they come from
+        several places, which it tells alike. Then they count if nothing was let go since
+        before the first of them.
+        """
+        before = self._last_erase
+        while True:
+            gone: RowGone | None = None
+            try:
+                found, is_whole = ask()
+            except RowGone as error:
+                gone, is_whole = error, False
+            if is_whole:
+                return found
+            after = self._last_erase = self._engine.head(self._tenant).last_erase
+            if after == before:
+                if gone is None:
+                    return found
+                raise Corrupt(
+                    f"{gone} is missing and was never pruned",
+                    "run `verify` to see how far the damage goes, then restore a copy",
+                ) from None
+            before = after
+
     def _streams(self, oids: set[int]) -> dict[int, Stream]:
         """The streams of these numbers, in one question where the engine has it."""
         if self._gathers is not None and len(oids) > 1:
@@ -226,25 +297,35 @@ class Reading:
         self, log: str, oid: int | None, start: int, limit: int
     ) -> tuple[Stream | None, list[Entry]]:
         """What a follower reads: the living log, or the one numbered `oid` even once dropped."""
-        if oid is None:
-            stream = self._engine.stream(self._tenant, LOG, log)
-        else:
-            stream = self._engine.stream_number(self._tenant, oid)
-        if stream is None:
-            return None, []
-        return stream, self._entries(log, stream, start, stream.length, limit)
 
-    def _entries(self, log: str, stream: Stream, first: int, end: int, limit: int) -> list[Entry]:
+        def ask() -> tuple[tuple[Stream | None, list[Entry]], bool]:
+            if oid is None:
+                stream = self._engine.stream(self._tenant, LOG, log)
+            else:
+                stream = self._engine.stream_number(self._tenant, oid)
+            if stream is None:
+                return (None, []), True
+            entries, is_whole = self._entries(log, stream, start, stream.length, limit)
+            return (stream, entries), is_whole
+
+        return self._settled(ask)
+
+    def _entries(
+        self, log: str, stream: Stream, first: int, end: int, limit: int
+    ) -> tuple[list[Entry], bool]:
+        """The entries first … end-1, and whether none of them is missing or erased."""
         first = max(first, stream.pruned)
         if first >= end:
-            return []
-        found: list[Entry] = []
+            return [], True
+        found: list[Row] = []
+        entries: list[Entry] = []
         for owner, low, high in self._segments(stream, first, end - 1):
             rows = self._engine.rows(self._tenant, owner, low, high, limit - len(found))
-            found += [_entry(log, owner.name, row) for row in rows]
+            found += rows
+            entries += [_entry(log, owner.name, row) for row in rows]
             if len(found) == limit:
                 break
-        return found
+        return entries, _is_whole(found, end - first, limit)
 
     def _segments(self, stream: Stream, first: int, last: int) -> list[tuple[Stream, int, int]]:
         """Which streams own the entries first … last of a fork, oldest first."""
@@ -274,3 +355,8 @@ def _entry(log: str, origin: str, row: Row) -> Entry:
 
 def _document(name: str, row: Row) -> Document:
     return Document(row.position, row.time_us, row.content, name, row.number)
+
+
+def _is_whole(rows: Sequence[Row], count: int, limit: int) -> bool:
+    """Whether so many rows are there, or as many as were asked for, each with its content."""
+    return len(rows) >= min(count, limit) and all(row.content is not None for row in rows)

@@ -108,8 +108,11 @@ class Snapshot(Store):
         return None  # What is past does not change, but for what is erased.
 
     def _version(self, document: str) -> int:
-        stream = self._engine.stream(self._tenant, DOCUMENT, document, self.position)
-        return 0 if stream is None else self._length_at(stream, self.position)
+        def ask() -> tuple[int, bool]:
+            stream = self._engine.stream(self._tenant, DOCUMENT, document, self.position)
+            return (0 if stream is None else self._length_at(stream, self.position)), True
+
+        return self._settled(ask)
 
     def _kept(self) -> NoReturn:
         raise Unsupported("vectors are kept of now alone", "ask the store itself")

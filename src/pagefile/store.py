@@ -58,8 +58,8 @@ class Store(Reading, VectorKeeping):
         a call for one user; waiting for the engine's lock is bounded and fair.
     S6  Read-your-writes, and consistent reads at a past position.
     S7  Idempotent: every batch has a key (made if not given), kept for a stated
-        time, and commits once; a repeat returns the first `Commit`; the same
-        key with other content is an error.
+        time that one wrong clock does not shorten, and commits once; a repeat
+        returns the first `Commit`; the same key with other content is an error.
     S8  Bounded: limits (entries of a log, bytes of an entry, documents, size of
         a batch) are enforced inside the commit, never passed by a race.
     S9  Erasable: `erase` removes content, its secondary keys and vectors, and of

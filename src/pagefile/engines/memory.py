@@ -32,6 +32,7 @@ from pagefile.engine import (
 from pagefile.engines.memory_index import KeyIndex
 from pagefile.errors import Forbidden, PagefileError
 from pagefile.flag import Crowd
+from pagefile.idempotency import KeyExpiry
 from pagefile.records import Durability, Erasure, Problem, StreamKind
 from pagefile.single import append_one, batch_of
 from pagefile.transaction import apply
@@ -86,6 +87,7 @@ class _Tenant:
         #: Commits before this one (counted from 0) have lost their idempotency keys.
         self.keys_from = 0
         self.key_lifetime_us = key_lifetime_us
+        self._expiry = KeyExpiry()
 
     # The transaction: called with the engine's lock held.
 
@@ -220,11 +222,18 @@ class _Tenant:
         if commit.key[:1] != "~":
             self.used[commit.key] = commit.position
         if not commit.position % _SWEEP_EVERY:
-            self._sweep_keys(commit.time_us - self.key_lifetime_us)
+            self._sweep_keys(commit)
 
-    def _sweep_keys(self, expired_us: int) -> None:
+    def _sweep_keys(self, last: RawCommit) -> None:
         log = self.log
-        while log[self.keys_from].time_us < expired_us:
+        expired_to = self._expiry.last_expired(
+            self.key_lifetime_us,
+            self.keys_from + 1,
+            last.position,
+            last.time_us,
+            lambda position: log[position - 1].time_us,
+        )
+        while self.keys_from < expired_to:
             expired = log[self.keys_from]
             # A copied history may have used the key again.
             if self.used.get(expired.key) == expired.position:

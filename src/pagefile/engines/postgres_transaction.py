@@ -20,6 +20,7 @@ from pagefile.engines.postgres_index import KeyIndex
 from pagefile.engines.postgres_pending import Door, Pending, Statement
 from pagefile.engines.postgres_rows import MOST_RECORDS, fill_head, row_from, stream_from
 from pagefile.engines.postgres_users import Users
+from pagefile.idempotency import KeyExpiry
 from pagefile.records import StreamKind
 
 _MOST_CACHED = 100_000
@@ -46,6 +47,7 @@ class PostgresTransaction:
         self._key_lifetime_us = key_lifetime_us
         self.head = TenantHead(tenant)
         self._keys_from, last_user = 1, 0
+        self._expiry = KeyExpiry()
         if columns is not None:
             fill_head(self.head, columns)
             self._keys_from, last_user = columns[4:6]
@@ -310,12 +312,20 @@ class PostgresTransaction:
                 self._recent.clear()
                 self._recent_from = commit.position
         if not commit.position % _SWEEP_EVERY:
-            self._sweep_keys(commit.time_us)
+            self._sweep_keys(commit)
 
-    def _sweep_keys(self, now_us: int) -> None:
-        expired = self._pending.read(
-            "expired_keys", self._keys_from, self.head.position, now_us - self._key_lifetime_us
+    def _sweep_keys(self, last: RawCommit) -> None:
+        def time_at(position: int) -> int:
+            found = self._pending.read("commit_time", position)
+            # One of this group is not in the table yet, and about as new as the last.
+            return int(found[0][0]) if found else last.time_us
+
+        expired_to = self._expiry.last_expired(
+            self._key_lifetime_us, self._keys_from, last.position, last.time_us, time_at
         )
+        if expired_to < self._keys_from:
+            return
+        expired = self._pending.read("expired_keys", self._keys_from, expired_to)
         for position, key in expired:
             self._pending.add("forget_key", key, position)
             self._keys_from = position + 1

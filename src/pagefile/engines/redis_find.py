@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Iterator
 
 from pagefile.engine import Hit, KeyRange, Row
@@ -21,37 +22,34 @@ def find(link: Link, keys: Keys, span: KeyRange, limit: int, at: int | None) -> 
         return []
     search = _Search(link, keys, span, min(limit, _AT_ONCE))
     found = search.live() if at is None else search.then(at)
-    hits: list[Hit] = []
-    chosen: list[Found] = []
-    for place in found:
-        if span.above <= place.number and (span.below is None or place.number < span.below):
-            chosen.append(place)
-            if len(chosen) + len(hits) == limit:
-                hits += _hits(link, keys, chosen)
-                chosen = []
-                # Some may have been erased since: then there is room for more.
-                if len(hits) == limit:
-                    return hits
-    return hits + _hits(link, keys, chosen)
+    within = (
+        place
+        for place in found
+        if span.above <= place.number and (span.below is None or place.number < span.below)
+    )
+    return _hits(link, keys, list(itertools.islice(within, limit)))
 
 
 def _hits(link: Link, keys: Keys, chosen: list[Found]) -> list[Hit]:
-    """The records at these places, with one question for each stream."""
+    """The records at these places, with one question for each stream.
+
+    Those that were let go since their keys were read come without content: whoever asked
+    for them asks again.
+    """
     numbers: dict[int, list[int]] = {}
     for place in chosen:
         numbers.setdefault(place.oid, []).append(place.number)
     asked: list[Command] = [("HMGET", keys.rows(oid), *some) for oid, some in numbers.items()]
     answers = link.ask(*asked) if asked else []
-    rows: dict[tuple[int, int], Row] = {}
+    rows: dict[tuple[int, int], Row] = {
+        (place.oid, place.number): Row(place.number, place.position, place.ordinal, 0, 0, None)
+        for place in chosen
+    }
     for (oid, some), answer in zip(numbers.items(), answers, strict=True):
         for number, raw in zip(some, answer, strict=True):
             if raw is not None:
                 rows[oid, number] = row_from(number, raw)
-    return [
-        Hit(place.value, place.oid, row)
-        for place in chosen
-        if (row := rows.get((place.oid, place.number))) is not None and row.content is not None
-    ]
+    return [Hit(place.value, place.oid, rows[place.oid, place.number]) for place in chosen]
 
 
 class _Search:

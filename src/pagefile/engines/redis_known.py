@@ -16,6 +16,7 @@ from pagefile.engines.redis_layout import Keys
 from pagefile.engines.redis_link import Link
 from pagefile.engines.redis_rows import Counted, commit_from, head_from, move
 from pagefile.errors import Corrupt
+from pagefile.idempotency import KeyExpiry
 from pagefile.records import StreamKind
 
 #: How many commits of others are told in one answer; more than that is read anew.
@@ -36,6 +37,8 @@ class Known:
         #: How far the tenant was known to be before it was read anew.
         self.most = 0
         self.head = TenantHead(tenant)
+        #: Which keys have expired: about commits that are stored, whatever else is let go.
+        self.expiry = KeyExpiry()
         self.clear()
 
     def clear(self) -> None:

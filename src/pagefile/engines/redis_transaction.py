@@ -32,7 +32,6 @@ from pagefile.engines.redis_rows import (
     stream_from,
 )
 from pagefile.engines.redis_streams import Moved, Streams
-from pagefile.engines.redis_wire import Command
 from pagefile.records import StreamKind
 
 #: How often, in commits, expired idempotency keys are swept out, and how many at a time.
@@ -296,19 +295,25 @@ class RedisTransaction:
         if commit.key[:1] != "~":
             self._used[commit.key] = commit.position
         if not commit.position % SWEEP_EVERY:
-            self._sweep_keys(commit.time_us - self._key_lifetime_us)
+            self._sweep_keys(commit)
 
-    def _sweep_keys(self, expired_us: int) -> None:
+    def _sweep_keys(self, last: RawCommit) -> None:
         oldest = self._ask("ZRANGE", self._keys.used, 0, _SWEEP_AT_ONCE - 1, "WITHSCORES")
-        asked: list[Command] = []
-        for score in oldest[1::2]:
-            place = f"{int(float(score))}-0"
-            asked.append(("XRANGE", self._keys.commits, place, place))
-        answers = self._link.ask(*asked) if asked else []
-        for key, found in zip(oldest[::2], answers, strict=True):
-            if found and commit_from(found[0])[1].time_us >= expired_us:
-                break
-            self._swept.append(key)
+        places = [int(float(score)) for score in oldest[1::2]]
+        if not places:
+            return
+
+        def time_at(position: int) -> int:
+            found = self._ask("XRANGE", self._keys.commits, f"{position}-0", f"{position}-0")
+            # One of this group is not stored yet, and about as new as the last.
+            return commit_from(found[0])[1].time_us if found else last.time_us
+
+        expired_to = self._known.expiry.last_expired(
+            self._key_lifetime_us, places[0], last.position, last.time_us, time_at
+        )
+        for key, position in zip(oldest[::2], places, strict=True):
+            if position <= expired_to:
+                self._swept.append(key)
 
     # Writing out
 

@@ -41,6 +41,7 @@ from pagefile.engines.sqlite_rows import (
 )
 from pagefile.engines.sqlite_streams import KnownStreams
 from pagefile.engines.sqlite_users import Users
+from pagefile.idempotency import KeyExpiry
 from pagefile.records import StreamKind
 
 _MOST_CACHED = 100_000
@@ -63,6 +64,7 @@ class SqliteTransaction:
         self._key_lifetime_us = key_lifetime_us
         self._number = 0
         self._keys_from = 1
+        self._expiry = KeyExpiry()
         #: The engine's count of other processes' commits, when this one was last up to date.
         self.seen = 0
         self._streams = KnownStreams()
@@ -330,7 +332,7 @@ class SqliteTransaction:
         )
         self._made.note(commit.key, commit.position)
         if not commit.position % _SWEEP_EVERY:
-            self._sweep_keys(commit.time_us)
+            self._sweep_keys(commit)
 
     def _further_id(self) -> int:
         """The id of a record that does not begin its commit."""
@@ -392,7 +394,7 @@ class SqliteTransaction:
         else:
             self._made.note(commit.key, commit.position)
         if not commit.position % _SWEEP_EVERY:
-            self._sweep_keys(commit.time_us)
+            self._sweep_keys(commit)
 
     def _bare_commit(self, commit: RawCommit) -> list[Any]:
         """The row of a commit that stores no record."""
@@ -401,14 +403,20 @@ class SqliteTransaction:
         row[3:7] = commit.position, 0, commit.time_us, 0
         return row
 
-    def _sweep_keys(self, now_us: int) -> None:
+    def _sweep_keys(self, last: RawCommit) -> None:
         low, _ = commit_ids(self._number)
-        expired = self._all(
-            "expired_keys",
-            low + self._keys_from,
-            low + self.head.position,
-            now_us - self._key_lifetime_us,
+
+        def time_at(position: int) -> int:
+            found = self._all("commit_time", low + position)
+            # One of this group is not in the table yet, and about as new as the last.
+            return int(found[0][0]) if found else last.time_us
+
+        expired_to = self._expiry.last_expired(
+            self._key_lifetime_us, self._keys_from, last.position, last.time_us, time_at
         )
+        if expired_to < self._keys_from:
+            return
+        expired = self._all("expired_keys", low + self._keys_from, low + expired_to)
         for position, key in expired:
             self._all("forget_key", self._number, key, position)
             self._keys_from = position + 1

@@ -6,10 +6,10 @@ A suite is trusted only after it has caught a seeded fault; here they are.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import apsw
 import msgspec
@@ -45,6 +45,45 @@ Fault = Literal[
     "wrong_field",  # swaps the numbers that a conflict tells
     "changed_byte",  # hands out content that is not what was stored
 ]
+
+
+#: What a store asks an engine when it reads.
+_QUESTIONS = frozenset(
+    {"commits", "current", "find", "gather", "head", "names", "rows", "stream", "streams"}
+    | {"stream_number"}
+)
+
+
+class InterruptedEngine:
+    """An engine in which something happens just before one of the questions it is asked."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._at = 0
+        self._happens: Callable[[], object] = _nothing
+        #: How many questions were asked.
+        self.asked = 0
+
+    def before(self, question: int, happens: Callable[[], object]) -> None:
+        """Let it happen before the question of that number, counted from 1 and from now on."""
+        self._at, self._happens, self.asked = question, happens, 0
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._engine, name)
+        if name not in _QUESTIONS:
+            return found
+
+        def ask(*about: object) -> object:
+            self.asked += 1
+            if self.asked == self._at:
+                self._happens()
+            return found(*about)
+
+        return ask
+
+
+def _nothing() -> None:
+    pass
 
 
 class FaultyEngine:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from pagefile.batch import (
     LengthIs,
     Prune,
     Put,
+    Selector,
 )
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound
 from pagefile.handle import Options
@@ -29,6 +32,68 @@ from pagefile.testing.contract.ground import (
     value_of,
     values,
 )
+from pagefile.testing.faults import InterruptedEngine
+
+#: Everything that a call may show, of what `_write` makes.
+_READS: dict[str, Callable[[Store, str, int], Any]] = {
+    "find": lambda store, tag, at: store.find(Query("k", value=tag, user=tag)),
+    "find at": lambda store, tag, at: store.find(Query("k", value=tag, user=tag), at=at),
+    "find in a fork": lambda store, tag, at: store.find(Query("k", value=tag, log=f"fork {tag}")),
+    "get": lambda store, tag, at: store.get(f"shared {tag}"),
+    "get own": lambda store, tag, at: store.get(f"own {tag}"),
+    "get version": lambda store, tag, at: store.get(f"shared {tag}", version=1),
+    "get own version": lambda store, tag, at: store.get(f"own {tag}", version=1),
+    "get at": lambda store, tag, at: store.get(f"shared {tag}", at=at),
+    "get many": lambda store, tag, at: store.get_many([f"shared {tag}", f"own {tag}"]),
+    "history": lambda store, tag, at: store.history(f"shared {tag}"),
+    "history own": lambda store, tag, at: store.history(f"own {tag}"),
+    "read": lambda store, tag, at: store.read(f"log {tag}"),
+    "read own": lambda store, tag, at: store.read(f"own {tag}"),
+    "read a fork": lambda store, tag, at: store.read(f"fork {tag}"),
+    "read at": lambda store, tag, at: store.read(f"log {tag}", at=at),
+    "length at": lambda store, tag, at: store.length(f"log {tag}", at=at),
+}
+
+
+def _write(store: Store, tag: str) -> int:
+    """Records of a user alone and beside others', under keys; the position in the middle."""
+    keys = {"k": tag}
+    store.commit(
+        Batch(
+            [
+                Append(f"log {tag}", 1, keys=keys, user=tag),
+                Append(f"log {tag}", 2, keys=keys),
+                Append(f"own {tag}", 3, keys=keys, user=tag),
+                Put(f"shared {tag}", 4, keys=keys),
+                Put(f"own {tag}", 5, keys=keys, user=tag),
+                Put(f"other {tag}", 6, keys=keys, user=tag),
+            ]
+        )
+    )
+    middle = store.commit(
+        Batch(
+            [
+                Append(f"log {tag}", 7, keys=keys, user=tag),
+                Put(f"shared {tag}", 8, keys=keys, user=tag),
+                Put(f"own {tag}", 9, keys=keys, user=tag),
+                Fork(f"fork {tag}", f"log {tag}"),
+            ]
+        )
+    )
+    store.commit(Batch([Append(f"fork {tag}", 10, keys=keys, user=tag)]))
+    store.commit(Batch([Append(f"log {tag}", n, keys=keys) for n in range(5)]))
+    return middle.position
+
+
+def _erase(store: Store, tag: str) -> None:
+    note = Batch([Append(f"log {tag}", "what was hers is erased")])
+    store.erase(Selector(user=tag), beside=note, scrub=False)
+
+
+def _on(engine: InterruptedEngine, store: Store) -> Store:
+    """Another handle to the same tenant, whose reads are interrupted."""
+    interrupted: Any = engine
+    return Store(interrupted, store._committer, store._preparer, store.tenant)
 
 
 class AtomicContract(ContractFixtures):
@@ -132,6 +197,47 @@ class AtomicContract(ContractFixtures):
 
         assert sorted(commits) == [(n + 1, n) for n in range(200)]
         assert [entry.index for entry in stores[0].read("shared")] == list(range(200))
+
+    @promise("S1")
+    @pytest.mark.parametrize("name", _READS)
+    def test_a_call_shows_what_was_before_an_erasure_or_after_it(
+        self, store: Store, name: str
+    ) -> None:
+        """A call asks the engine several questions; the erasure comes between any two of them."""
+        read, engine = _READS[name], InterruptedEngine(store._engine)
+        interrupted = _on(engine, store)
+        neither: list[tuple[int, Any]] = []
+        at = 0
+        while at <= engine.asked:
+            at += 1
+            tag = f"user {at}"
+            middle = _write(store, tag)
+            before = read(store, tag, middle)
+            engine.before(at, partial(_erase, store, tag))
+            seen = read(interrupted, tag, middle)
+            if seen not in (before, read(store, tag, middle)):
+                neither.append((at, seen))
+
+        assert neither == []
+
+    @promise("S6")
+    def test_a_length_in_the_past_is_right_while_its_log_is_pruned(self, store: Store) -> None:
+        engine = InterruptedEngine(store._engine)
+        interrupted = _on(engine, store)
+        wrong: list[tuple[int, int]] = []
+        at = 0
+        while at <= engine.asked:
+            at += 1
+            log = f"log {at}"
+            for number in range(8):
+                append(store, log, number)
+            position = store.head().position - 2
+            engine.before(at, partial(store.commit, Batch([Prune(log=log, before=8)])))
+            length = interrupted.length(log, at=position)
+            if length not in (6, store.length(log, at=position)):
+                wrong.append((at, length))
+
+        assert wrong == []
 
     @promise("S2")
     def test_a_refused_batch_uses_up_no_number(self, store: Store) -> None:

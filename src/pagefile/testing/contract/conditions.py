@@ -36,6 +36,8 @@ from pagefile.testing.contract.ground import (
     values,
 )
 
+_YEAR_US = 365 * 86_400 * 1_000_000
+
 
 class ConditionContract(ContractFixtures):
     """S3, S7, S8: conditions, repeats, limits."""
@@ -283,8 +285,50 @@ class ConditionContract(ContractFixtures):
         options = Options(clock=lambda: now[0], key_lifetime_seconds=10)
         store = backend.open(options=options).store
         store.commit(Batch([Append("a", 1)], key="k"))
-        now[0] += 11_000_000
         for i in range(600):
+            now[0] += 25_000
+            store.commit(Batch([Append("b", i)]))
+
+        assert not store.commit(Batch([Append("a", 2)], key="k")).repeated
+        assert store.check()
+
+    @promise("S7")
+    def test_a_key_is_kept_for_its_lifetime(self, backend: Backend) -> None:
+        now = [1_000_000]
+        options = Options(clock=lambda: now[0], key_lifetime_seconds=10)
+        store = backend.open(options=options).store
+        store.commit(Batch([Append("a", 1)], key="k"))
+        for i in range(600):
+            now[0] += 16_000
+            store.commit(Batch([Append("b", i)]))
+
+        assert store.commit(Batch([Append("a", 1)], key="k")).repeated
+
+    @promise("S7")
+    def test_one_clock_that_runs_ahead_expires_nobodys_keys(self, backend: Backend) -> None:
+        """A year ahead on one machine; the others are right, and repeat what they sent."""
+        now = [1_000_000]
+        right = Options(clock=lambda: now[0], key_lifetime_seconds=10)
+        ahead = Options(clock=lambda: now[0] + _YEAR_US, key_lifetime_seconds=10)
+        store, wrong = backend.open(options=right).store, backend.open(options=ahead).store
+        store.commit(Batch([Append("a", "pay")], key="payment-1"))
+        for i in range(300):
+            now[0] += 16_000
+            wrong.commit(Batch([Append("b", i)]))
+            store.commit(Batch([Append("b", i)]))
+
+        assert store.commit(Batch([Append("a", "pay")], key="payment-1")).repeated
+        assert store.length("a") == 1
+
+    @promise("S7")
+    def test_keys_expire_again_after_a_clock_ran_ahead(self, backend: Backend) -> None:
+        now = [1_000_000]
+        options = Options(clock=lambda: now[0], key_lifetime_seconds=10)
+        store = backend.open(options=options).store
+        store.commit(Batch([Append("a", 1)], key="k"))
+        now[0] += _YEAR_US
+        for i in range(600):
+            now[0] += 25_000
             store.commit(Batch([Append("b", i)]))
 
         assert not store.commit(Batch([Append("a", 2)], key="k")).repeated

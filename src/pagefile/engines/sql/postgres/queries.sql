@@ -59,12 +59,12 @@ WHERE u.tenant = $1 AND u.key = $2
 INSERT INTO used_keys (tenant, key, position) VALUES ($1, $2, $3)
 ON CONFLICT (tenant, key) DO UPDATE SET position = excluded.position
 
--- :expired_keys Old commits whose keys may be forgotten; moments never go back, so the oldest are asked.
-SELECT position, key FROM (
-    SELECT position, key, time_us FROM records
-    WHERE tenant = $1 AND position >= $2 AND position < $3 AND slot = 0
-    ORDER BY position LIMIT 512
-) AS oldest WHERE time_us < $4 ORDER BY position
+-- :expired_keys The oldest commits whose keys may be forgotten.
+SELECT position, key FROM records
+WHERE tenant = $1 AND position >= $2 AND position <= $3 AND slot = 0 ORDER BY position LIMIT 512
+
+-- :commit_time When a commit was made.
+SELECT time_us FROM records WHERE tenant = $1 AND position = $2 AND slot = 0
 
 -- :forget_key Let an idempotency key go.
 DELETE FROM used_keys WHERE tenant = $1 AND key = $2 AND position = $3

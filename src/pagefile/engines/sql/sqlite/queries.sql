@@ -43,10 +43,11 @@ SELECT position FROM used_keys WHERE tenant = ? AND key = ?
 INSERT INTO used_keys (tenant, key, position) VALUES (?, ?, ?)
 ON CONFLICT DO UPDATE SET position = excluded.position
 
--- :expired_keys Old commits whose keys may be forgotten; moments never go back, so the oldest are asked.
-SELECT position, key FROM (
-    SELECT position, key, time_us FROM records WHERE id >= ? AND id < ? ORDER BY id LIMIT 512
-) WHERE time_us < ? ORDER BY position
+-- :expired_keys The oldest commits whose keys may be forgotten.
+SELECT position, key FROM records WHERE id >= ? AND id <= ? ORDER BY id LIMIT 512
+
+-- :commit_time When a commit was made.
+SELECT time_us FROM records WHERE id = ?
 
 -- :forget_key Let an idempotency key go.
 DELETE FROM used_keys WHERE tenant = ? AND key = ? AND position = ?

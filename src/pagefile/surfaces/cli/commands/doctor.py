@@ -9,6 +9,7 @@ import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -58,6 +59,8 @@ _EXTRA = "extra "
 _MOST_WIDTH = 80
 _ASK_SECONDS = 5.0
 _LITTLE_ROOM_BYTES = 256 * 1024 * 1024
+#: Clocks of several machines differ; by less than this nobody needs to know.
+_CLOCK_SECONDS = 60.0
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -242,10 +245,26 @@ def _opened(pf: Pagefile, size: int) -> Iterator[Finding]:
         *("durability", "note" if weak else "ok", f"{level}: {_LEVELS[level]}"),
         mend="see docs/reference/promises.md" if weak else "",
     )
+    yield from _clock(pf, stats.position)
     if stats.vectors:
         yield Finding("vectors", "ok", f"{stats.vectors}: in the commit of their entries")
     elif why := pf.store.no_vectors:
         yield Finding("vectors", "note", "none are kept with the data", mend=why)
+
+
+def _clock(pf: Pagefile, position: int) -> Iterator[Finding]:
+    """Whether some machine's clock has run ahead of this one's."""
+    from pagefile.handle import machine_clock
+
+    newest = pf.store.changes(max(position - 1, 0), limit=1)
+    ahead = (newest[0].time_us - machine_clock()) / 1e6 if newest else 0.0
+    if ahead > _CLOCK_SECONDS:
+        yield Finding(
+            *("clock", "note"),
+            f"the newest commit's time is ahead of this machine's clock by"
+            f" {timedelta(seconds=int(ahead))}; times stand still until the clock is there",
+            mend="set the clocks of all machines that write here, for example with NTP",
+        )
 
 
 def _index(pf: Pagefile) -> Iterator[Finding]:
