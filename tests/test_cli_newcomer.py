@@ -359,7 +359,7 @@ def test_a_migration_is_told_in_a_sentence(cli: Cli) -> None:
 
     assert (none.status, "there is no store yet" in none.out) == (4, True)
     assert cli("migrate", "--check").out == (
-        "sqlite: format 1, which is current; there was nothing to do\n"
+        "sqlite: format 2, which is current; there was nothing to do\n"
     )
     assert cli("migrate", "memory:").out == "memory has no format to bring up to date\n"
 

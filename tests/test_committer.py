@@ -203,10 +203,10 @@ class SlowScrub(FaultyEngine):
         self.entered = threading.Event()
         self.may_go = threading.Event()
 
-    def scrub(self, timeout: float) -> tuple[str, ...]:
+    def scrub(self, tenant: str, timeout: float) -> tuple[str, ...]:
         self.entered.set()
         assert self.may_go.wait(PATIENCE_SECONDS)
-        return super().scrub(timeout)
+        return super().scrub(tenant, timeout)
 
 
 def test_close_waits_for_the_rewriting_after_an_erasure(path: Path) -> None:
@@ -224,7 +224,7 @@ def test_close_waits_for_the_rewriting_after_an_erasure(path: Path) -> None:
 
         assert erasing.result(PATIENCE_SECONDS).level == "bytes"
         closing.result(PATIENCE_SECONDS)
-    assert "closed" in committer.scrub(1.0)[0]
+    assert "closed" in committer.scrub("default", 1.0)[0]
     engine.close()
 
 

@@ -208,14 +208,14 @@ class Committer:
                 leader = ticket
         return leader
 
-    def scrub(self, timeout: float) -> tuple[str, ...]:
+    def scrub(self, tenant: str, timeout: float) -> tuple[str, ...]:
         """The engine's `scrub`, which a `close` waits for as it does for commits."""
         with self._mutex:
             if self._closed:
                 return (_SCRUB_CLOSED,)  # The erasure has committed: no reason to raise.
             self._scrubbing += 1
         try:
-            return self._engine.scrub(timeout)
+            return self._engine.scrub(tenant, timeout)
         finally:
             with self._mutex:
                 self._scrubbing -= 1

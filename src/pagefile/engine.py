@@ -379,8 +379,17 @@ class Engine(Protocol):
     def wait(self, tenant: str, position: int, timeout: float) -> bool:
         """Block until the tenant is at `position`; False when the time is over."""
 
-    def scrub(self, timeout: float) -> tuple[str, ...]:
-        """Remove leftovers of erased content from journals; what could not be done yet."""
+    def owes(self, tenant: str) -> bool:
+        """Whether bytes of what the tenant removed may be left for `scrub`.
+
+        An engine notes it in the commit that removes: a crash or a scrub that fails loses no note.
+        """
+
+    def scrub(self, tenant: str, timeout: float) -> tuple[str, ...]:
+        """Remove leftovers of erased content from files and journals; what could not be done yet.
+
+        When nothing is left to do, the tenant owes nothing.
+        """
 
     def tenants(self) -> list[str]:
         """Names of all tenants; for the admin handle only."""

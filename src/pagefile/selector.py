@@ -14,10 +14,10 @@ MOST_SELECTORS = 100_000
 
 
 def require_selectors(selectors: Sequence[Selector], naming: Naming) -> None:
-    """Refuse selectors that are none, too many, or unclear."""
-    if not 0 < len(selectors) <= MOST_SELECTORS:
+    """Refuse selectors that are too many, or unclear."""
+    if len(selectors) > MOST_SELECTORS:
         raise Invalid(
-            "selector", f"there are {len(selectors)}", f"give 1 to {MOST_SELECTORS} of them"
+            "selector", f"there are {len(selectors)}", f"give at most {MOST_SELECTORS} of them"
         )
     for selector in selectors:
         _require_selector(selector, naming)

@@ -20,7 +20,7 @@ from pagefile.capability import Instant, TakesLone
 from pagefile.committer import Committer
 from pagefile.content import Action
 from pagefile.engine import DOCUMENT, Engine, Lone, Prepared, Sealed
-from pagefile.errors import Conflict, Corrupt, Invalid, Unavailable, shown
+from pagefile.errors import Conflict, Corrupt, Invalid, PagefileError, Unavailable, shown
 from pagefile.naming import require_callable, require_flag, require_type
 from pagefile.preparation import Preparer
 from pagefile.reading import Reading
@@ -207,13 +207,16 @@ class Store(Reading, VectorKeeping):
     ) -> Receipt:
         """Remove content for good, in one commit; say what went, and how far.
 
-        Several selectors take together what each takes. `beside` holds operations
-        and conditions of the same commit; what it writes is not erased.
+        Several selectors take together what each takes, and an empty list nothing.
+        `beside` holds operations and conditions of the same commit; what it writes
+        is not erased.
 
-        On a file, the last traces go when it is written anew, which takes time
+        On a file, the last traces go when it is written again, which takes time
         in proportion to its size; to erase many users, pass scrub=False for all
         but the last. `timeout` bounds the wait for others who hold old pages;
         if they outlast it, the receipt says `logical` and what remains to do.
+        The store remembers that, and the next erase does it, even one that
+        finds nothing to remove.
 
         Raises:
             Conflict: a condition of `beside` does not hold; nothing was erased.
@@ -234,9 +237,21 @@ class Store(Reading, VectorKeeping):
         try:
             sealed = self._committer.commit(self._tenant, prepared)
         except Rehearsed as rehearsed:
-            return receipt_of(None, rehearsed.wiped, (_DRY_RUN,) if dry_run else ())
-        remaining = self._committer.scrub(timeout) if scrub else (_SCRUB_LATER,)
-        return receipt_of(sealed.commit.position, sealed.erased, remaining)
+            if dry_run:
+                return receipt_of(None, rehearsed.wiped, (_DRY_RUN,))
+            # Nothing matched; what an earlier removal left is still to be done.
+            return receipt_of(None, (), self._scrubbed(timeout, now=scrub))
+        return receipt_of(sealed.commit.position, sealed.erased, self._scrubbed(timeout, now=scrub))
+
+    def _scrubbed(self, timeout: float, *, now: bool) -> tuple[str, ...]:
+        """What is left of all that was removed so far, after another attempt if it is to be now."""
+        try:
+            if not self._engine.owes(self._tenant):
+                return ()
+        except PagefileError as failure:
+            # The erasure itself is committed: no reason to raise.
+            return (f"whether old pages are left is not known ({failure.fact}): erase again",)
+        return self._committer.scrub(self._tenant, timeout) if now else (_SCRUB_LATER,)
 
     def verify(
         self, *, head: Head | None = None, progress: Callable[[int, int], None] | None = None

@@ -251,7 +251,10 @@ class ManagerEngine:
 
     # Keeping
 
-    def scrub(self, timeout: float) -> tuple[str, ...]:
+    def owes(self, tenant: str) -> bool:
+        return False  # What is removed is gone at once.
+
+    def scrub(self, tenant: str, timeout: float) -> tuple[str, ...]:
         return ()
 
     def tenants(self) -> list[str]:

@@ -399,7 +399,10 @@ class MemoryEngine:
         with self._lock:
             return sorted(name for name, held in self._tenants.items() if held.log)
 
-    def scrub(self, timeout: float) -> tuple[str, ...]:
+    def owes(self, tenant: str) -> bool:
+        return False  # What is removed is gone at once.
+
+    def scrub(self, tenant: str, timeout: float) -> tuple[str, ...]:
         return ()
 
     def check(self, tenant: str) -> list[Problem]:

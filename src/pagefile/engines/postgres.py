@@ -262,7 +262,11 @@ class PostgresEngine:
 
     # Keeping
 
-    def scrub(self, timeout: float) -> tuple[str, ...]:
+    def owes(self, tenant: str) -> bool:
+        """Always, once there was something: no SQL says what the server's files still hold."""
+        return self.head(tenant).position > 0
+
+    def scrub(self, tenant: str, timeout: float) -> tuple[str, ...]:
         """Nothing: what is left is the server's, and not to be reached by SQL."""
         schema = self._link.address.schema
         return (

@@ -256,12 +256,30 @@ class RedisEngine:
 
     # Keeping
 
-    def scrub(self, timeout: float) -> tuple[str, ...]:
+    def owes(self, tenant: str) -> bool:
+        return self._traces(tenant) > 0
+
+    def scrub(self, tenant: str, timeout: float) -> tuple[str, ...]:
         deadline = time.monotonic() + timeout
         found: list[str] = []
-        for server in self._shards.servers():
-            found += scrub(server, max(0.0, deadline - time.monotonic()))
+        try:
+            # Before: what is removed while files are being written again is for the next time.
+            owed = self._traces(tenant)
+            for server in self._shards.servers():
+                found += scrub(server, max(0.0, deadline - time.monotonic()))
+            if not found:
+                key = self._keys_of(tenant).traces
+                self._link_of(tenant).run("paid", (key,), (owed,))
+        except PagefileError as failure:
+            # The erasure itself is committed; only its last step is still to do.
+            found.append(f"old bytes may be in the server's files ({failure.fact}): erase again")
         return tuple(found)
+
+    def _traces(self, tenant: str) -> int:
+        """The last position that removed something since files were last written again, or 0."""
+        noted = self._link_of(tenant).ask_one("GET", self._keys_of(tenant).traces)
+        # Of a tenant of an earlier version nothing is noted yet.
+        return self.head(tenant).last_erase if noted is None else int(noted)
 
     def tenants(self) -> list[str]:
         listed = tenants_key(self._address.prefix)

@@ -9,6 +9,7 @@ shard and one script can reach them all:
     u  which users have records where           f  which streams are forks of which
     k  secondary keys                           p  the same as they once were
     i  idempotency keys                         q, o, t  whose turn it is to commit
+    w  the last position that removed something since files were written again, or 0
 
 The sorted sets `z u f k p` have one score throughout, so that Redis keeps their members in
 the order of their bytes.
@@ -48,6 +49,7 @@ class Keys:
         "queue",
         "shown",
         "streams",
+        "traces",
         "turn",
         "turns",
         "used",
@@ -61,6 +63,7 @@ class Keys:
         self.held, self.forks = base + b"u", base + b"f"
         self.live, self.past, self.used = base + b"k", base + b"p", base + b"i"
         self.queue, self.turn, self.turns = base + b"q", base + b"o", base + b"t"
+        self.traces = base + b"w"
         self.shown: dict[StreamKind, bytes] = {
             "log": base + b"z:log",
             "document": base + b"z:document",

@@ -332,6 +332,9 @@ class RedisTransaction:
             out.rows(keys.rows(oid), rows)
         self._streams.write(out)
         self._changes.write(out)
+        if self.lets_go and self._commits:
+            # The server's files may keep copies until they are written again.
+            out.add("SET", keys.traces, (self._commits[-1][0].position,))
         used: list[Any] = []
         for name, position in self._used.items():
             used += (position, name)

@@ -236,9 +236,15 @@ class SqliteEngine:
     def wait(self, tenant: str, position: int, timeout: float) -> bool:
         return self._watch.until(lambda: self.head(tenant).position >= position, timeout)
 
-    def scrub(self, timeout: float) -> tuple[str, ...]:
+    def owes(self, tenant: str) -> bool:
+        found = self._file.read(self._sql["traces"], (tenant,))
+        return bool(found and found[0][0])
+
+    def scrub(self, tenant: str, timeout: float) -> tuple[str, ...]:
         try:
-            if self._file.rewrite(timeout):
+            # Before: what is removed while the file is being written again is for the next time.
+            owed = self._file.read(self._sql["all_traces"], ())
+            if self._file.rewrite(timeout, self._sql["clear_traces"], owed):
                 return ()
             reason = "another reader or writer is in the way"
         except PagefileError as failure:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -209,8 +209,10 @@ class SqliteFile:
         except (UnicodeDecodeError, OverflowError) as error:
             raise misshapen(error, str(self.path)) from error
 
-    def rewrite(self, timeout: float) -> bool:
-        """Write the file anew and cut the journal to nothing; False if others are in the way.
+    def rewrite(self, timeout: float, note: str, done: Sequence[tuple[Any, ...]]) -> bool:
+        """Write the file again and cut the journal to nothing; False if others are in the way.
+
+        `note` is a statement that then says so in the file, run with each item of `done`.
 
         Overwriting deleted rows is not enough: when a page was split, a copy of
         what moved stays in the unused part of the old page. Only writing every
@@ -220,7 +222,9 @@ class SqliteFile:
         deadline = time.monotonic() + timeout
         try:
             with closing(self._connect()) as connection:
-                return self._rewritten(connection, deadline)
+                return self._rewritten(connection, deadline) and self._noted(
+                    connection, deadline, note, done
+                )
         except apsw.Error as error:
             raise translate(error, str(self.path)) from error
 
@@ -230,13 +234,24 @@ class SqliteFile:
             done = _until(deadline, lambda: bool(fetch(connection, "VACUUM")) or True)
         finally:
             self._gate.leave()
-        done = done and _until(deadline, lambda: _truncate_journal(connection))
-        if done:
-            # SQLite does not sync the cut. The next commit does, so make one:
-            # a power cut must not bring the journal's old bytes back.
-            version = pragma(connection, "user_version")
-            fetch(connection, f"PRAGMA user_version = {version}")
-        return done
+        return done and _until(deadline, lambda: _truncate_journal(connection))
+
+    def _noted(
+        self, connection: apsw.Connection, deadline: float, note: str, done: Sequence[Any]
+    ) -> bool:
+        self._gate.pass_through(deadline)
+        try:
+            if not _until(deadline, lambda: bool(fetch(connection, "BEGIN IMMEDIATE")) or True):
+                return False
+        finally:
+            self._gate.leave()
+        connection.executemany(note, done).fetchall()
+        # SQLite does not sync the cut of the journal. A commit does, and this one is never
+        # empty: a power cut must not bring the journal's old bytes back.
+        version = pragma(connection, "user_version")
+        fetch(connection, f"PRAGMA user_version = {version}")
+        fetch(connection, "COMMIT")
+        return True
 
     def size_bytes(self) -> int:
         """Bytes of the file and its journal."""

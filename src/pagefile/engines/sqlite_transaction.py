@@ -74,6 +74,8 @@ class SqliteTransaction:
         #: Rows of the commit under way; the first will carry the commit itself.
         self._open: list[list[Any]] = []
         self._last_further = 0
+        #: Whether the commit under way removes something, of which the file may keep copies.
+        self._removes = False
         self._records: list[list[Any]] = []
         self._keys: list[tuple[Any, ...]] = []
         self._used: list[tuple[Any, ...]] = []
@@ -346,10 +348,12 @@ class SqliteTransaction:
         self._write_streams()
         self._streams.let_go(stream)
         if forget_name:
+            self._removes = True
             stream.name = ""
         self._all("end_stream", stream.dropped, stream.name, stream.id)
 
     def prune(self, stream: Stream, before: int) -> None:
+        self._removes = True
         self._write_streams()
         self._write_out()
         stream.pruned = max(stream.pruned, before)
@@ -369,6 +373,7 @@ class SqliteTransaction:
         self._users.release(stream.id, users - written)
 
     def wipe(self, stream: Stream, rows: Sequence[Row]) -> None:
+        self._removes = True
         self._write_out()
         self._index.remove(stream, rows)
         self._writer.executemany(
@@ -379,6 +384,9 @@ class SqliteTransaction:
     def seal(self, commit: RawCommit) -> None:
         if self._drafts:
             self._write_streams()
+        if self._removes:
+            self._removes = False
+            self._all("note_traces", commit.position, self._own_number())
         rows = self._open
         if not rows:
             rows = [self._bare_commit(commit)]

@@ -155,6 +155,9 @@ class Forgetting:
         selectors = list(dict.fromkeys([*selectors, *entries]))
         if dry_run or not selectors:
             receipt = rehearsed(self._store, selectors)
+            if not dry_run:
+                # What an earlier one left is still to be done.
+                receipt = self._store.erase([], scrub=scrub)
             if user_id is not None and part is None:
                 receipt = _with_steps(receipt, beside_nobody(self._store, touched))
             return forget_receipt(receipt, whole, derived.kept, dry_run=dry_run)

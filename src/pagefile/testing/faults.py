@@ -223,8 +223,11 @@ class FaultyEngine:
     def wait(self, tenant: str, position: int, timeout: float) -> bool:
         return self._engine.wait(tenant, position, timeout)
 
-    def scrub(self, timeout: float) -> tuple[str, ...]:
-        return self._engine.scrub(timeout)
+    def owes(self, tenant: str) -> bool:
+        return self._engine.owes(tenant)
+
+    def scrub(self, tenant: str, timeout: float) -> tuple[str, ...]:
+        return self._engine.scrub(tenant, timeout)
 
     def tenants(self) -> list[str]:
         return self._engine.tenants()

@@ -83,6 +83,43 @@ class ErasureContract(ContractFixtures):
         assert bool(receipt.remaining) == (backend.erasure == "logical")
         assert not store.erase(Selector(user=word), dry_run=True).records
 
+    @promise("S9")
+    @pytest.mark.parametrize("removal", ["erase", "prune", "name"])
+    def test_what_an_erasure_left_is_remembered_and_gone_after_one_that_finds_nothing(
+        self, backend: Backend, store: Store, removal: str
+    ) -> None:
+        word, nobody = "zyqsecret", Selector(user="nobody")
+
+        def found() -> bool:
+            return any(word.encode() in stored for _, stored in backend.remains())
+
+        append(store, "a", word, user=word)
+        put(store, "d", word, user="ann")
+        store.commit(Batch([Fork(f"{word}-fork", "a", 0), Put("d", 2, user="ann")]))
+        store.erase(Selector(user=word))
+        if removal != "name":
+            store.erase(Selector(log=f"{word}-fork"), scrub=False)
+        if removal == "erase":
+            left = store.erase(Selector(user="ann"), scrub=False)
+        elif removal == "prune":
+            store.commit(Batch([Prune(None, document="d")]))
+            left = store.erase(nobody, scrub=False)
+        else:
+            store.commit(Batch([Prune(None, document="d")]))
+            store.erase(nobody)
+            left = store.erase(Selector(log=f"{word}-fork"), scrub=False)
+        was_left = found()
+        asked = store.erase(nobody, scrub=False)
+        backend.crash()
+        # As another process, later.
+        store = backend.open().store
+        paid = store.erase(nobody)
+
+        assert not (was_left and "bytes" in (left.level, asked.level))
+        assert (left.level, bool(left.remaining)) == (asked.level, bool(asked.remaining))
+        assert (paid.level, paid.position, found()) == (backend.erasure, None, False)
+        assert store.erase(nobody, scrub=False).level == backend.erasure
+
     @promise("S9", "S10")
     def test_the_chain_verifies_after_an_erasure(self, store: Store) -> None:
         append(store, "a", 1, 2, 3, user="u")

@@ -170,6 +170,21 @@ class ForgettingContract(MemoryFixtures):
         assert memory.block("b", user_id=user).content == MARKS["block"]
 
     @promise("S9")
+    @pytest.mark.parametrize("scope", [{"session_id": "none"}, {"episode_id": "none"}, {}])
+    def test_forgetting_what_is_not_there_makes_good_what_an_earlier_call_left(
+        self, backend: Backend, memory: Memory, scope: dict[str, str]
+    ) -> None:
+        say(memory, "zyqsecret in her flat", user="ann")
+        memory.forget(user_id="ann", scrub=False)
+        told = memory.forget(user_id="bob", scrub=False, **scope)  # type: ignore[arg-type]
+        left = [name for name, raw in backend.remains() if b"zyqsecret" in raw]
+        receipt = memory.forget(user_id="bob", **scope)  # type: ignore[arg-type]
+        after = [name for name, raw in backend.remains() if b"zyqsecret" in raw]
+
+        assert not left or told.receipt.level == "logical"
+        assert (receipt, receipt.receipt.level, after) == (0, backend.erasure, [])
+
+    @promise("S9")
     def test_no_byte_is_left_in_an_index_that_is_half_made_anew(
         self, backend: Backend, handle: Pagefile
     ) -> None:

@@ -11,6 +11,18 @@ RETURNING id
 -- :save_tenant Counters after a commit that changed them.
 UPDATE tenants SET logs = ?, documents = ?, last_erase = ?, keys_from = ? WHERE id = ?
 
+-- :note_traces Something was removed at this position: the file is to be written again.
+UPDATE tenants SET traces = ? WHERE id = ?
+
+-- :traces What the tenant's removals may have left.
+SELECT traces FROM tenants WHERE name = ?
+
+-- :all_traces The same for every tenant of the file, before it is written again.
+SELECT id, traces FROM tenants WHERE traces <> 0
+
+-- :clear_traces It was written again; unless something was removed meanwhile, nothing is left.
+UPDATE tenants SET traces = 0 WHERE id = ? AND traces = ?
+
 -- :tenant_names For the admin handle only.
 SELECT name FROM tenants ORDER BY name
 
