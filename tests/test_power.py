@@ -2,7 +2,8 @@
 
 At each boundary that is cut at: nothing, everything, prefixes, the last write torn,
 and 20 seeded reorderings of what was not synced. PAGEFILE_SOAK=1 cuts at every
-boundary, with every prefix; otherwise at a seeded sample of them.
+boundary, with every prefix; otherwise at a seeded sample of them. Pages that move from the
+journal into the file are torn at each of their sectors.
 """
 
 from __future__ import annotations
@@ -274,6 +275,28 @@ def test_a_power_cut_while_the_file_is_created_leaves_something_that_opens(
     for at in sample(range(acknowledgement(recording, 1)), BOUNDARIES_OF_CREATION):
         examiner.examine(recording.cuts(at, SEED, subsets=SUBSETS, prefixes=PREFIXES))
 
+    assert examiner.violations == []
+
+
+def test_a_page_torn_on_its_way_from_the_journal_into_the_file_is_recovered(
+    recorded: tuple[Recording, Story], tmp_path: Path
+) -> None:
+    """The first page says whose the file is; while it is torn, only the journal knows."""
+    recording, story = recorded
+    first = acknowledgement(recording, 1)
+    moved = [
+        i
+        for i, operation in enumerate(recording.operations)
+        if i >= first and operation.kind == "write" and operation.name == FILE
+    ]
+    first_pages = [i for i in moved if recording.operations[i].offset == 0]
+    others = [i for i in moved if recording.operations[i].offset]
+    examiner = Examiner(recording, story.states, tmp_path)
+    for i in (*first_pages, *(others if SOAK else random.Random(SEED).sample(others, 4))):
+        cuts = recording.torn_pages(i + 1)
+        examiner.examine(cuts if SOAK or i == first_pages[0] else cuts[:3])
+
+    assert len(first_pages) > 1
     assert examiner.violations == []
 
 

@@ -24,6 +24,7 @@ from pagefile.engines.sqlite_file import SqliteFile
 from pagefile.engines.sqlite_format import APPLICATION_ID
 from pagefile.engines.sqlite_transaction import SqliteTransaction
 from pagefile.idempotency import KeyExpiry
+from pagefile.migration import migrate
 from pagefile.store import Store
 from pagefile.testing.backend import FileBackend
 
@@ -505,6 +506,27 @@ def _text_file(path: Path) -> Path:
     return path
 
 
+def _text_file_with_a_journal(path: Path) -> Path:
+    """Somebody's note beside it that only sounds like a journal."""
+    path.with_name(path.name + "-wal").write_text("what I owe: nothing " * 500)
+    return _text_file(path)
+
+
+def _others_torn_database_with_a_journal(path: Path) -> Path:
+    """Its own program has to recover it."""
+    with contextlib.closing(apsw.Connection(str(path))) as connection:
+        for statement in (
+            "PRAGMA journal_mode = WAL",
+            "PRAGMA application_id = 77",
+            "CREATE TABLE theirs (x)",
+        ):
+            connection.execute(statement).fetchall()
+        journal = path.with_name(path.name + "-wal").read_bytes()
+    path.with_name(path.name + "-wal").write_bytes(journal)
+    path.write_bytes(bytes(512) + path.read_bytes()[512:])
+    return path
+
+
 def _others_database(path: Path) -> Path:
     tamper(path, "CREATE TABLE theirs (x)")
     return path
@@ -534,6 +556,8 @@ def _nobodys_database_with_a_version(path: Path) -> Path:
     "prepare",
     [
         _text_file,
+        _text_file_with_a_journal,
+        _others_torn_database_with_a_journal,
         lambda _: Path(os.devnull),
         _others_database,
         _others_journalled_database,
@@ -549,6 +573,9 @@ def test_nothing_is_left_beside_a_file_that_is_not_ours(
     before = sorted(target.parent.iterdir()) if target == path else []
     with pytest.raises(pagefile.Invalid):
         pagefile.open(target)
+    if target == path:
+        with pytest.raises(pagefile.Invalid):
+            migrate(str(target), check=True)
 
     assert before == (sorted(target.parent.iterdir()) if target == path else [])
     assert not target.with_name(target.name + "-gate").exists()
@@ -594,6 +621,8 @@ def _newer_format(path: Path) -> Path:
         (_no_folder, pagefile.Invalid, "mkdir"),
         (_folder, pagefile.Invalid, "is a folder"),
         (_text_file, pagefile.Invalid, "not a database"),
+        (_text_file_with_a_journal, pagefile.Invalid, "not a database"),
+        (_others_torn_database_with_a_journal, pagefile.Invalid, "not a database"),
         (_others_database, pagefile.Invalid, "another program"),
         (_others_journalled_database, pagefile.Invalid, "another program"),
         (_others_empty_database, pagefile.Invalid, "another program"),

@@ -8,15 +8,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import apsw
 
 from pagefile.engines.gate import Gate, waited_too_long
 from pagefile.engines.sqlite_errors import misshapen, translate
-from pagefile.engines.sqlite_format import bring_up_to_date, pragma, require_place
+from pagefile.engines.sqlite_format import bring_up_to_date, count_names, pragma, require_place
 from pagefile.engines.sqlite_rows import fetch
-from pagefile.errors import Forbidden, Unsupported
+from pagefile.errors import Forbidden, Unavailable, Unsupported
 from pagefile.records import Durability
 
 #: Older ones can lose pages when two connections checkpoint at the same instant.
@@ -31,6 +31,11 @@ _READER_CACHE_KIB = 2 * 1024
 #: Of a new store: its owner reads and writes it.
 PRIVATE = 0o600
 _READER_BUSY_MS = 10_000
+#: How old a look at the names in the folder may be before the next call takes another.
+_LOOK_SECONDS = 0.05
+
+#: What a name leads to: device and inode.
+_Identity = tuple[int, int]
 
 
 class SqliteFile:
@@ -40,9 +45,10 @@ class SqliteFile:
         self, path: Path, durability: Durability, *, vfs: str | None, lock_seconds: float
     ) -> None:
         _require_safe_library(apsw.sqlite_lib_version())
+        # Journal and gate stand beside the file itself, for all who come to it.
+        real = os.path.realpath(path)
         if path.is_symlink():
-            # Journal and gate stand beside the file itself, for all who come to it.
-            path = Path(os.path.realpath(path))
+            path = Path(real)
         self.path = path
         self.durability = durability
         self.lock_seconds = lock_seconds
@@ -54,6 +60,15 @@ class SqliteFile:
         # One that a signal handler which closes can take too.
         self._stamping = threading.RLock()
         self._closed = False
+        #: Where SQLite opened the file, and what its journals are called.
+        self._names = (real, f"{real}-wal", f"{real}-shm")
+        #: What these names led to when the file was opened; None when nothing was there.
+        self._identities: tuple[_Identity | None, ...] = ()
+        self._looked_at = 0.0
+        #: Why this handle will not be used again: its file is somewhere else, or gone.
+        self._lost = ""
+        #: Neither closed nor lost.
+        self._usable = True
         self._gate = _open_gate(path)
         opened = False
         try:
@@ -70,7 +85,13 @@ class SqliteFile:
         self._gate.pass_through(time.monotonic() + self.lock_seconds)
         try:
             self._prepare_format()
-            return self._connect()
+            before = _identity_of(self._names[0])
+            writer = self._connect()
+            # Connected, SQLite holds a lock that keeps all three of them there.
+            self._identities = tuple(_identity_of(name) for name in self._names)
+            if self._identities[0] != before:
+                raise self._lose(self._names[0], "nothing")
+            return writer
         finally:
             self._gate.leave()
 
@@ -93,6 +114,8 @@ class SqliteFile:
         ):
             connection.execute(f"PRAGMA {setting}").fetchall()
         connection.set_busy_timeout(0)
+        if self._identities:
+            self._look()  # By its name, a file that took the place of ours would have been opened.
         return connection
 
     def _prepare_format(self) -> None:
@@ -120,6 +143,57 @@ class SqliteFile:
             )
         if self._closed:
             raise Forbidden(f"{self.path} is closed on this handle", "call pagefile.open again")
+        if self._lost:
+            raise self._lose(self._lost, "nothing")
+
+    def look(self) -> None:
+        """See, unless that was just done, that the file and its journals are where they were.
+
+        Raises:
+            Unavailable: they are not.
+        """
+        if time.monotonic() - self._looked_at > _LOOK_SECONDS:
+            self._look()
+
+    def _look(self, *, writing: bool = False) -> None:
+        for name, identity in zip(self._names, self._identities, strict=True):
+            if identity is not None and _identity_of(name) != identity:
+                raise self._lose(name, "nothing")
+        if writing and (names := count_names(self._names[0])) > 1:
+            raise Unavailable(
+                f"{self.path} has {names} names (hard links)",
+                "remove the others, then commit again: what is written through them is lost",
+            )
+        self._looked_at = time.monotonic()
+
+    def confirm(self) -> None:
+        """After a commit, before it is acknowledged: see that it went into the file of this name.
+
+        Raises:
+            Unavailable: it did not; the outcome is unknown.
+        """
+        # As `_identity_of`, in one call: every commit comes here.
+        identity = self._identities[0]
+        if identity is not None:
+            try:
+                found = os.stat(self._names[0])
+            except OSError:
+                raise self._lose(self._names[0], "unknown") from None
+            if found.st_ino != identity[1] or found.st_dev != identity[0]:
+                raise self._lose(self._names[0], "unknown")
+
+    def _lose(self, name: str, outcome: Literal["nothing", "unknown"]) -> Unavailable:
+        """What to raise now that the file of a name is another one, or gone; for good.
+
+        A file that comes back may have been written to meanwhile, with another journal.
+        """
+        self._lost, self._usable = name, False
+        step = "close this handle, put file and journal (-wal) back, then open it again"
+        if outcome == "unknown":
+            step += " and commit again with the same key"
+        return Unavailable(
+            f"{name} was removed, renamed or replaced while it was open", step, outcome=outcome
+        )
 
     def begin(self) -> apsw.Connection:
         """Start a write transaction, fairly waited for; `end` it in any case.
@@ -127,9 +201,12 @@ class SqliteFile:
         Raises:
             Unavailable: others held the lock too long; nothing was written.
         """
-        if os.getpid() != self._pid or self._closed:
+        if os.getpid() != self._pid or not self._usable:
             self.require_own_process()
-        deadline = time.monotonic() + self.lock_seconds
+        now = time.monotonic()
+        if now - self._looked_at > _LOOK_SECONDS:
+            self._look(writing=True)
+        deadline = now + self.lock_seconds
         gate, writer = self._gate, self.writer
         try:
             try:
@@ -178,6 +255,7 @@ class SqliteFile:
             with self._stamping:
                 # Asked again: it may have been closed while we waited.
                 self.require_own_process()
+                self.look()
                 if self._stamper is None:
                     self._stamper = self._connect_reader()
                 return pragma(self._stamper, "data_version")
@@ -195,6 +273,7 @@ class SqliteFile:
     def reader(self) -> Iterator[apsw.Connection]:
         """A connection for reading; the caller may open a transaction on it."""
         self.require_own_process()
+        self.look()
         try:
             try:
                 connection = self._readers.pop()
@@ -264,23 +343,31 @@ class SqliteFile:
     def close(self) -> None:
         if self._closed:
             return
-        self._closed = True
+        self._closed, self._usable = True, False
         if os.getpid() != self._pid:
             return  # The parent's connections; closing them here could harm its file.
         try:
             self._close_readers()
             with self._stamping:
                 if self._stamper is not None:
-                    self._stamper.close()
-            self.writer.close()
+                    self._disconnect(self._stamper)
+            self._disconnect(self.writer)
         except apsw.Error as error:
             raise translate(error, str(self.path)) from error
         finally:
             self._gate.close()
 
+    def _disconnect(self, connection: apsw.Connection) -> None:
+        with suppress(Unavailable):
+            if _identity_of(self._names[1]) not in (None, self._identities[1]):
+                # The last to close moves its journal into the file and removes what has that
+                # name. This is another's: the file may have what we know nothing of.
+                connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        connection.close()
+
     def _take_back(self, connection: apsw.Connection) -> None:
         if len(self._readers) >= _IDLE_READERS:
-            connection.close()
+            self._disconnect(connection)
             return
         self._readers.append(connection)
         # After, not before: `close` may come between a look and the append.
@@ -291,7 +378,7 @@ class SqliteFile:
         """Each is taken out first, so that nobody reads with one that is being closed."""
         while self._readers:
             try:
-                self._readers.pop().close()
+                self._disconnect(self._readers.pop())
             except IndexError:
                 return  # Somebody else took the last one, and closes it when done.
 
@@ -301,6 +388,18 @@ def _open_gate(path: Path) -> Gate:
     # Whoever may write the database may pass: it may have been opened up to a group.
     mode = path.stat().st_mode & 0o666 if path.exists() else PRIVATE
     return Gate(path.with_name(path.name + "-gate"), mode)
+
+
+def _identity_of(name: str) -> _Identity | None:
+    try:
+        found = os.stat(name)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise Unavailable(
+            f"{name} cannot be looked for ({error.strerror})", "look at the disk, then retry"
+        ) from error
+    return found.st_dev, found.st_ino
 
 
 def _require_safe_library(version: str) -> None:

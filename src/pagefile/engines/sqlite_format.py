@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from pagefile.errors import Corrupt, Forbidden, Invalid, Unsupported
 APPLICATION_ID = 0x5067466C
 _MAGIC = b"SQLite format 3\x00"
 _HEADER_BYTES = 100
+_JOURNAL_HEADER_BYTES = 32
+_FRAME_HEADER_BYTES = 24
+_MOST_PAGE_BYTES = 65_536
 _TABLES = frozenset(
     ["tenants", "partitions", "streams", "records", "used_keys", "keys", "past_keys", "holdings"]
 )
@@ -39,6 +43,7 @@ def require_place(path: Path) -> None:
     if path.is_symlink():
         raise Invalid("url", f"{path} is a link that leads back to itself", "name a file")
     _require_folder(path.parent)
+    _require_one_place(path)
     if path.exists() and not os.access(path, os.R_OK | os.W_OK):
         readable = os.access(path, os.R_OK)
         what = "is read-only for" if readable else "cannot be read and written by"
@@ -48,9 +53,7 @@ def require_place(path: Path) -> None:
             f"the folder {path.parent} is read-only for this user",
             "SQLite needs to write its journal there; change the permissions",
         )
-    # With a journal, SQLite has to say: a power cut may have torn the very
-    # first page while the file was made, and the journal undoes that.
-    if path.exists() and not path.with_name(path.name + "-journal").exists():
+    if path.exists():
         _require_ours(path)
 
 
@@ -63,15 +66,56 @@ def _require_folder(folder: Path) -> None:
     raise Invalid("url", f"there is no folder {folder}", f"mkdir -p {folder}")
 
 
+def count_names(path: str | Path) -> int:
+    """How many names (hard links) lead to the file; 0 when it is not there."""
+    try:
+        return os.stat(path).st_nlink
+    except OSError:
+        return 0
+
+
+def _require_one_place(path: Path) -> None:
+    """Refuse a file that others can reach by a path where its journal is not beside it."""
+    names = count_names(path)
+    if names > 1:
+        raise Invalid(
+            "url",
+            f"{path} has {names} names (hard links), and each would have a journal of its own",
+            "keep one name: remove the others, or copy the file",
+        )
+    if _is_mounted_alone(path):
+        raise Invalid(
+            "url",
+            f"{path} is mounted without its folder, and its journal would stay outside",
+            "mount the folder that it is in",
+        )
+
+
+def _is_mounted_alone(path: Path) -> bool:
+    escaped = re.sub(r"[ \t\n\\]", lambda found: f"\\{ord(found[0]):03o}", os.path.realpath(path))
+    try:
+        with open("/proc/self/mountinfo", errors="surrogateescape") as mounts:
+            return any(line.split(" ", 5)[4] == escaped for line in mounts)
+    except (OSError, IndexError):
+        return False  # Only Linux says it there.
+
+
 def _require_ours(path: Path) -> None:
+    """Refuse another program's file, with nothing left beside it."""
+    if path.with_name(path.name + "-journal").exists():
+        # SQLite has to say: a power cut may have torn the very first page
+        # while the file was made, and this undoes that.
+        return
     header = _header_of(path)
     if not header:
         return
-    if header[: len(_MAGIC)] != _MAGIC:
-        raise Invalid("url", f"{path} is not a database", "name another file, or a new one")
-    owner = int.from_bytes(header[68:72], "big")
+    owner = _owner_in(header)
     if owner == APPLICATION_ID:
         return
+    if owner is None:
+        if _is_ours_by_journal(path):
+            return  # A power cut tore the first page. SQLite has it from there.
+        raise Invalid("url", f"{path} is not a database", "name another file, or a new one")
     if owner:
         raise _others(path)
     # Nobody's: most programs leave no mark. Ours may still be in the journal.
@@ -84,6 +128,30 @@ def _require_ours(path: Path) -> None:
                 _require_owner(connection, path)
         finally:
             connection.close()
+
+
+def _owner_in(header: bytes) -> int | None:
+    """Whose database begins with these bytes, 0 if nobody's; None when none does."""
+    if header[: len(_MAGIC)] != _MAGIC:
+        return None
+    return int.from_bytes(header[68:72], "big")
+
+
+def _is_ours_by_journal(path: Path) -> bool:
+    """Whether a first page of ours is in the journal; SQLite then says if it counts."""
+    try:
+        # It has no locks that closing it could let go of.
+        with open(f"{path}-wal", "rb") as journal:
+            page_bytes = int.from_bytes(journal.read(_JOURNAL_HEADER_BYTES)[8:12], "big")
+            if page_bytes > _MOST_PAGE_BYTES:
+                return False
+            while len(frame := journal.read(_FRAME_HEADER_BYTES)) == _FRAME_HEADER_BYTES:
+                page = journal.read(page_bytes)
+                if int.from_bytes(frame[:4], "big") == 1 and _owner_in(page) == APPLICATION_ID:
+                    return True
+    except FileNotFoundError:
+        pass
+    return False
 
 
 def _header_of(path: Path) -> bytes:
@@ -113,6 +181,7 @@ def read_format(path: Path) -> tuple[int | None, int]:
     known = len(load_migrations("sqlite"))
     if not path.exists() or not path.stat().st_size:
         return None, known
+    _require_ours(path)
     try:
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
         try:

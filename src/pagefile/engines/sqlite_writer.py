@@ -105,6 +105,7 @@ class SqliteWriter:
                     if changed:
                         committing = True
                         writer.execute("COMMIT")
+                        self._file.confirm()
                         # Our own commit moves the number too; only others' may surprise us.
                         self._data_version = writer.data_version()
                     for tenant, transaction in taken.items():
@@ -165,6 +166,7 @@ class SqliteWriter:
                 if placed is not None:
                     committing = True
                     writer.execute("COMMIT")
+                    file.confirm()
                     self._data_version = writer.data_version()
                 if not transaction.is_large:
                     self._transactions[tenant] = transaction

@@ -147,6 +147,7 @@ class Watch:
         # The same connection throughout: the number only means something to it.
         with self._file.reader() as connection:
             while True:
+                self._file.look()
                 # The first answer counts as a change: what came before it was not watched.
                 answer = fetch(connection, "PRAGMA data_version")[0][0]
                 now = time.monotonic()

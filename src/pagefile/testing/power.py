@@ -9,7 +9,8 @@ puts such a state into a folder, where a store must open by itself.
 
 What the disk is taken to do:
 
-- Sectors of 512 bytes arrive whole; a longer write may arrive in part.
+- Sectors of 512 bytes arrive whole; a longer write may arrive in part. Of the sector that was
+  being written when the power failed, the bytes that were to be written may be anything.
 - A sync makes the file's earlier operations certain, and its name.
 - Names become certain together when the folder is synced. SQLite does that with
   the first sync of a journal it opened, and when it deletes one and says so.
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 SECTOR_BYTES = 512
+_JUNK = b"\xa5"
 _JOURNALS = ("-wal", "-journal")
 _names = itertools.count(1)
 
@@ -133,6 +135,8 @@ class Part(msgspec.Struct, frozen=True):
     operation: int
     start: int
     stop: int
+    #: So many more bytes after these are junk.
+    junk: int = 0
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -236,6 +240,22 @@ class Recording:
             found.append(self._cut(at, f"subset {n}", moment, chosen, torn))
         return found
 
+    def torn_pages(self, at: int) -> list[Cut]:
+        """States after a cut within the write before operation `at`, torn at every sector.
+
+        All that came before it has arrived. Of the write itself: the sectors before a border,
+        those after it, and those before it with the next one as junk.
+        """
+        moment = _Moment(self.operations, at)
+        uncertain, number = moment.uncertain(), at - 1
+        size = len(self.operations[number].data)
+        parts = [Part(number, 0, 0, min(SECTOR_BYTES, size))]
+        for border in self._borders(number):
+            junk = min(SECTOR_BYTES, size - border)
+            parts += [Part(number, 0, border), Part(number, border, size)]
+            parts.append(Part(number, 0, border, junk))
+        return [self._cut(at, "a page torn", moment, uncertain, part) for part in parts]
+
     def rebuild(self, cut: Cut, folder: Path) -> None:
         """Write the files as the cut left them."""
         for (name, file), kept in zip(cut.names, cut.kept, strict=True):
@@ -252,7 +272,7 @@ class Recording:
                     file,
                     operation.name,
                     operation.offset + torn.start,
-                    operation.data[torn.start : torn.stop],
+                    operation.data[torn.start : torn.stop] + _JUNK * torn.junk,
                 )
             _apply(image, operation)
         return bytes(image)
@@ -292,16 +312,20 @@ class Recording:
 
     def _tears(self, number: int) -> list[Part]:
         """The write cut at the sector border nearest its middle: its front, and its back."""
-        operation = self.operations[number]
-        if operation.kind != "write":
-            return []
-        start, stop = operation.offset, operation.offset + len(operation.data)
-        borders = range((start // SECTOR_BYTES + 1) * SECTOR_BYTES, stop, SECTOR_BYTES)
+        borders = self._borders(number)
         if not borders:
             return []
-        place = min(bisect.bisect(borders, (start + stop) // 2), len(borders) - 1)
-        at = borders[place] - start
-        return [Part(number, 0, at), Part(number, at, stop - start)]
+        size = len(self.operations[number].data)
+        at = borders[min(bisect.bisect(borders, size // 2), len(borders) - 1)]
+        return [Part(number, 0, at), Part(number, at, size)]
+
+    def _borders(self, number: int) -> range:
+        """Where sectors end within a write, as places in its bytes."""
+        operation = self.operations[number]
+        if operation.kind != "write":
+            return range(0)
+        first = SECTOR_BYTES - operation.offset % SECTOR_BYTES
+        return range(first, len(operation.data), SECTOR_BYTES)
 
 
 def _apply(image: bytearray, operation: Operation) -> None:
