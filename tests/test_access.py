@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -179,6 +180,67 @@ def test_keys_of_an_issuer_are_fetched_and_made_up_names_do_not_fetch_them_again
     assert _Issuer.asked == 2
     with pytest.raises(Unavailable):
         TokenVerifier(TokenSettings(jwks=where, issuer="i", audience="a")).authenticate(token("k1"))
+
+
+def junk(number: int) -> str:
+    """Looks like a token, and is signed by nobody."""
+    return jwt.encode({"sub": "x"}, "s" * 32, "HS256", {"kid": f"k{number}"})
+
+
+class _Endless(BaseHTTPRequestHandler):
+    """A key set of 300 MB."""
+
+    sent = 0
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"keys": [')
+        with suppress(OSError):
+            for _ in range(300):
+                self.wfile.write(b" " * 1_000_000)
+                type(self).sent += 1_000_000
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing is printed."""
+
+
+def test_no_more_of_a_key_set_is_read_than_one_can_have() -> None:
+    with HTTPServer(("127.0.0.1", 0), _Endless) as issuer:
+        thread = threading.Thread(target=issuer.serve_forever, daemon=True)
+        thread.start()
+        where = f"http://127.0.0.1:{issuer.server_address[1]}/jwks"
+        verifier = TokenVerifier(TokenSettings(jwks=where, issuer="i", audience="a"))
+        with pytest.raises(Unavailable):
+            verifier.authenticate(junk(1))
+        issuer.shutdown()
+
+    # What was under way may fill the buffers between the two.
+    assert _Endless.sent < 100_000_000
+
+
+@pytest.mark.parametrize("pause", [3_600.0, 0.0])
+def test_an_issuer_that_fails_is_asked_again_after_a_pause(
+    monkeypatch: pytest.MonkeyPatch, pause: float
+) -> None:
+    monkeypatch.setattr("pagefile.access.tokens._FAILURE_PAUSE_SECONDS", pause)
+    asked = []
+
+    class Failing(_Issuer):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_error(500)
+
+    with HTTPServer(("127.0.0.1", 0), Failing) as issuer:
+        threading.Thread(target=issuer.serve_forever, daemon=True).start()
+        where = f"http://127.0.0.1:{issuer.server_address[1]}/jwks"
+        verifier = TokenVerifier(TokenSettings(jwks=where, issuer="i", audience="a"))
+        for number in range(5):
+            with pytest.raises(Unavailable):
+                verifier.authenticate(junk(number))
+        issuer.shutdown()
+
+    assert len(asked) == (5 if pause == 0 else 1)
 
 
 @pytest.mark.parametrize(

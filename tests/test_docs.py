@@ -276,6 +276,7 @@ def limits() -> dict[str, int | None]:
         pagefile.Absent,
         pagefile.LengthIs,
         pagefile.LengthBelow,
+        pagefile.CreatedAt,
         pagefile.CountBelow,
         pagefile.Unchanged,
         pagefile.Batch,

@@ -46,6 +46,7 @@ STORE: dict[str, str] = {
     "find": "GET /v1/threads/{thread_id}/slots",
     "get": "GET /v1/store/document",
     "get_many": "GET /v1/store/document",
+    "created": "GET /v1/store/log",
     "has_log": "GET /v1/store/names",
     "head": "GET /v1/store/head",
     "history": "GET /v1/store/document/history",

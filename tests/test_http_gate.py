@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -146,6 +149,43 @@ def test_callers_who_differ_in_anything_that_counts_have_another_principal() -> 
 
     assert len({each.principal for each in callers}) == len(callers)
     assert callers[0].principal == Identity("key:1", "acme", frozenset()).principal
+
+
+def test_junk_tokens_do_not_hold_up_keys_while_the_issuer_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The issuer says nothing before the good caller is answered, with one thread for all."""
+    monkeypatch.setattr("pagefile.access.tokens._FETCH_SECONDS", 300)
+    url = f"{tmp_path}/s.db"
+    with Admin(url) as admin:
+        good = {"authorization": f"Bearer {KeyStore(admin).create('default').secret}"}
+    with ThreadPoolExecutor(9) as pool, socket.create_server(("127.0.0.1", 0)) as issuer:
+        where = f"http://127.0.0.1:{issuer.getsockname()[1]}/jwks"
+        tokens = TokenSettings(jwks=where, issuer="i", audience="a")
+        config = ServerConfig(
+            url=url, durability="process", log_level="error", tokens=tokens, threads=1
+        )
+        with TestClient(make_app(config), base_url="http://127.0.0.1:8000") as client:
+
+            def ask(headers: dict[str, str]) -> int:
+                return client.get("/v1/threads", headers=headers).status_code
+
+            header = base64.urlsafe_b64encode(b'{"alg":"RS256","kid":"k"}').decode()
+            waiting = [
+                pool.submit(ask, {"authorization": f"Bearer {header}.e30.{n}AAA"}) for n in range(8)
+            ]
+            asked, _ = issuer.accept()
+            try:
+                answered = pool.submit(ask, good).result(60)
+                undecided = [each for each in waiting if not each.done()]
+            finally:
+                asked.close()
+                issuer.close()
+            ended = {each.result(60) for each in waiting}
+
+    assert answered == 200
+    assert len(undecided) == 8
+    assert ended == {503}
 
 
 def test_wrong_keys_shut_nobody_out_who_has_a_right_one(tmp_path: Path) -> None:

@@ -93,12 +93,14 @@ def made_keys(store: KeyStore) -> dict[str, dict[str, str]]:
         "reader": store.create("ours", ("read",)).secret,
         "writer": store.create("ours", ("write",)).secret,
         "ann": store.create("ours", every, user_id="ann").secret,
+        "cat": store.create("shared", every, user_id="cat").secret,
+        "dan": store.create("shared", every, user_id="dan").secret,
     }
     return {name: {"authorization": f"Bearer {secret}"} for name, secret in secrets.items()}
 
 
-def planted(client: TestClient, key: dict[str, str]) -> dict[str, str]:
-    """Something of every kind in the tenant `theirs`; the ids by the names of parameters."""
+def planted(client: TestClient, key: dict[str, str], user_id: str | None = None) -> dict[str, str]:
+    """Something of every kind in the tenant of a key; the ids by the names of parameters."""
 
     def post(path: str, body: Any) -> Any:
         made = client.post(path, json=body, headers=key)
@@ -109,8 +111,12 @@ def planted(client: TestClient, key: dict[str, str]) -> dict[str, str]:
     client.put("/v1/aliases/Bobby", json={"canonical": SECRET}, headers=key)
     run = post("/v1/runs", {"objective": SECRET, "run_id": "run-x", "gate": "none"})["run_id"]
     post("/v1/threads/thread-x/slots", {"payload": SECRET, "from_id": "a", "to_id": "b"})
-    post("/v1/registry/threads", {"initiator": SECRET, "target": "b", "thread_id": "thread-x"})
-    batch = post(f"/v1/runs/{run}/batches", {"mcrs": [MCR | {"memory_id": "item-x"}]})["batch_id"]
+    whose = {"memory_id": "item-x"}
+    if user_id is not None:
+        whose |= {"scope": "user", "user_id": user_id}
+    else:
+        post("/v1/registry/threads", {"initiator": SECRET, "target": "b", "thread_id": "thread-x"})
+    batch = post(f"/v1/runs/{run}/batches", {"mcrs": [MCR | whose]})["batch_id"]
     post(f"/v1/batches/{batch}/commit", {"reviewer": "carl"})
     milestone = post(f"/v1/runs/{run}/milestones", {"reason": SECRET})
     pack = post(f"/v1/runs/{run}/packs", {})["pack_id"]
@@ -298,6 +304,51 @@ def test_a_key_for_one_user_reaches_no_other(place: Place) -> None:
     assert asked["items"] == []
     assert before["position"] > 0
     assert client.get("/v1/runs/run-bob", headers=ours).json()["_update_seq"] == 0
+
+
+#: Where an id is a name in one space: to begin what another has already is refused, and so is
+#: to wait for what another began.
+TAKEN = {
+    ("POST", "/v1/threads/{thread_id}/slots"),
+    ("GET", "/v1/threads/{thread_id}/follow"),
+    ("POST", "/v1/runs"),
+    ("POST", "/runs"),
+    ("POST", "/runs/boot"),
+}
+
+
+def test_what_is_anothers_is_refused_as_what_is_not_there(place: Place) -> None:
+    """With the same status in the same words, whatever is asked for."""
+    dan, cat = place.keys["dan"], place.keys["cat"]
+    theirs = planted(place.client, dan, "dan")
+    made_here = {"name", "predicate", "index", "item_id"}  # In a partition of the caller's own.
+    differing = {}
+    for number, (method, path, operation) in enumerate(operations(place.document)):
+        nobodys = {
+            name: f"{known}{number}" if known[-1] == "x" else known[:-1] + "01"[known[-1] == "0"]
+            for name, known in theirs.items()
+            if name not in made_here
+        }
+        seen: list[tuple[int, str]] = []
+        both = [
+            request_for(place, method, path, operation, ids) for ids in (theirs, theirs | nobodys)
+        ]
+        if both[0] == both[1]:
+            continue  # It names nothing that could be another's.
+        for made, ids in zip(both, (theirs, theirs | nobodys), strict=True):
+            if isinstance(made.get("json"), dict):
+                made["json"].pop("user_id", None)
+            answer = ask(place, made, cat)
+            told = answer.text.replace(answer.headers["x-request-id"], "")
+            told = re.sub("pagefile-upload-[^/]+", "", told)
+            for known in sorted({ids[name] for name in nobodys}, key=len, reverse=True):
+                told = told.replace(known, "")
+            seen.append((answer.status_code, told if answer.status_code >= 300 else ""))
+        if seen[0] != seen[1]:
+            differing[method, path] = seen
+
+    assert {which: seen for which, seen in differing.items() if which not in TAKEN} == {}
+    assert set(differing) == TAKEN
 
 
 # Tokens

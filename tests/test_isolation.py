@@ -8,8 +8,10 @@ import hashlib
 import io
 import json
 import secrets
+import threading
 import zipfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -403,7 +405,145 @@ def members(pack: bytes | Path) -> bytes:
         return b"".join(map(archive.read, archive.namelist()))
 
 
+SLOT = {"from_id": "user", "to_id": "agent"}
+
+
+class TestThreadsOfUsers:
+    def test_a_users_key_deletes_no_thread_that_holds_what_others_said(self, place: Place) -> None:
+        """Neither another user's words nor those of the anonymous user."""
+        client, path = place.client, "/v1/threads/shared"
+        for who, user in ((place.ann, "ann"), (place.boss, "bob"), (place.boss, None)):
+            body = {"payload": "said", "user_id": user, **SLOT}
+            made = client.post(f"{path}/slots", headers=who, json=body)
+            assert made.status_code == 201, made.text
+        refused = client.delete(path, headers=place.ann)
+        left = client.get(f"{path}/slots", headers=place.boss).json()["items"]
+
+        assert refused.status_code == 403, refused.text
+        assert [slot["user_id"] for slot in left] == ["ann", "bob", None]
+
+    def test_a_users_key_deletes_a_thread_of_its_own_and_no_other(self, place: Place) -> None:
+        client = place.client
+        client.post("/v1/threads/anns/slots", headers=place.ann, json={"payload": "x", **SLOT})
+        answers = [
+            client.delete(f"/v1/threads/{name}", headers=place.ann)
+            for name in ("bobs", "anns", "anns")
+        ]
+
+        assert [answer.status_code for answer in answers] == [404, 200, 404]
+        assert client.get("/v1/threads/bobs", headers=place.bob).status_code == 200
+
+    def test_a_thread_that_two_users_begin_at_once_belongs_to_one(self, place: Place) -> None:
+        """Whoever is answered with 201 reads what they said; the other is refused."""
+        both = {"ann": place.ann, "bob": place.bob}
+
+        def begin(thread: str, who: str, together: threading.Barrier) -> int:
+            together.wait(60)
+            body = {"payload": who, **SLOT}
+            path = f"/v1/threads/{thread}/slots"
+            return place.client.post(path, headers=both[who], json=body).status_code
+
+        outcomes = set()
+        with ThreadPoolExecutor(2) as pool:
+            for number in range(40):
+                thread, together = f"raced-{number}", threading.Barrier(2)
+                begun = {who: pool.submit(begin, thread, who, together) for who in both}
+                path = f"/v1/threads/{thread}/slots"
+                answers = {who: answered.result(60) for who, answered in begun.items()}
+                for who, status in answers.items():
+                    seen = place.client.get(path, headers=both[who])
+                    shown = [slot["payload"] for slot in seen.json().get("items", ())]
+                    outcomes.add((status, seen.status_code, tuple(shown) == (who,)))
+
+        assert outcomes == {(201, 200, True), (404, 404, False)}
+
+    def test_a_thread_that_changed_hands_since_it_was_looked_at_is_not_written_to(self) -> None:
+        """Between the look and the commit it ends, and another user begins it again."""
+        with pagefile.open("memory:") as pf:
+            store, look = pf.store, pf.store.read
+            pf.context.append("t", "mine", "a", "b", user_id="ann")
+
+            def changed_hands(*given: Any, **more: Any) -> Any:
+                found = look(*given, **more)
+                store.read = look  # type: ignore[method-assign]
+                pf.context.delete_thread("t")
+                pf.context.append("t", "of bob", "a", "b", user_id="bob")
+                return found
+
+            outcomes = []
+            for change in (
+                lambda: pf.context.append("t", "late", "a", "b", user_id="ann", owner="ann"),
+                lambda: pf.context.delete_thread("t", owner="ann"),
+                lambda: pf.context.fork("t", owner="ann"),
+            ):
+                pf.context.delete_thread("t")
+                pf.context.append("t", "mine", "a", "b", user_id="ann")
+                store.read = changed_hands  # type: ignore[method-assign]
+                with pytest.raises(NotFound):
+                    change()
+                outcomes.append([slot.payload for slot in pf.context.get_thread_slots("t")])
+
+            assert outcomes == [["of bob"]] * 3
+            assert pf.context.get_stats()["thread_count"] == 1
+
+    def test_an_empty_fork_that_two_users_write_to_at_once_belongs_to_one(self) -> None:
+        with pagefile.open("memory:") as pf:
+            pf.context.append("t", "mine", "a", "b", user_id="ann")
+            pf.context.fork("t", 0, new_id="empty")
+            pf.context.append("empty", "first", "a", "b", user_id="ann", owner="ann")
+            with pytest.raises(NotFound):
+                pf.context.append("empty", "second", "a", "b", user_id="bob", owner="bob")
+
+            assert [slot.payload for slot in pf.context.get_thread_slots("empty")] == ["first"]
+
+    @pytest.mark.parametrize("way", ["http", "mcp"])
+    def test_another_users_thread_is_refused_in_the_words_for_one_that_is_not_there(
+        self, place: Place, way: str
+    ) -> None:
+        told = set()
+        if way == "http":
+            for name in ("bobs", "nones"):
+                answer = place.client.get(f"/v1/threads/{name}", headers=place.ann)
+                told.add((answer.status_code, answer.json()["detail"].replace(name, "x")))
+        else:
+            with pagefile.Admin("memory:") as admin:
+                admin.open("default").context.append("bobs", "x", "a", "b", user_id="bob")
+                service, ann = mcp_service(admin), Identity("default", "ann")
+                for name in ("bobs", "nones"):
+                    with pytest.raises(NotFound) as refused:
+                        service.call(ann, "get_thread", {"thread_id": name})
+                    told.add((0, str(refused.value).replace(name, "x")))
+                with pytest.raises(NotFound):
+                    service.call(ann, "append_message", {"thread_id": "bobs", "text": "x"})
+
+        assert len(told) == 1
+
+
 class TestRunsAndThreads:
+    def test_a_run_id_that_another_has_is_taken_and_nothing_more_is_told(
+        self, place: Place
+    ) -> None:
+        """Whether it is at its first state, further on, or deleted."""
+        client, told = place.client, []
+        boot = {"objective": "o", "run_id": "told-run"}
+        changes: list[Callable[[], Any]] = [
+            lambda: client.post("/v1/runs", headers=place.bob, json=boot),
+            lambda: client.patch(
+                "/v1/runs/told-run",
+                headers=place.bob,
+                json={"expected_seq": 0, "set": {"next_action": "x"}},
+            ),
+            lambda: client.delete("/v1/runs/told-run", headers=place.boss),
+        ]
+        for change in changes:
+            assert change().is_success
+            answer = client.post("/v1/runs", headers=place.ann, json=boot)
+            shown = answer.json()
+            told.append({name: shown[name] for name in shown if name != "request_id"})
+
+        assert told[0]["status"] == 409
+        assert told == [told[0]] * 3
+
     @pytest.mark.parametrize("path", ["/v1/runs", "/runs/boot"])
     def test_no_run_is_begun_in_the_thread_of_another(self, place: Place, path: str) -> None:
         body = {"objective": "o", "thread_id": "bobs"}

@@ -445,7 +445,6 @@ def test_a_connection_of_one_user_reaches_no_other(admin: Admin) -> None:
                 ("search_memory", {"query": "secret", "user_id": "bob"}),
                 ("get_memory", {"memory_id": secret, "user_id": "bob"}),
                 ("forget", {"everything": True, "user_id": "bob"}),
-                ("append_message", {"thread_id": "bobs", "text": "x"}),
                 ("append_message", {"thread_id": "new", "text": "x", "user_id": "bob"}),
                 ("get_context", {"query": "secret", "user_id": "bob"}),
                 ("propose_memory", {"changes": [{**change, "scope": "global"}]}),
@@ -454,6 +453,7 @@ def test_a_connection_of_one_user_reaches_no_other(admin: Admin) -> None:
             "not_found": [
                 ("get_memory", {"memory_id": secret}),
                 ("get_thread", {"thread_id": "bobs"}),
+                ("append_message", {"thread_id": "bobs", "text": "x"}),
                 ("get_context", {"thread_id": "bobs"}),
                 ("get_context", {"run_id": "bobs"}),
                 ("propose_memory", {"changes": [change], "run_id": "bobs"}),
@@ -501,7 +501,7 @@ def test_two_users_who_begin_one_thread_do_not_share_it(tmp_path: Path) -> None:
         with ThreadPoolExecutor(4) as pool:
             ended = sorted(pool.map(append, clients))
 
-        assert ended == ["", *["forbidden"] * 3]
+        assert ended == ["", *["not_found"] * 3]
 
 
 def test_who_may_only_read_is_offered_nothing_else(admin: Admin) -> None:

@@ -24,6 +24,7 @@ from pagefile import (
     Append,
     Batch,
     CountBelow,
+    CreatedAt,
     Delete,
     Drop,
     Fork,
@@ -196,6 +197,7 @@ PARTS: list[tuple[Any, Callable[[Store, Any], object]]] = [
             Absent("e"),
             LengthIs("a", 1),
             LengthBelow("a", 9),
+            CreatedAt("a", 1),
             CountBelow("k", 1, 9),
             Unchanged("k", 1, 1),
         )

@@ -135,6 +135,13 @@ class LengthBelow(msgspec.Struct, frozen=True):
     limit: int
 
 
+class CreatedAt(msgspec.Struct, frozen=True, gc=False):
+    """The log is the one that `Store.created` gave this position for; 0: there is none."""
+
+    log: str
+    position: int
+
+
 class CountBelow(msgspec.Struct, frozen=True):
     """Fewer than `limit` live records stand under this key; otherwise `LimitExceeded`."""
 
@@ -155,7 +162,7 @@ class Unchanged(msgspec.Struct, frozen=True):
     everyone: bool = False
 
 
-Condition = VersionIs | Absent | LengthIs | LengthBelow | CountBelow | Unchanged
+Condition = VersionIs | Absent | LengthIs | LengthBelow | CreatedAt | CountBelow | Unchanged
 
 
 class Batch(msgspec.Struct, gc=False):

@@ -18,6 +18,8 @@ def require(tx: Transaction, need: Requirement) -> None:
         _require_version(tx, need)
     elif what == "length" or what == "below":
         _require_length(tx, need)
+    elif what == "created":
+        _require_created(tx, need)
     else:
         _require_key(tx, need)
 
@@ -54,6 +56,19 @@ def _require_length(tx: Transaction, need: Requirement) -> None:
         raise Conflict(
             f"log {need.name!r} has {current} entries, not {need.number}",
             f"read from {min(need.number, current)} to see what was added, then append again",
+            target=need.name,
+            expected=need.number,
+            current=current,
+        )
+
+
+def _require_created(tx: Transaction, need: Requirement) -> None:
+    stream = tx.stream(LOG, need.name)
+    current = stream.created if stream is not None else 0
+    if current != need.number:
+        raise Conflict(
+            f"log {need.name!r} came into being at position {current}, not {need.number}",
+            "look at it again, then retry",
             target=need.name,
             expected=need.number,
             current=current,

@@ -77,7 +77,7 @@ class Write(msgspec.Struct, frozen=True, gc=False):
 class Requirement(msgspec.Struct, frozen=True, gc=False):
     """One prepared condition."""
 
-    what: Literal["version", "absent", "length", "below", "count", "unchanged"]
+    what: Literal["version", "absent", "length", "below", "created", "count", "unchanged"]
     name: str
     number: int
     key: IndexKey | None = None

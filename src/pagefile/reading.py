@@ -88,6 +88,12 @@ class Reading:
         self._naming.check_text("log", log)
         return self._engine.stream(self._tenant, LOG, log) is not None
 
+    def created(self, log: str) -> int:
+        """The position at which the living log of this name came into being; 0 if there is none."""
+        self._naming.check_text("log", log)
+        stream = self._engine.stream(self._tenant, LOG, log)
+        return 0 if stream is None else stream.created
+
     def read(
         self,
         log: str,

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from pagefile.batch import Absent, CountBelow, LengthBelow, LengthIs, Unchanged, VersionIs
+from pagefile.batch import (
+    Absent,
+    CountBelow,
+    CreatedAt,
+    LengthBelow,
+    LengthIs,
+    Unchanged,
+    VersionIs,
+)
 from pagefile.bounds import require_count
 from pagefile.engine import Requirement
 from pagefile.envelope import Envelopes
@@ -38,6 +46,8 @@ class Requirements:
                 return self._numbered("length", "log", log, length)
             case LengthBelow(log, limit):
                 return self._numbered("below", "log", log, limit)
+            case CreatedAt(log, position):
+                return self._numbered("created", "log", log, position)
             case CountBelow(field, value, limit, user, everyone):
                 require_flag("when.everyone", everyone)
                 return self._keyed("count", field, value, limit, user if not everyone else ...)
@@ -47,7 +57,7 @@ class Requirements:
         raise Invalid(
             f"when[{at}]",
             f"is of type {type(condition).__name__}, which is no condition",
-            "use VersionIs, Absent, LengthIs, LengthBelow, CountBelow or Unchanged",
+            "use VersionIs, Absent, LengthIs, LengthBelow, CreatedAt, CountBelow or Unchanged",
         )
 
     def _numbered(self, what: Any, field: str, name: object, number: object) -> Requirement:

@@ -7,7 +7,9 @@ check a token could also make one.
 from __future__ import annotations
 
 import json
+import threading
 import time
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,10 +34,17 @@ if TYPE_CHECKING:
 
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 _MOST_BYTES = 16_384
-_MOST_FILE_BYTES = 1_048_576
+#: Of a key set, in a file or from an issuer.
+_MOST_SET_BYTES = 1_048_576
+_READ_AT_ONCE = 65_536
+#: How long a key set may take to arrive.
 _FETCH_SECONDS = 5
+#: How long fetched keys count.
+_KEYS_SECONDS = 300.0
 #: How long an unknown key is not asked for again.
 _FETCH_PAUSE_SECONDS = 30.0
+#: How long an issuer that failed is not asked again.
+_FAILURE_PAUSE_SECONDS = 5.0
 _LEEWAY_SECONDS = 30
 _MOST_SHOWN = 60
 #: Claims that a new token for the same caller has anew.
@@ -61,7 +70,11 @@ class TokenSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenVerifier:
-    """Tells whose token it is. Fetching keys blocks; call it in a worker thread."""
+    """Tells whose token it is.
+
+    `authenticate` fetches keys if it has to, which blocks. Whoever must not wait with a
+    thread asks `lacks_keys_for`, calls `fetch_for` elsewhere, and then `verify`.
+    """
 
     def __init__(self, settings: TokenSettings) -> None:
         try:
@@ -71,22 +84,21 @@ class TokenVerifier:
                 "tokens need PyJWT, which is not installed", "pip install 'pagefile[server]'"
             ) from error
         self._jwt = jwt
-        self._next_fetch = 0.0
+        #: When the keys were fetched, and before when nothing is fetched.
+        self._fetched = self._next_fetch = -_KEYS_SECONDS
+        self._fetching = threading.Lock()
+        self._keys: dict[str, jwt.PyJWK] = {}
         self._settings = settings
         for field in ("issuer", "audience"):
             if not getattr(settings, field):
                 raise Invalid(field, "is empty", "say which tokens are meant for this server")
         require_rights(settings.default_rights)
-        if _is_safe_address(settings.jwks):
-            self._client: jwt.PyJWKClient | None = jwt.PyJWKClient(
-                settings.jwks, cache_keys=True, lifespan=300, timeout=_FETCH_SECONDS
-            )
-            self._keys: dict[str, jwt.PyJWK] = {}
-        elif "://" in settings.jwks:
+        self._is_remote = _is_safe_address(settings.jwks)
+        if self._is_remote:
+            return
+        if "://" in settings.jwks:
             raise Invalid("jwks", shown(settings.jwks), "give a file or an https address")
-        else:
-            self._client = None
-            self._keys = _keys_in(settings.jwks)
+        self._keys = _keys_in(settings.jwks)
 
     def authenticate(self, text: str) -> Identity | None:
         """Whose token this is; None when it is malformed, expired, or not for us.
@@ -94,12 +106,49 @@ class TokenVerifier:
         Raises:
             Unavailable: the issuer's keys cannot be fetched.
         """
-        if len(text) > _MOST_BYTES or text.count(".") != 2:
-            return None
+        self.fetch_for(text)
+        return self.verify(text)
+
+    def lacks_keys_for(self, text: str) -> bool:
+        """Whether the issuer has to be asked for its keys first; reads nothing."""
+        if not self._is_remote:
+            return False
+        try:
+            kid = self._kid_of(text)
+        except self._jwt.PyJWTError:
+            return False
+        if self._is_stale():
+            return True
+        # Made-up names must not make us ask all the time.
+        return self._known(kid) is None and time.monotonic() >= self._next_fetch
+
+    def fetch_for(self, text: str) -> None:
+        """Ask the issuer for its keys, if they are needed for this token; one asks at a time.
+
+        Raises:
+            Unavailable: they cannot be fetched, or that failed a moment ago.
+        """
+        with self._fetching:
+            if not self.lacks_keys_for(text):
+                return
+            was_stale, now = self._is_stale(), time.monotonic()
+            if now < self._next_fetch:
+                raise _silent()
+            try:
+                self._keys = _published(self._settings.jwks)
+            except (OSError, ValueError, self._jwt.PyJWTError) as error:
+                self._next_fetch = time.monotonic() + _FAILURE_PAUSE_SECONDS
+                raise _silent() from error
+            self._fetched = now
+            if not was_stale:
+                self._next_fetch = now + _FETCH_PAUSE_SECONDS
+
+    def verify(self, text: str) -> Identity | None:
+        """Whose token this is by the keys that are here; see `authenticate`."""
         jwt = self._jwt
         try:
-            key = self._key_of(text)
-            if key is None:
+            key = self._known(self._kid_of(text))
+            if key is None or self._is_stale():
                 return None
             claims = jwt.decode(
                 text,
@@ -111,35 +160,22 @@ class TokenVerifier:
                 options={"require": ["exp", "iss", "aud"]},
             )
             return self._identity(claims)
-        except jwt.PyJWKClientConnectionError as error:
-            raise Unavailable(
-                "the keys of the token's issuer cannot be fetched", "try again later"
-            ) from error
         except (jwt.PyJWTError, Invalid, ValueError, TypeError):
             return None
 
-    def _key_of(self, text: str) -> jwt.PyJWK | None:
-        kid = self._jwt.get_unverified_header(text).get("kid")
-        keys = self._published() if self._client is not None else self._keys
+    def _kid_of(self, text: str) -> object:
+        if len(text) > _MOST_BYTES or text.count(".") != 2:
+            raise self._jwt.InvalidTokenError("it is not a token")
+        return self._jwt.get_unverified_header(text).get("kid")
+
+    def _known(self, kid: object) -> jwt.PyJWK | None:
+        keys = self._keys
         if kid is None and len(keys) == 1:
             return next(iter(keys.values()))
-        found = keys.get(kid) if isinstance(kid, str) else None
-        if found is None and self._client is not None and self._may_fetch():
-            found = self._published(fetch=True).get(str(kid))
-        return found
+        return keys.get(kid) if isinstance(kid, str) else None
 
-    def _published(self, *, fetch: bool = False) -> dict[str, jwt.PyJWK]:
-        assert self._client is not None
-        held = self._client.get_jwk_set(refresh=fetch)
-        return {key.key_id or "": key for key in held.keys}
-
-    def _may_fetch(self) -> bool:
-        """Whether to look for new keys: made-up names must not make us ask all the time."""
-        now = time.monotonic()
-        if now < self._next_fetch:
-            return False
-        self._next_fetch = now + _FETCH_PAUSE_SECONDS
-        return True
+    def _is_stale(self) -> bool:
+        return self._is_remote and time.monotonic() >= self._fetched + _KEYS_SECONDS
 
     def _identity(self, claims: Mapping[str, Any]) -> Identity:
         chosen = self._settings
@@ -195,7 +231,7 @@ def _keys_in(path: str) -> dict[str, jwt.PyJWK]:
     import jwt
 
     try:
-        if Path(path).stat().st_size > _MOST_FILE_BYTES:
+        if Path(path).stat().st_size > _MOST_SET_BYTES:
             raise Invalid("jwks", f"{shown(path)} is too large", "give a JWKS file")
         held = jwt.PyJWKSet.from_json(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, jwt.PyJWTError) as error:
@@ -203,6 +239,27 @@ def _keys_in(path: str) -> dict[str, jwt.PyJWK]:
             "jwks", f"{shown(path)} holds no keys ({error})", "give a JWKS file"
         ) from error
     return {key.key_id or "": key for key in held.keys}
+
+
+def _published(address: str) -> dict[str, jwt.PyJWK]:
+    """The keys that an issuer publishes; no more is read, and for no longer, than one can have."""
+    import jwt
+
+    until = time.monotonic() + _FETCH_SECONDS
+    with urllib.request.urlopen(address, timeout=_FETCH_SECONDS) as answer:
+        if not _is_safe_address(answer.url):
+            raise ValueError("it leads to an address that anybody could answer for")
+        raw = b""
+        while part := answer.read1(_READ_AT_ONCE):
+            raw += part
+            if len(raw) > _MOST_SET_BYTES or time.monotonic() > until:
+                raise ValueError("it is too large, or too slow")
+    held = jwt.PyJWKSet.from_json(raw.decode())
+    return {key.key_id or "": key for key in held.keys}
+
+
+def _silent() -> Unavailable:
+    return Unavailable("the keys of the token's issuer cannot be fetched", "try again later")
 
 
 def _fits(key: jwt.PyJWK, algorithm: str) -> bool:

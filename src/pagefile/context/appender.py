@@ -13,14 +13,22 @@ from typing import Any
 import msgspec
 
 from pagefile import codec
-from pagefile.batch import Append, Batch, Drop, LengthIs, Operation, Prune
+from pagefile.batch import Append, Batch, Condition, CreatedAt, Drop, LengthIs, Operation, Prune
 from pagefile.bounds import require_count
 from pagefile.context.names import EVICTIONS, THREADS, log_of, require_name, require_text
 from pagefile.context.policy import Policy
 from pagefile.context.residency import NUMBER_OF_THREADS, Eviction, Leaver, Residency
 from pagefile.context.slot import LANE, BufferSlot, payload_type_of
 from pagefile.context.usage import UsageShelf
-from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, PagefileError, shown
+from pagefile.errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    LimitExceeded,
+    NotFound,
+    PagefileError,
+    shown,
+)
 from pagefile.naming import require_flag
 from pagefile.records import Entry
 from pagefile.store import Store
@@ -29,8 +37,9 @@ _NO_NOTES: dict[str, Any] = {}
 _PLAIN_TYPES: dict[type, str] = {cls: cls.__name__ for cls in (dict, list, str, int, float, bool)}
 #: What refusals call that which depends on other threads too.
 _NUMBERS_OF_ALL = (NUMBER_OF_THREADS, "the number of logs", "the number of documents")
+_READ_AT_ONCE = 1_000
 #: Others may end a thread between our look and our commit.
-_MOST_ATTEMPTS = 20
+MOST_ATTEMPTS = 20
 
 
 class NewSlot(msgspec.Struct, frozen=True):
@@ -59,6 +68,9 @@ class Draft(msgspec.Struct, gc=False):
     leaves_later: bool = False
     #: The caller gave one; a made key was used by nobody before.
     has_key: bool = False
+    #: Whose the thread must be, and what has to hold for it to be theirs still.
+    owner: str | None = None
+    owned: Sequence[Condition] = ()
     attempts: int = 1
 
 
@@ -76,12 +88,17 @@ class Appender:
         self.deletes = not store.is_shared
 
     def draft(
-        self, thread_id: str, slots: Iterable[NewSlot], key: str, expected_len: int | None
+        self,
+        thread_id: str,
+        slots: Iterable[NewSlot],
+        key: str,
+        expected_len: int | None,
+        owner: str | None = None,
     ) -> Draft:
         """The batch for these messages.
 
         Raises:
-            Invalid, LimitExceeded: nothing was stored.
+            Invalid, LimitExceeded: nothing was stored. NotFound: the thread is not `owner`'s.
         """
         log = log_of(thread_id)
         slots = messages(slots)
@@ -89,6 +106,7 @@ class Appender:
             require_name("key", key)
         if expected_len is not None:
             require_count(expected_len, "expected_len")
+        owned = () if owner is None else self.owned(thread_id, owner)
         limit, shelf = self._policy.max_slots_per_thread, self._shelf
         operations: list[Operation] = []
         for slot in slots:
@@ -105,7 +123,7 @@ class Appender:
                 codec.encode(slot.payload)
             for text, user_id in unknown:
                 shelf.put(text, user_id)
-        when = () if expected_len is None else [LengthIs(log, expected_len)]
+        when = owned if expected_len is None else [*owned, LengthIs(log, expected_len)]
         is_new = thread_id not in self._residents
         leaving = self.make_room(thread_id)
         # A repeat of the key must bring the same batch, whoever leaves by then.
@@ -113,7 +131,37 @@ class Appender:
         if leaving and not leaves_later:
             operations += self.farewell(leaving)
         batch = Batch(operations, when, key)
-        return Draft(thread_id, slots, batch, leaving, is_new, leaves_later, key != "")
+        had = key != ""
+        return Draft(thread_id, slots, batch, leaving, is_new, leaves_later, had, owner, owned)
+
+    def owned(self, thread_id: str, owner: str, *, whole: bool = False) -> list[Condition]:
+        """What has to hold in a commit for a thread to be this user's then, as it is now.
+
+        A thread is the user's whose slot is its first; one without slots is anybody's.
+        With `whole`, everything that is said in it has to be theirs.
+
+        Raises:
+            NotFound: it is another user's. Forbidden: with `whole`, others speak in it too.
+        """
+        store, log = self._store, log_of(thread_id)
+        require_name("owner", owner)
+        # First of all: what is read after it may be of a later thread of the same name, and then
+        # the condition fails.
+        when: list[Condition] = [CreatedAt(log, store.created(log))]
+        length = store.length(log)
+        entries = store.read(log, 0, length, limit=_READ_AT_ONCE if whole else 1)
+        if entries and (entries[0].erased or entries[0].user != owner):
+            raise no_thread(thread_id)
+        if not entries or whole:
+            when.append(LengthIs(log, length))
+        while entries and whole:
+            if any(not entry.erased and entry.user != owner for entry in entries):
+                raise Forbidden(
+                    f"others speak in thread {shown(thread_id)} too",
+                    "use a key or a handle for the whole tenant",
+                )
+            entries = store.read(log, entries[-1].index + 1, length, limit=_READ_AT_ONCE)
+        return when
 
     def is_settled(self, thread_id: str) -> bool:
         """Note the thread's use; True when nobody has to leave for it."""
@@ -171,13 +219,18 @@ class Appender:
         Raises:
             PagefileError: the error itself, in the words of threads.
         """
-        stay = self.stay(draft.thread_id if draft.is_new else "", draft.leaving)
+        thread_id, owner = draft.thread_id, draft.owner
+        stay = self.stay(thread_id if draft.is_new else "", draft.leaving)
         gone = stay < len(draft.leaving)
         may_help = isinstance(error, NotFound) and gone and not draft.has_key
-        if not may_help or draft.attempts >= _MOST_ATTEMPTS:
-            raise in_words_of_threads(draft.thread_id, error) from error
-        expected = next((c.length for c in draft.batch.when if isinstance(c, LengthIs)), None)
-        again = self.draft(draft.thread_id, draft.slots, "", expected)
+        if isinstance(error, Conflict) and owner is not None:
+            may_help = self.owned(thread_id, owner) != draft.owned
+        if not may_help or draft.attempts >= MOST_ATTEMPTS:
+            raise in_words_of_threads(thread_id, error) from error
+        given = draft.batch.when[len(draft.owned) :]
+        expected = next((c.length for c in given if isinstance(c, LengthIs)), None)
+        key = draft.batch.key if draft.has_key else ""
+        again = self.draft(thread_id, draft.slots, key, expected, owner)
         again.attempts = draft.attempts + 1
         return again
 
@@ -283,6 +336,11 @@ def _notes(slot: NewSlot, usage: str) -> dict[str, Any]:
     if slot.todo_nudge:
         notes["todo_nudge"] = slot.todo_nudge
     return notes
+
+
+def no_thread(thread_id: str) -> NotFound:
+    """The refusal of a thread that is not there, or not the caller's: they look the same."""
+    return NotFound(f"there is no thread {shown(thread_id)}", "check the id, or use another one")
 
 
 def in_words_of_threads(thread_id: str, error: PagefileError) -> PagefileError:

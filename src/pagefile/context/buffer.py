@@ -12,6 +12,7 @@ from pagefile.batch import Batch, Drop, Fork, Operation, Prune, Selector
 from pagefile.bounds import require_count
 from pagefile.callback import Then
 from pagefile.context.appender import (
+    MOST_ATTEMPTS,
     Appender,
     NewSlot,
     in_words_of_one_thread,
@@ -29,7 +30,7 @@ from pagefile.context.residency import Eviction, Leaver, ending, residency_of
 from pagefile.context.slot import BufferSlot, without_position
 from pagefile.context.thread import ThreadContext, Writer
 from pagefile.context.usage import UsageShelf
-from pagefile.errors import LimitExceeded, NotFound, PagefileError
+from pagefile.errors import Conflict, LimitExceeded, NotFound, PagefileError
 from pagefile.naming import require_flag
 from pagefile.records import Entry, Receipt
 
@@ -118,13 +119,17 @@ class ContextBuffer:
         user_id: str | None = None,
         key: str = "",
         expected_len: int | None = None,
+        owner: str | None = None,
     ) -> BufferSlot:
         """Record one message at the end of a thread; return the slot as it is stored.
 
         The thread comes into being with its first slot. `key` makes a repeat
         harmless. `expected_len` refuses unless the thread has exactly that many.
+        `owner` refuses unless the thread is this user's in the commit: its first
+        slot is, or it has none.
 
         Raises:
+            NotFound: the thread is not `owner`'s.
             LimitExceeded: the thread is full; also a `MemoryError`.
             Conflict: the thread does not have `expected_len` slots.
             Invalid: the input breaks a rule. Nothing was stored in any of these.
@@ -139,8 +144,11 @@ class ContextBuffer:
             todo_nudge,
             user_id,
         )
-        if usage_instructions != "" or key != "" or expected_len is not None:
-            return self.append_many(thread_id, (slot,), key=key, expected_len=expected_len)[0]
+        unusual = usage_instructions != "" or key != "" or expected_len is not None
+        if unusual or owner is not None:
+            return self.append_many(
+                thread_id, (slot,), key=key, expected_len=expected_len, owner=owner
+            )[0]
         # The usual message to a thread that is at hand: no draft is needed.
         appender, log = self._appender, log_of(thread_id)
         operation = slot_append(log, slot, "", self._policy.max_slots_per_thread)
@@ -167,12 +175,13 @@ class ContextBuffer:
         user_id: str | None = None,
         key: str = "",
         expected_len: int | None = None,
+        owner: str | None = None,
     ) -> BufferSlot:
         """`append` for a running event loop, which it never blocks."""
         handed = (own_name, is_self_call, usage_instructions, todo_nudge, user_id)
         slot = NewSlot(payload, from_id, to_id, *handed)
         log = log_of(thread_id)
-        usual = usage_instructions == "" and key == "" and expected_len is None
+        usual = usage_instructions == "" and key == "" and expected_len is None and owner is None
         if usual and not self._deletes and self._appender.is_settled(thread_id):
             operation = slot_append(log, slot, "", self.max_slots_per_thread)
             try:
@@ -181,7 +190,9 @@ class ContextBuffer:
                 raise in_words_of_threads(thread_id, error) from error
             return BufferSlot(entry, thread_id)
         slots = (slot,)
-        made = await self.append_many_async(thread_id, slots, key=key, expected_len=expected_len)
+        made = await self.append_many_async(
+            thread_id, slots, key=key, expected_len=expected_len, owner=owner
+        )
         return made[0]
 
     def append_then_async(
@@ -214,11 +225,12 @@ class ContextBuffer:
         *,
         key: str = "",
         expected_len: int | None = None,
+        owner: str | None = None,
     ) -> list[BufferSlot]:
         """Record several messages in one commit: all of them, next to each other, or none."""
         appender = self._appender
         with self._guard:
-            draft = appender.draft(thread_id, slots, key, expected_len)
+            draft = appender.draft(thread_id, slots, key, expected_len, owner)
             while True:
                 try:
                     entries = self._store.commit_entries(draft.batch)
@@ -238,10 +250,13 @@ class ContextBuffer:
         *,
         key: str = "",
         expected_len: int | None = None,
+        owner: str | None = None,
     ) -> list[BufferSlot]:
         """`append_many` for a running event loop, which it never blocks."""
         if self._store.is_instant:
-            return self.append_many(thread_id, slots, key=key, expected_len=expected_len)
+            return self.append_many(
+                thread_id, slots, key=key, expected_len=expected_len, owner=owner
+            )
         # Imported here: whoever never awaits does not pay for loading it.
         import asyncio
 
@@ -249,10 +264,11 @@ class ContextBuffer:
         slots = messages(slots)
         log_of(thread_id)
         known = all(self._shelf.knows(slot.usage_instructions, slot.user_id) for slot in slots)
-        if known and not appender.may_wait(thread_id):
-            draft = appender.draft(thread_id, slots, key, expected_len)
+        given = (thread_id, slots, key, expected_len, owner)
+        if known and owner is None and not appender.may_wait(thread_id):
+            draft = appender.draft(*given)
         else:
-            draft = await asyncio.to_thread(appender.draft, thread_id, slots, key, expected_len)
+            draft = await asyncio.to_thread(appender.draft, *given)
         while True:
             try:
                 entries = await self._store.commit_entries_async(draft.batch)
@@ -265,15 +281,23 @@ class ContextBuffer:
         appender.tell(draft.leaving)
         return made
 
-    def fork(self, thread_id: str, at: int | None = None, *, new_id: str | None = None) -> str:
+    def fork(
+        self,
+        thread_id: str,
+        at: int | None = None,
+        *,
+        new_id: str | None = None,
+        owner: str | None = None,
+    ) -> str:
         """A new thread that shares the first `at` slots (all, when None); return its id.
 
         Nothing is copied: it takes the same time whatever the length. Shared
         slots keep their indexes; what either thread appends is its own. It is a
-        use of the thread, which does not leave to make room.
+        use of the thread, which does not leave to make room. `owner` refuses
+        unless the thread, and the one that has `new_id`, is this user's.
 
         Raises:
-            NotFound: there is no such thread. Conflict: `new_id` is taken.
+            NotFound: there is no such thread, or not of `owner`. Conflict: `new_id` is taken.
             Invalid: `at` is beyond its end. LimitExceeded: nobody else could leave.
         """
         child = self._new_id() if new_id is None else new_id
@@ -283,14 +307,21 @@ class ContextBuffer:
         appender = self._appender
         with self._guard:
             is_new = child not in self._residents
-            while True:
+            for left in reversed(range(MOST_ATTEMPTS)):
+                when = () if owner is None else appender.owned(thread_id, owner)
+                if owner is not None:
+                    appender.owned(child, owner)
                 leaving = appender.make_room(child, beside=thread_id)
                 try:
-                    self._store.commit(Batch([operation, *appender.farewell(leaving)]))
+                    self._store.commit(Batch([operation, *appender.farewell(leaving)], when))
                     break
                 except PagefileError as error:
                     stay = appender.stay(child if is_new else "", leaving)
-                    if not isinstance(error, NotFound) or stay == len(leaving):
+                    may_help = isinstance(error, NotFound) and stay < len(leaving)
+                    if isinstance(error, Conflict) and owner is not None:
+                        appender.owned(child, owner)
+                        may_help = appender.owned(thread_id, owner) != when
+                    if not may_help or not left:
                         raise refused_fork(thread_id, child, at, error) from error
         appender.tell(leaving)
         return child
@@ -412,18 +443,31 @@ class ContextBuffer:
                     raise
         return leaving
 
-    def delete_thread(self, thread_id: str) -> bool:
-        """End a thread; True if there was one. What forks share of it stays theirs."""
+    def delete_thread(self, thread_id: str, *, owner: str | None = None) -> bool:
+        """End a thread; True if there was one. What forks share of it stays theirs.
+
+        `owner` refuses unless all that is said in it is this user's.
+
+        Raises:
+            NotFound: the thread is not `owner`'s. Forbidden: others speak in it too.
+            Conflict: others kept writing to it.
+        """
         log = log_of(thread_id)
         operations: list[Operation] = [Prune(None, log=log), Drop(log)]
         with self._guard:
-            try:
-                with ending(self._store, operations):
-                    self._store.commit(Batch(operations))
-            except NotFound:
-                self._residents.remove(thread_id)
-                return False
-        return True
+            for left in reversed(range(1 if owner is None else MOST_ATTEMPTS)):
+                when = () if owner is None else self._appender.owned(thread_id, owner, whole=True)
+                try:
+                    with ending(self._store, operations):
+                        self._store.commit(Batch(operations, when))
+                    return True
+                except NotFound:
+                    break
+                except Conflict as error:
+                    if not left:
+                        raise in_words_of_threads(thread_id, error) from error
+            self._residents.remove(thread_id)
+        return False
 
     def erase_thread(self, thread_id: str) -> Receipt:
         """Remove the content of all its slots for good, in forks too, and end it."""

@@ -30,6 +30,7 @@ _KINDS: dict[str, StreamKind] = {
     "absent": DOCUMENT,
     "length": LOG,
     "below": LOG,
+    "created": LOG,
 }
 #: How often, in commits, expired idempotency keys are swept out.
 _SWEEP_EVERY = 256

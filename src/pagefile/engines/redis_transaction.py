@@ -109,7 +109,7 @@ class RedisTransaction:
             for need in batch.when:
                 if need.what in ("version", "absent"):
                     wanted[DOCUMENT, need.name] = None
-                elif need.what in ("length", "below"):
+                elif need.what in ("length", "below", "created"):
                     wanted[LOG, need.name] = None
         missing = [place for place in wanted if place[1] and place not in self._known.named]
         if missing or not self._known.is_fresh:

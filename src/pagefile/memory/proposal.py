@@ -129,9 +129,7 @@ def read_batch(store: Store, batch_id: str, now_us: int) -> ReadBatch:
     document = document_of(batch_id)
     found = store.get(document) if len(document.encode()) <= MOST_NAME_BYTES else None
     if found is None or found.erased:
-        raise NotFound(
-            f"there is no batch {shown(batch_id)}", "list_batches() shows those there are"
-        )
+        raise no_batch(batch_id)
     batch = shaped(found, ItemBatch).seen_at(now_us)
     return ReadBatch(batch, document, found.version, found.position)
 
@@ -244,3 +242,8 @@ def _filters(filters: Mapping[str, Any] | None) -> dict[str, str]:
         for name, value in filters.items()
         if value is not None
     }
+
+
+def no_batch(batch_id: object) -> NotFound:
+    """The refusal of a batch that is not there, or not the caller's: they look the same."""
+    return NotFound(f"there is no batch {shown(batch_id)}", "list the batches")

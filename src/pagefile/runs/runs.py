@@ -146,17 +146,24 @@ class Runs:
         try:
             commit_unless_forgotten(self._store, identity, Batch(operations, is_new))
         except Conflict as error:
-            is_there = self._store.get(RUNS + identity.run_id) is not None
-            raise Conflict(
-                f"run {identity.run_id!r} {'exists' if is_there else 'was deleted'}",
-                "open it, or choose another id"
-                if is_there
-                else "choose another id: it stays taken",
-                target=identity.run_id,
-                expected=0,
-                current=error.current,
-            ) from error
+            raise self._taken(identity, error) from error
         return run
+
+    def _taken(self, identity: Identity, error: Conflict) -> Conflict:
+        """What is said of a run id that is taken: to a user, nothing of another's run but that."""
+        found = self._store.get(RUNS + identity.run_id)
+        fact, next_step, current = "exists", "open it, or choose another id", error.current
+        if identity.user_id is not None and (found is None or found.user != identity.user_id):
+            fact, next_step, current = "is taken", "choose another id", 1
+        elif found is None:
+            fact, next_step = "was deleted", "choose another id: it stays taken"
+        return Conflict(
+            f"run {identity.run_id!r} {fact}",
+            next_step,
+            target=identity.run_id,
+            expected=0,
+            current=current,
+        )
 
     def open(self, run_id: str) -> Run:
         """A run that was booted before, in whatever process.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 
 from pagefile.access.identity import RIGHTS, Identity, Right, is_loopback
 from pagefile.access.keys import KeyStore
@@ -50,6 +51,8 @@ class Gate:
     def __init__(self, config: ServerConfig, keys: KeyStore, tokens: TokenVerifier | None) -> None:
         self._keys = keys
         self._tokens = tokens
+        self._fetcher = ThreadPoolExecutor(1, "pagefile-issuer")
+        self._fetching: asyncio.Future[None] | None = None
         self._failures = Rates(config.failures_per_second)
         self._local: Identity | None = None
         if config.local:
@@ -94,9 +97,20 @@ class Gate:
     async def _look(self, text: str) -> Identity | None:
         if text.startswith("pf_"):
             return await asyncio.to_thread(self._keys.authenticate, text)
-        if self._tokens is not None:
-            return await asyncio.to_thread(self._tokens.authenticate, text)
-        return None
+        if self._tokens is None:
+            return None
+        if self._tokens.lacks_keys_for(text):
+            await self._fetch_keys(self._tokens, text)
+        return await asyncio.to_thread(self._tokens.verify, text)
+
+    async def _fetch_keys(self, tokens: TokenVerifier, text: str) -> None:
+        """Wait for the issuer with whoever else does; the threads that others need are not held."""
+        if self._fetching is None or self._fetching.done():
+            loop = asyncio.get_running_loop()
+            self._fetching = loop.run_in_executor(self._fetcher, tokens.fetch_for, text)
+            # Everybody who waits may have gone by the time it fails.
+            self._fetching.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.shield(self._fetching)
 
     def _failed(self, client: str, detail: str) -> Refused:
         if not self._failures.has(client, take=True):

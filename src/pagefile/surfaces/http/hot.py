@@ -24,7 +24,6 @@ from pagefile.surfaces.http.bodies import decoded, encoded, require_json
 from pagefile.surfaces.http.call import Call, caller_of
 from pagefile.surfaces.http.documents import header, named
 from pagefile.surfaces.http.idempotency import key_in
-from pagefile.surfaces.http.owning import require_own_thread
 from pagefile.surfaces.http.problems import AsRefused
 
 #: Status, body and headers of an answer.
@@ -131,9 +130,7 @@ async def append_slot(scope: Scope, call: Call, body: bytes) -> Answer:
     given = decoded(body, slots.NewSlot)
     user_id = call.partition = given.user_id
     if identity.user_id is not None:
-        caller = caller_of(Request(scope))
-        user_id = caller.user(user_id)
-        await require_own_thread(caller, thread_id)
+        user_id = caller_of(Request(scope)).user(user_id)
     key = store_key(identity, key_in(scope)) if b"idempotency-key" in heads else ""
     expected = given.expected_len
     if b"if-match" in heads or b"if-none-match" in heads:
@@ -152,6 +149,7 @@ async def append_slot(scope: Scope, call: Call, body: bytes) -> Answer:
             user_id=user_id,
             key=key,
             expected_len=expected,
+            owner=identity.user_id,
         )
     except Conflict as error:
         raise etag.refusal(Request(scope), error) from error

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pagefile.context.appender import no_thread
 from pagefile.context.names import log_of
 from pagefile.context.slot import BufferSlot
 from pagefile.errors import Forbidden, NotFound, shown
+from pagefile.memory.proposal import no_batch
 from pagefile.surfaces.http.call import Caller
 
 if TYPE_CHECKING:
@@ -29,7 +31,9 @@ async def own_run(caller: Caller, run_id: str) -> AsyncRun:
 
 
 async def require_own_thread(caller: Caller, thread_id: str) -> None:
-    """Refuse a thread that another user began; one that nobody began is anybody's.
+    """Refuse to read a thread that another user began; one that nobody began is anybody's.
+
+    A write says `owner` instead, which is looked at in its commit.
 
     Raises:
         NotFound: it is somebody else's, which looks as if there were none.
@@ -39,7 +43,7 @@ async def require_own_thread(caller: Caller, thread_id: str) -> None:
         return
     first = await caller.pf.store.read(log_of(thread_id), limit=1)
     if first and (first[0].erased or first[0].user != own):
-        raise NotFound(f"there is no thread {thread_id!r}", "append to another one")
+        raise no_thread(thread_id)
 
 
 def require_own_scope(caller: Caller, mcrs: Sequence[Mapping[str, Any]]) -> None:
@@ -70,7 +74,7 @@ async def require_own_batch(caller: Caller, batch_id: str | None) -> None:
         return
     batch = await caller.pf.items.batch(batch_id)
     if batch.user_id != caller.identity.user_id:
-        raise NotFound(f"there is no batch {batch_id!r}", "list the batches")
+        raise no_batch(batch_id)
     require_own_scope(caller, [{"scope": change.scope} for change in batch.changes])
 
 

@@ -74,7 +74,7 @@ class PackShelf:
             for name in self._names(folder):
                 if name.endswith(f"_{pack_id}.zip"):
                     return folder / name
-        raise NotFound("there is no such pack here", "list the packs, or upload one")
+        raise no_pack()
 
     def find_named(self, tenant: str, name: str) -> Path:
         """The file of a pack by its id, its name, or the address it is downloaded from."""
@@ -136,3 +136,8 @@ async def uploaded(request: Request, media: frozenset[str] = _MEDIA) -> AsyncIte
                 f"the upload could not be kept ({error.strerror})", "look at the server's disk"
             ) from error
         yield path
+
+
+def no_pack() -> NotFound:
+    """The refusal of a pack that is not there, or not the caller's: they look the same."""
+    return NotFound("there is no such pack here", "list the packs, or upload one")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pagefile.access.identity import digest_of
+from pagefile.context.appender import no_thread
 from pagefile.context.names import log_of
 from pagefile.errors import Forbidden, NotFound, shown
 from pagefile.surfaces.mcp.budget import Budget
@@ -55,19 +56,8 @@ class Caller:
         """A thread that the caller may read."""
         view = self.pf.context.get_thread(thread_id)
         if view is None or not self._owns(view):
-            raise NotFound(f"there is no thread {shown(thread_id)}", "check the id")
+            raise no_thread(thread_id)
         return view
-
-    def require_writable(self, thread_id: str) -> bool:
-        """Refuse to write into a thread that is another user's; whether it is yet to come."""
-        if self.identity.user is None:
-            return False
-        view = self.pf.context.get_thread(thread_id)
-        if view is None:
-            return True
-        if not self._owns(view):
-            raise Forbidden(f"thread {shown(thread_id)} is another user's", "choose another id")
-        return False
 
     def run(self, run_id: str) -> Run:
         """A run that the caller may read."""

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from pagefile.errors import Forbidden, NotFound
+from pagefile.errors import Forbidden
+from pagefile.memory.proposal import no_batch
 from pagefile.surfaces.mcp.budget import Capped, LeftOut
 from pagefile.surfaces.mcp.caller import Caller
 from pagefile.surfaces.mcp.memory_tools import UserId
@@ -103,7 +104,7 @@ def commit(caller: Caller, given: CommitMemory) -> Committed:
     batch = caller.pf.items.batch(given.batch_id)
     own = caller.identity.user
     if own is not None and batch.user_id != own:
-        raise NotFound("there is no such batch", "check the id")
+        raise no_batch(given.batch_id)
     if batch.run_id is None:
         done = caller.pf.items.commit(given.batch_id, reviewer=given.reviewer)
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from pagefile.errors import Conflict, Invalid, LimitExceeded
+from pagefile.errors import Invalid, LimitExceeded
 from pagefile.surfaces.mcp.budget import Capped, LeftOut
 from pagefile.surfaces.mcp.caller import Caller
 from pagefile.surfaces.mcp.memory_tools import UserId
@@ -23,7 +23,7 @@ _MOST_MESSAGES = 1_000
 _OLDER = "ask again with a larger max_tokens, or with before set to the smallest index here"
 #: What an answer takes around the text of a prompt.
 _AROUND_TOKENS = 100
-#: How often a prompt is made smaller, or an append is tried again.
+#: How often a prompt is made smaller.
 _ATTEMPTS = 8
 
 
@@ -50,22 +50,13 @@ def append(caller: Caller, given: AppendMessage) -> Appended:
         raise Invalid("text", "and payload: one of them is needed", "give exactly one")
     user = caller.user(given.user_id)
     payload = {"text": given.text} if given.text is not None else given.payload
-    for left in reversed(range(_ATTEMPTS)):
-        is_new = caller.require_writable(given.thread_id)
-        # With a thread that comes into being, so does whose it is: nobody may be faster.
-        guarded = is_new and given.expected_len is None
-        try:
-            slot = caller.pf.context.append(
-                *(given.thread_id, payload, given.sender, given.recipient),
-                user_id=user,
-                key=caller.key(given.thread_id, given.key),
-                expected_len=0 if guarded else given.expected_len,
-            )
-        except Conflict:
-            if not guarded or not left:
-                raise
-        else:
-            break
+    slot = caller.pf.context.append(
+        *(given.thread_id, payload, given.sender, given.recipient),
+        user_id=user,
+        key=caller.key(given.thread_id, given.key),
+        expected_len=given.expected_len,
+        owner=caller.identity.user,
+    )
     return Appended(slot.index, slot.metadata.timestamp)
 
 

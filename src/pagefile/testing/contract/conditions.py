@@ -12,7 +12,9 @@ from pagefile.batch import (
     Append,
     Batch,
     CountBelow,
+    CreatedAt,
     Delete,
+    Drop,
     Fork,
     LengthBelow,
     LengthIs,
@@ -400,6 +402,28 @@ class ConditionContract(ContractFixtures):
         )
 
         assert store.names("document") == ["job-1", "job-2", "job-9"]
+
+    @promise("S3")
+    def test_a_log_that_was_begun_again_is_another(self, store: Store) -> None:
+        """One of the same name and length is not the one that was looked at."""
+        assert store.created("a") == 0
+        store.commit(Batch([Append("a", 1)], [CreatedAt("a", 0)]))
+        first = store.created("a")
+        store.commit(Batch([Append("a", 2)], [CreatedAt("a", first)]))
+        store.commit(Batch([Drop("a")]))
+        append(store, "a", 3, 4)
+        for number in (first, 0):
+            with pytest.raises(Conflict) as caught:
+                store.commit(Batch([Append("a", 5)], [CreatedAt("a", number)]))
+            assert (caught.value.target, caught.value.expected) == ("a", number)
+        again = store.created("a")
+        with pytest.raises(Conflict):
+            store.commit(Batch([Put("d", 1)], [CreatedAt("b", again)]))
+        store.commit(Batch([Fork("b", "a", 1), Append("a", 6)], [CreatedAt("a", again)]))
+
+        assert first < again < store.created("b")
+        assert values(store, "a") == [3, 4, 6]
+        assert store.get("d") is None
 
     @promise("S8")
     def test_a_length_below_condition_refuses_a_full_log(self, store: Store) -> None:

@@ -7,10 +7,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
-from pagefile.errors import NotFound
 from pagefile.memory.items import Committed, Proposal
 from pagefile.memory.plan import Preview
-from pagefile.memory.proposal import BatchPage, ItemBatch
+from pagefile.memory.proposal import BatchPage, ItemBatch, no_batch
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import Caller, caller_of
 from pagefile.surfaces.http.documents import told
@@ -187,6 +186,6 @@ async def _own_batch(caller: Caller, batch_id: str) -> ItemBatch:
     batch = await caller.pf.items.batch(batch_id)
     own = caller.identity.user_id
     if own is not None and batch.user_id != own:
-        raise NotFound(f"there is no batch {batch_id!r}", "list the batches")
+        raise no_batch(batch_id)
     caller.touches(batch.user_id)
     return batch

@@ -12,13 +12,13 @@ import msgspec
 from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import FileResponse
 
-from pagefile.errors import Corrupt, Unsupported
+from pagefile.errors import Corrupt, NotFound, Unsupported
 from pagefile.runs.pack_format import PackLimits, PackReport
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import Caller, caller_of
 from pagefile.surfaces.http.documents import told
 from pagefile.surfaces.http.owning import own_run
-from pagefile.surfaces.http.packs import ZIP, PackInfo, PackShelf, info_of, uploaded
+from pagefile.surfaces.http.packs import ZIP, PackInfo, PackShelf, info_of, no_pack, uploaded
 from pagefile.surfaces.http.pagination import Cursor, Limit, cursor_of, place_in
 from pagefile.surfaces.http.problems import AsRefused
 
@@ -186,5 +186,8 @@ async def _own_pack(request: Request, caller: Caller, pack_id: str) -> Path:
     shelf = await swept_shelf(request, caller)
     path = await asyncio.to_thread(shelf.find, caller.identity.tenant, pack_id)
     if caller.identity.user_id is not None:
-        await own_run(caller, info_of(path).run_id)
+        try:
+            await own_run(caller, info_of(path).run_id)
+        except NotFound:
+            raise no_pack() from None
     return path

@@ -8,6 +8,7 @@ import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
 from pagefile.context.appender import NewSlot as StoredSlot
+from pagefile.context.appender import no_thread
 from pagefile.context.names import THREADS, log_of
 from pagefile.context.slot import BufferSlot
 from pagefile.errors import Conflict, NotFound
@@ -157,7 +158,6 @@ async def append_slots(request: Request, thread_id: str) -> Response:
     """Append several slots in one commit: all of them, next to each other, or none."""
     caller = caller_of(request)
     given = await body_of(request, NewSlots)
-    await require_own_thread(caller, thread_id)
     made = [
         StoredSlot(
             each.payload,
@@ -177,6 +177,7 @@ async def append_slots(request: Request, thread_id: str) -> Response:
             made,
             key=store_key(caller.identity, key_in(request.scope)),
             expected_len=etag.expected(request, given.expected_len),
+            owner=caller.identity.user_id,
         )
     except Conflict as error:
         raise etag.refusal(request, error) from error
@@ -193,9 +194,9 @@ async def fork_thread(request: Request, thread_id: str) -> Response:
     caller = caller_of(request)
     given = await body_of(request, ForkRequest, may_be_empty=True)
     await _length(caller, thread_id)
-    if given.new_id is not None:
-        await require_own_thread(caller, given.new_id)
-    child = await caller.pf.context.fork(thread_id, given.at, new_id=given.new_id)
+    child = await caller.pf.context.fork(
+        thread_id, given.at, new_id=given.new_id, owner=caller.identity.user_id
+    )
     length = await caller.pf.store.length(log_of(child))
     return reply(Thread(thread_id=child, length=length), 201)
 
@@ -255,7 +256,9 @@ async def delete_thread(
         caller.require_whole_tenant()
         receipt = await caller.pf.context.erase_thread(thread_id)
         return reply(Deleted(ok=True, deleted=True, receipt=receipt))
-    return reply(Deleted(ok=True, deleted=await caller.pf.context.delete_thread(thread_id)))
+    own = caller.identity.user_id
+    deleted = await caller.pf.context.delete_thread(thread_id, owner=own)
+    return reply(Deleted(ok=True, deleted=deleted))
 
 
 async def _length(caller: Caller, thread_id: str) -> int:
@@ -264,7 +267,7 @@ async def _length(caller: Caller, thread_id: str) -> int:
     await require_own_thread(caller, thread_id)
     length = await caller.pf.store.length(log)
     if length == 0 and not await caller.pf.store.has_log(log):
-        raise NotFound(f"there is no thread {thread_id!r}", "append to it first")
+        raise no_thread(thread_id)
     return length
 
 
