@@ -36,7 +36,7 @@ SOAK_SUITES := $(wildcard \
     )
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check demo serve bench soak mutants format clean
+.PHONY: help setup quick test check demo serve bench soak mutants format clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,12 @@ $(SERVED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(INSTALL) --editable '.[server,mcp,client]'
 	@touch $(LIGHT) $@
+
+quick: setup  ## format check, lint, strict types and the fast tests, in about a minute
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q -n 2 --dist loadgroup -m fast
 
 test: setup  ## format check, lint, strict types, all tests
 	$(BIN)/ruff format --check .

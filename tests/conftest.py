@@ -30,6 +30,60 @@ settings.register_profile("seeded", derandomize=True, deadline=None)
 settings.register_profile("soak", deadline=None, max_examples=5_000)
 settings.load_profile("soak" if os.environ.get("PAGEFILE_SOAK") == "1" else "seeded")
 
+#: What the tests of a file are; of the other files see `_kind_of`.
+_KINDS = {
+    "crash": (
+        "test_bad_networks", "test_context_processes", "test_copy", "test_crash", "test_damage",
+        "test_disk", "test_dispatch_crash", "test_dispatch_stress", "test_full_disks",
+        "test_interrupts", "test_model", "test_power", "test_races", "test_seeded_faults",
+        "test_story", "test_together", "test_verify_beside_writers",
+    ),
+    "servers": (
+        "test_arms", "test_client", "test_dispatch_dask", "test_four_ways", "test_http",
+        "test_http_coverage", "test_http_gate", "test_http_legacy", "test_http_processes",
+        "test_http_schema", "test_http_security", "test_http_wire", "test_isolation",
+        "test_manager", "test_manager_process", "test_mcp", "test_pgvector", "test_postgres",
+        "test_redis", "test_redis_cluster", "test_redis_replicas", "test_redis_tls",
+        "test_shared_backend", "test_vector_follower",
+    ),
+    "slow": (
+        "test_artifacts", "test_cli", "test_cli_newcomer", "test_dispatch_engines",
+        "test_dispatch_pool", "test_docs", "test_examples", "test_import", "test_organism_cli",
+        "test_package", "test_recall_embedders",
+    ),
+}  # fmt: skip
+_KIND_OF = {name: kind for kind, names in _KINDS.items() for name in names}
+_SERVERS = ("postgres", "redis", "manager", "qdrant")
+#: Where SQLite is tried fast; what is above the engines is, on the one in memory.
+_OF_SQLITE = ("test_engines", "test_sqlite_file", "test_sqlite_news")
+_FAST = "fast"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `-m fast`, files without a fast test are not even imported."""
+    is_left_out = config.getoption("-m") == _FAST and collection_path.stem in _KIND_OF
+    return is_left_out or None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    item.add_marker(_kind_of(item))
+
+
+def _kind_of(item: pytest.Item) -> str:
+    kind = _KIND_OF.get(item.path.stem)
+    if kind is not None:
+        return kind
+    given = getattr(item, "callspec", None)
+    named = [] if given is None else [one for one in given.params.values() if type(one) is str]
+    fixtures = [name for name in getattr(item, "fixturenames", ()) if name.endswith("_server")]
+    if fixtures or any(one in _SERVERS for one in named):
+        return "servers"
+    # A group is of tests that start many processes.
+    if item.get_closest_marker("xdist_group") is not None:
+        return "slow"
+    on_a_file = "sqlite" in named or "file" in named or item.nodeid.find("::TestSqlite::") >= 0
+    return "slow" if on_a_file and item.path.stem not in _OF_SQLITE else _FAST
+
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:

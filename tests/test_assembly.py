@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -644,6 +645,30 @@ class TestBudget:
             shown.append([p.item for p in prompt.receipt.pieces if p.section == "tail"])
 
         assert shown[0] == shown[1]
+
+    def test_a_newest_message_that_is_required_is_there_or_nothing_is(
+        self, pf: Pagefile, assembly: Assembly
+    ) -> None:
+        """Answers are one message in another form, which the counter gives more than the parts."""
+        put(pf, "t", call("a", "b"), answer("a", "word " * 40), answer("b", "word " * 40))
+        made = []
+        for budget in range(100, 2_000, 25):
+            with suppress(LimitExceeded):
+                prompt = assembly.assemble(
+                    "t", None, budget, user_id=ANN, counter=Steep(), record=False
+                )
+                made.append(roles(prompt))
+
+        assert made
+        assert {tuple(one) for one in made} == {("assistant", "tool", "tool")}
+
+    def test_a_thread_alone_may_fill_the_whole_prompt(
+        self, pf: Pagefile, assembly: Assembly
+    ) -> None:
+        say(pf, "t", *(f"message {n} of the talk" for n in range(200)))
+        receipt = assembly.assemble("t", None, 600, user_id=ANN, record=False).receipt
+
+        assert receipt.tokens > 0.8 * 600
 
     def test_the_worst_memories_leave_first_then_notes_then_old_messages(
         self, pf: Pagefile, assembly: Assembly, memory: Memory

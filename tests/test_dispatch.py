@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,16 @@ from dispatch_ground import (
     run,
     said_in,
 )
-from pagefile import Forbidden, Invalid, LimitExceeded, NotFound, Pagefile
+from pagefile import (
+    Forbidden,
+    Invalid,
+    LimitExceeded,
+    NotFound,
+    Options,
+    Pagefile,
+    PagefileError,
+    Unavailable,
+)
 from pagefile.context.slot import HandlerMetadata
 from pagefile.dispatch import (
     DispatchLimits,
@@ -47,7 +57,12 @@ from pagefile.dispatch import (
     TodoRegistered,
     TodoUntil,
 )
+from pagefile.dispatch.identity import Delivery
 from pagefile.dispatch.presence import Presence
+from pagefile.engine import Engine, Prepared, Sealed
+from pagefile.handle import open_engine
+from pagefile.testing.faults import FaultyEngine
+from run_ground import handle_on
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -834,6 +849,58 @@ def test_a_request_may_cause_only_so_many_messages(pf: Pagefile) -> None:
     run(story())
 
 
+def test_a_request_may_cause_as_many_messages_as_the_limit_says(memory: Pagefile) -> None:
+    async def story() -> None:
+        organism = Organism(memory, limits=DispatchLimits(max_messages=5))
+
+        @organism.listener("agent", payload=Ask, agent=True)
+        async def agent(payload: Ask, metadata: HandlerMetadata) -> HandlerResponse:
+            if not payload.number:
+                return respond(payload.text)
+            return HandlerResponse(Ask(payload.text, payload.number - 1), "agent")
+
+        async with organism:
+            # The request, three calls and the answer are five.
+            most = await organism.ask(Ask("x", 3), "agent", caller=ANN)
+            more = await organism.ask(Ask("x", 4), "agent", caller=ANN)
+
+        assert (most.payload, more.payload.code) == (Told("x"), "budget")
+
+    run(story())
+
+
+def test_a_conversation_with_much_to_do_lets_another_in_between(memory: Pagefile) -> None:
+    async def story() -> None:
+        organism = Organism(memory, limits=DispatchLimits(max_concurrent_handlers=1))
+        order: list[str] = []
+        begun, release = asyncio.Event(), asyncio.Event()
+
+        @organism.listener("agent", payload=Ask, peers=["tool"])
+        async def agent(payload: Any, metadata: HandlerMetadata) -> Any:
+            if isinstance(payload, Ask):
+                return [HandlerResponse(Other(f"many {n}"), "tool") for n in range(6)]
+            return respond("done") if len(order) == 7 else None
+
+        @organism.listener("tool", payload=Other)
+        async def tool(payload: Other) -> HandlerResponse:
+            order.append(payload.text)
+            begun.set()
+            await release.wait()
+            return respond(payload.text)
+
+        async with organism:
+            many = await organism.inject(Ask("go"), "agent", caller=ANN)
+            await begun.wait()
+            one = await organism.inject(Other("one"), "tool", caller=BOB)
+            release.set()
+            await organism.answer(one)
+            await organism.answer(many)
+
+        assert order.index("one") <= 2
+
+    run(story())
+
+
 def test_tokens_of_a_request_are_bounded_over_all_its_listeners(memory: Pagefile) -> None:
     async def story() -> None:
         organism = Organism(memory, limits=DispatchLimits(max_tokens=100))
@@ -1285,6 +1352,187 @@ def test_a_conversation_that_gets_on_survives_any_number_of_deaths(pf: Pagefile)
                 await organism.shutdown(0.0)
 
         assert answer.payload == Told("x")
+
+    run(story())
+
+
+def test_a_message_at_which_one_process_after_the_other_dies_is_given_up(pf: Pagefile) -> None:
+    async def story() -> None:
+        limits = DispatchLimits(lease_seconds=0.2, max_deaths=1)
+        begun = asyncio.Event()
+        last = Organism(pf, limits=limits)
+        last.listener("agent", payload=Ask)(echo)
+        asked = await last.inject(Ask("x"), "agent", caller=ANN)
+        died = [Organism(pf, limits=limits) for _ in range(2)]
+        for mortal in died:
+
+            @mortal.listener("agent", payload=Ask)
+            async def never(payload: Ask) -> None:
+                begun.set()
+                await asyncio.Event().wait()
+
+            await mortal.start()
+            await begun.wait()
+            begun.clear()
+            die(mortal)
+        async with last:
+            answer = await last.answer(asked)
+            for mortal in died:
+                await mortal.shutdown(0.0)
+
+        assert answer.payload.code == "worker"
+
+    run(story())
+
+
+def test_whoever_goes_on_knows_the_attempts_and_the_tokens_of_before(pf: Pagefile) -> None:
+    async def story() -> None:
+        limits = DispatchLimits(lease_seconds=0.2, max_tokens=100)
+        again = Retry(attempts=3, pause=0.001)
+        begun = asyncio.Event()
+        first, second = Organism(pf, limits=limits), Organism(pf, limits=limits)
+
+        @first.listener("agent", payload=Ask, agent=True, retry=again)
+        async def spends(payload: Ask, metadata: HandlerMetadata, own: OwnThread) -> Any:
+            if not payload.number:
+                own.spend(60)
+                return HandlerResponse(Ask("x", 1), "agent")
+            if own.attempt == 1:
+                raise ValueError("once")
+            begun.set()
+            return await asyncio.Event().wait()
+
+        @second.listener("agent", payload=Ask, agent=True, retry=again)
+        async def tells(payload: Ask, metadata: HandlerMetadata, own: OwnThread) -> Any:
+            return respond(f"attempt {own.attempt}, {own.tokens_left} left")
+
+        await first.start()
+        asked = await first.inject(Ask("x"), "agent", caller=ANN)
+        await begun.wait()
+        die(first)
+        async with second:
+            answer = await second.answer(asked)
+            await first.shutdown(0.0)
+
+        assert answer.payload == Told("attempt 2, 40 left")
+
+    run(story())
+
+
+def test_whoever_goes_on_waits_for_the_next_try_as_long_as_was_planned(pf: Pagefile) -> None:
+    """One handler at a time: a try that did not wait would come before what was asked later."""
+
+    async def story() -> None:
+        limits = DispatchLimits(lease_seconds=0.2, max_concurrent_handlers=1)
+        later = Retry(attempts=2, pause=3_600.0, most=3_600.0)
+        tried: list[str] = []
+        first, second = Organism(pf, limits=limits), Organism(pf, limits=limits)
+
+        @first.listener("agent", payload=Ask, retry=later)
+        async def fails(payload: Ask) -> None:
+            raise ValueError("once")
+
+        @second.listener("agent", payload=Ask, retry=later)
+        async def notes(payload: Ask) -> HandlerResponse:
+            tried.append(payload.text)
+            return respond(payload.text)
+
+        await first.start()
+        await first.inject(Ask("waits"), "agent", caller=ANN)
+        while not first.metrics.retried:
+            await asyncio.sleep(0)
+        die(first)
+        async with second:
+            while not second.metrics.claimed:
+                await asyncio.sleep(0)
+            answer = await second.ask(Ask("now"), "agent", caller=ANN)
+            await first.shutdown(0.0)
+
+        assert (answer.payload, tried) == (Told("now"), ["now"])
+
+    run(story())
+
+
+def test_a_process_that_lives_is_not_taken_for_dead_before_its_lease_is_over(
+    memory: Pagefile,
+) -> None:
+    living = Presence(memory.store, "organism", "living", 3_600.0)
+    watching = Presence(memory.store, "organism", "watching", 3_600.0)
+    living.renew({})
+
+    assert [watching.dead() for _ in range(3)] == [[], [], []]
+
+
+def test_a_request_that_arrives_while_its_conversation_ends_is_answered(tmp_path: Path) -> None:
+    async def story() -> None:
+        url = str(tmp_path / "store.db")
+        with pagefile.open(url) as a, pagefile.open(url) as b:
+            door, organism = Organism(b), Organism(a)
+            door.listener("agent", payload=Ask)(echo)
+            later: list[Delivery] = []
+
+            @organism.listener("agent", payload=Ask)
+            async def agent(payload: Ask, metadata: HandlerMetadata) -> HandlerResponse:
+                if payload.text == "first":
+                    # Nobody tells this process of what others write from now on.
+                    for task in organism._life.tasks:
+                        task.cancel()
+                    later.append(
+                        await door.inject(
+                            Ask("second"), "agent", caller=ANN, thread_id=metadata.thread_id
+                        )
+                    )
+                return respond(payload.text)
+
+            await organism.start()
+            first = await organism.ask(Ask("first"), "agent", caller=ANN)
+            second = await organism.answer(later[0])
+            await organism.shutdown(0.0)
+
+        assert (first.payload, second.payload) == (Told("first"), Told("second"))
+
+    run(story())
+
+
+class LateEngine(FaultyEngine):
+    """Says of one commit that it does not know, and stores it when the next one comes."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self.is_armed = False
+        self._late: Sequence[tuple[str, Prepared]] = ()
+
+    def apply(self, items: Sequence[tuple[str, Prepared]]) -> list[Sealed | PagefileError]:
+        if self.is_armed:
+            self.is_armed, self._late = False, items
+            raise Unavailable("no answer, as arranged", "ask again", outcome="unknown")
+        late, self._late = self._late, ()
+        if late:
+            super().apply(late)
+        return super().apply(items)
+
+
+def test_a_step_whose_commit_arrives_late_is_recorded_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        engine = LateEngine(open_engine(str(tmp_path / "store.db"), Options()))
+        with contextlib.closing(engine), handle_on(engine) as pf:
+            organism = Organism(pf)
+
+            @organism.listener("agent", payload=Ask, agent=True)
+            async def agent(
+                payload: Ask, metadata: HandlerMetadata, own: OwnThread
+            ) -> HandlerResponse:
+                own.append(Told(f"mark {payload.number}"))
+                if payload.number == 2:
+                    return respond("through")
+                engine.is_armed = payload.number == 1
+                return HandlerResponse(Ask("x", payload.number + 1), "agent")
+
+            async with organism:
+                answer = await organism.ask(Ask("x"), "agent", caller=ANN)
+            marks = [what for _, _, what in said_in(pf, answer.thread_id) if type(what) is Told]
+
+        assert marks == [*(Told(f"mark {n}") for n in range(3)), Told("through")]
 
     run(story())
 

@@ -192,6 +192,20 @@ def test_an_id_that_was_used_for_another_request_is_refused(
     run(story())
 
 
+def test_an_id_of_another_user_is_refused_though_all_else_is_the_same() -> None:
+    async def story() -> None:
+        with pagefile.open("memory:") as pf:
+            organism = Organism(pf)
+            organism.listener("echo", payload=Ask)(echo)
+            async with organism:
+                await organism.inject(Ask("hello"), "echo", caller=ANN, message_id="m1")
+                namesake = Identity(ANN.name, BOB.user_id)
+                with pytest.raises(Invalid, match="another caller's"):
+                    await organism.inject(Ask("hello"), "echo", caller=namesake, message_id="m1")
+
+    run(story())
+
+
 @pytest.mark.parametrize("caller", [BOB, Identity("nobody")], ids=["bob", "nobody"])
 def test_a_thread_that_another_user_began_is_no_place_to_go_on(caller: Identity) -> None:
     async def story() -> None:

@@ -547,6 +547,15 @@ def test_a_short_answer_is_found_by_the_question_before_it() -> None:
     assert {"window", "neighbours"} <= {boost.name for boost in hits["answer"].boosts}
 
 
+def test_a_turn_that_only_asks_comes_after_one_that_says_it() -> None:
+    index = filled(
+        turn("asks", "Is the amber ring in the harbor?", session="a", time_us=_NOON + 1),
+        turn("says", "Yes, the amber ring in the harbor.", session="b"),
+    )
+
+    assert keys(index.search("amber ring harbor")) == ["says", "asks"]
+
+
 def test_a_long_turn_borrows_nothing() -> None:
     index = filled(
         turn("ask", "Which instrument do you play?", speaker="Bob"),

@@ -9,6 +9,7 @@ the same, and what is forgotten meanwhile is not settled at all.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -72,6 +73,8 @@ _MOST_SILENCES = 3
 _MOST_REFUSALS = 5
 #: How often in the time of a claim those under way are looked at; at half of it one is renewed.
 _RENEWALS = 4
+#: How soon an interrupt is noticed at the latest.
+_GLANCE_SECONDS = 1.0
 _SECOND = 1_000_000
 
 
@@ -158,8 +161,15 @@ class Consolidation:
     def _hold(self, reading: Mapping[Future[ConsolidationReport], ClaimedEpisode]) -> None:
         """Renew the claims of what is being read, until all of it has been."""
         waiting = set(reading)
+        every = self._policy.lease_seconds / _RENEWALS
+        due = time.monotonic() + every
         while waiting:
-            _, waiting = wait(waiting, timeout=self._policy.lease_seconds / _RENEWALS)
+            # Not until then at once: Ctrl-C that another thread was given, or that came just
+            # before the wait, does not end it.
+            _, waiting = wait(waiting, timeout=min(_GLANCE_SECONDS, every))
+            if time.monotonic() < due:
+                continue
+            due += every
             held = [reading[future] for future in waiting]
             for one in (*held, *(one for one, _ in self._refused)):
                 # Who settles it meets the same, and says so.
