@@ -190,10 +190,10 @@ class _Walk:
         elif action == Action.PRUNE:
             self._last_erase = commit.position
             # What living forks share was kept, and must be there still.
-            self._gone.account(oid, self._lives.shared_up_to(oid), int(entry[2]) - 1)
+            self._gone.prune(oid, self._lives.shared_up_to(oid), int(entry[2]) - 1)
         elif action == Action.ERASE:
             self._last_erase = commit.position
-            self._gone.account(oid, int(entry[2]), int(entry[3]))
+            self._gone.erase(oid, int(entry[2]), int(entry[3]))
 
     def _record(
         self, commit: RawCommit, stream: Stream, entry: tuple[int | bytes, ...], ordinal: int
@@ -209,13 +209,17 @@ class _Walk:
             self._problem(commit.position, damage.fact)
             return
         if row is None or row.content is None:
-            self._gone.miss(stream.oid, number, commit.position)
+            self._gone.miss(stream.oid, number, commit.position, removed=row is None)
+        else:
+            self._records += 1
+        if row is None:
             return
-        self._records += 1
         place = (row.position, row.ordinal, row.time_us)
         if place != (commit.position, ordinal, commit.time_us):
             self._problem(commit.position, f"{_label(stream)} number {number} was moved")
-        elif digest_of(stream.name, row.content) != entry[3] or row.action != entry[0]:
+        elif row.action != entry[0] or (
+            row.content is not None and digest_of(stream.name, row.content) != entry[3]
+        ):
             self._problem(commit.position, f"{_label(stream)} number {number} was changed")
 
     def _fork(self, commit: RawCommit, stream: Stream, entry: tuple[int | bytes, ...]) -> None:
@@ -229,7 +233,7 @@ class _Walk:
         for oid, number, position in self._gone.unaccounted():
             stream = self._gathering.stream(oid)
             label = _label(stream) if stream is not None else f"stream {oid}"
-            self._problem(position, f"{label} number {number} is missing and was never erased")
+            self._problem(position, f"{label} number {number} is missing, and no commit let it go")
 
     def _differences(self) -> list[Problem]:
         """Every stream must be what the commits made of it, and none may be there besides."""
