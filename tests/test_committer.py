@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -33,6 +33,7 @@ from pagefile.engine import Engine, Prepared, Sealed
 from pagefile.errors import PagefileError
 from pagefile.handle import Pagefile, machine_clock, open_engine
 from pagefile.testing.faults import FaultyEngine
+from pagefile.ticket import Ticket, result_of
 
 PATIENCE_SECONDS = 60.0
 
@@ -307,6 +308,81 @@ def test_a_group_whose_outcome_is_unknown_is_not_tried_again(choosy: Choosy) -> 
 
     assert [type(a) for a in answers] == [Commit, Unavailable, Unavailable, Unavailable]
     assert choosy.groups == [1]
+
+
+def test_each_of_a_group_that_failed_is_told_the_key_of_its_own_batch(choosy: Choosy) -> None:
+    choosy.error = lambda: Unavailable("the answer was lost", "again", outcome="unknown")
+    answers = commit_as_a_group(choosy, ["a", "bad", "b"])
+    failures = [answer for answer in answers if isinstance(answer, Unavailable)]
+    choosy.close()
+
+    assert len({failure.key for failure in failures}) == 3
+    assert all(failure.key for failure in failures)
+
+
+# Leaders that are lost
+
+
+class InterruptedWait:
+    """The lock that a waiter waits at; Ctrl-C comes when it has just been let through."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def acquire(self, timeout: float) -> bool:
+        assert self._lock.acquire(timeout=PATIENCE_SECONDS)
+        raise KeyboardInterrupt
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+def _ticket(store: pagefile.Store, log: str) -> Ticket:
+    return Ticket(store.tenant, store._preparer.prepare(Batch([Append(log, 1)]), 0))
+
+
+def test_one_interrupted_just_when_it_was_to_lead_leads_those_behind_it(path: Path) -> None:
+    """A task waits behind it, and nobody else: without a leader it would wait for ever."""
+    clock = HeldClock()
+    pf = pagefile.open(path, options=Options(clock=clock))
+    store, committer = pf.store, committer_of(pf.store)
+    interrupted, wait = _ticket(store, "interrupted"), InterruptedWait()
+    interrupted.wake = cast(threading.Lock, wait)
+
+    async def story() -> Commit:
+        task = asyncio.create_task(store.commit_async(Batch([Append("behind", 1)])))
+        await asyncio.to_thread(until, lambda: len(committer._queue) == 2)
+        clock.may_go.set()
+        return await asyncio.wait_for(task, PATIENCE_SECONDS)
+
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(store.commit, Batch([Append("leads", 1)]))
+        assert clock.asked.wait(PATIENCE_SECONDS)
+        with committer._mutex:
+            committer._enqueue(interrupted)
+        waiting = pool.submit(committer._wait, interrupted)
+        behind = asyncio.run(story())
+
+        assert isinstance(waiting.exception(PATIENCE_SECONDS), KeyboardInterrupt)
+    assert (behind.position, store.length("interrupted")) == (3, 1)
+    pf.close()
+
+
+def test_one_whose_leader_was_lost_is_told_that_the_outcome_is_unknown(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader took it out of the queue and was ended before it could say anything."""
+    monkeypatch.setattr("pagefile.committer.LOST_SECONDS", 0.01)
+    with pagefile.open(path) as pf:
+        lost = _ticket(pf.store, "a")
+        lost.wake = threading.Lock()
+        lost.wake.acquire()
+        committer_of(pf.store)._wait(lost)
+        with pytest.raises(Unavailable) as caught:
+            result_of(lost.outcome)
+
+    assert caught.value.outcome == "unknown"
 
 
 @pytest.mark.parametrize("error", [RuntimeError, StopIteration, MemoryError])

@@ -9,7 +9,7 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from pagefile import (
     Corrupt,
     Delete,
     Drop,
+    Forbidden,
     Fork,
     Invalid,
     NotFound,
@@ -250,6 +251,91 @@ def test_a_key_used_again_after_its_lifetime_is_copied(opened: Any, kind: str) -
     assert_equal(original, copy)
     found = copy.open(_TENANT).store.commit(Batch([Append("a", "second")], key="same"))
     assert (found.position, found.repeated) == (again.position, True)
+
+
+# Cut off
+
+
+class _Cut(Exception):
+    pass
+
+
+def _cut(report: CopyReport) -> None:
+    raise _Cut
+
+
+def _cut_copy(original: Admin, copy: Admin) -> None:
+    """Copy a part of a history in which most was erased later."""
+    store = original.open(_TENANT).store
+    store.commit(Batch([Append("empty", 0, user="ann")]))
+    store.commit(Batch([Fork("ann's", "empty")]))
+    for number in range(20):
+        store.commit(Batch([Append("a", "x" * 300, user="ann"), Append("a", "y" * 300)]))
+        store.commit(Batch([Put(f"of ann {number}", number, user="ann", keys={"k": 1})]))
+    store.erase(Selector(log="ann's"))
+    store.erase(Selector(user="ann"))
+    store.commit(Batch([Append("a", "after")]))
+    with pytest.raises(_Cut):
+        copy_tenant(original.engine, copy.engine, _TENANT, progress=_cut, batch_bytes=1_024)
+
+
+@pytest.mark.parametrize("kind", _ENGINES)
+def test_a_copy_that_was_cut_off_says_so_and_goes_on(opened: Any, kind: str) -> None:
+    original, copy = opened("memory"), opened(kind)
+    _cut_copy(original, copy)
+    there = copy.open(_TENANT)
+    reports = there.verify(), there.check()
+    texts = [[problem.what for problem in report.problems] for report in reports]
+    reached = original.open(_TENANT).store.head().position
+
+    position = there.store.head().position
+    assert 0 < position < reached
+    place = f"at position {position} of at least {reached - 1}"
+    assert texts == [[f"this is an unfinished copy, {place}: copy again to go on"]] * 2
+    assert [report.unfinished for report in reports] == [reached - 1] * 2
+    assert there.stats().unfinished == reached - 1
+
+    original.copy_to(copy, _TENANT)
+    assert_equal(original, copy)
+    assert (there.verify().unfinished, there.stats().unfinished) == (0, 0)
+
+
+def test_the_doctor_names_an_unfinished_copy_and_how_it_goes_on(
+    opened: Any, places: Places, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = places.url("sqlite")
+    with Admin(url) as copy:
+        _cut_copy(opened("memory"), copy)
+    status, out, _ = run(capsys, "doctor", "--deep", "--url", url, "--tenant", _TENANT, "--json")
+    wrong = {each["name"]: each for each in json.loads(out)["data"] if each["state"] == "wrong"}
+
+    assert (status, set(wrong)) == (1, {"copy", "verify", "check"})
+    assert "an unfinished copy, at position 7 of at least 44" in wrong["copy"]["fact"]
+    assert {each["mend"] for each in wrong.values()} == {
+        "run 'pagefile copy' again: it goes on from here"
+    }
+
+
+@pytest.mark.parametrize("kind", _ENGINES)
+def test_nothing_is_written_into_an_unfinished_copy(opened: Any, kind: str) -> None:
+    """What was written would part it from its source, and it could never be finished."""
+    original, copy = opened("memory"), opened(kind)
+    _cut_copy(original, copy)
+    there = copy.open(_TENANT).store
+    before = there.head()
+    writes: list[Callable[[], object]] = [
+        lambda: there.append(Append("a", 1)),
+        lambda: there.commit(Batch([Append("a", 1)])),
+        lambda: there.commit(Batch([Put("new", 1)], key="given")),
+        lambda: there.erase(Selector(user="bob"), beside=Batch([Append("a", 1)])),
+    ]
+    for write in writes:
+        with pytest.raises(Forbidden, match="unfinished copy"):
+            write()
+
+    assert there.head() == before
+    original.copy_to(copy, _TENANT)
+    assert there.append(Append("a", 1)).position == original.open(_TENANT).store.head().position + 1
 
 
 # Erasure

@@ -373,3 +373,38 @@ def test_a_store_whose_last_commit_is_damaged_opens_and_says_so(
         assert pf.check().problems != ()
         with pytest.raises(pagefile.Corrupt, match=f"position {last}"):
             pf.store.commit(Batch([Append("a", 1)]))
+
+
+# What an erasure leaves
+
+
+@pytest.mark.parametrize(
+    ("tampering", "found"),
+    [
+        ("SET action = 1 WHERE action = 2", "document 'd' number 1 was changed"),
+        ("SET time_us = time_us + 1 WHERE number = 1 AND action = 1", "log 'a' number 1 was moved"),
+        ("SET ordinal = 7 WHERE number = 1 AND action = 1", "log 'a' number 1 was moved"),
+        (
+            "SET stream = NULL, number = NULL WHERE number = 1 AND action = 1",
+            "log 'a' number 1 is missing, and no commit let it go",
+        ),
+    ],
+)
+def test_what_stays_of_an_erased_record_is_proved_too(
+    tmp_path: Path, tampering: str, found: str
+) -> None:
+    path = tmp_path / "store.db"
+    with pagefile.open(path) as pf:
+        pf.store.commit(Batch([Append("a", "kept"), Append("a", "hers", user="u")]))
+        pf.store.commit(Batch([Put("d", "hers", user="u")]))
+        pf.store.commit(Batch([Put("d", "kept")]))
+        pf.store.erase(Selector(user="u"))
+        assert pf.verify()
+    connection = apsw.Connection(str(path))
+    connection.execute(f"UPDATE records {tampering} AND salt IS NULL AND stream IS NOT NULL")
+    assert connection.changes() == 1
+    connection.close()
+    with pagefile.open(path) as pf:
+        report = pf.verify()
+
+    assert [problem.what for problem in report.problems] == [found]

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
+from pagefile.conditions import unfinished_copy
 from pagefile.content import (
     Action,
     chain,
@@ -14,7 +15,7 @@ from pagefile.content import (
     name_digest,
     read_manifest,
 )
-from pagefile.engine import DOCUMENT, LOG, Engine, RawCommit, Row, Stream
+from pagefile.engine import DOCUMENT, LOG, NAMELESS, Engine, RawCommit, Row, Stream
 from pagefile.errors import Corrupt, Invalid
 from pagefile.gathering import Gathering, Place
 from pagefile.lives import Gone, Life, Lives
@@ -57,6 +58,8 @@ class _Walk:
         self._position = 0
         #: Of everything up to the position; empty after a commit that could not be read.
         self._digest = genesis(tenant)
+        #: The position that an unfinished copy has still to reach.
+        self._unfinished = 0
         #: A commit that cannot be read leaves gaps in what the others seem to say.
         self._readable = True
 
@@ -66,7 +69,8 @@ class _Walk:
         except Corrupt as damage:
             self._problem(self._position + 1, damage.fact)
         head = Head(self._position, self._digest)
-        return Report(self._position, self._records, tuple(self._problems[:_MOST_PROBLEMS]), head)
+        problems = tuple(self._problems[:_MOST_PROBLEMS])
+        return Report(self._position, self._records, problems, head, self._unfinished)
 
     def _run(self, kept: Head | None, progress: Callable[[int, int], None] | None) -> None:
         try:
@@ -93,7 +97,12 @@ class _Walk:
             self._problem(
                 self._position + 1, f"commits up to {kept.position} were kept elsewhere, not here"
             )
-        self._report_missing()
+        self._unfinished = max(self._unfinished, end.unfinished)
+        if self._unfinished:
+            # What is missing was let go in the source, in commits that are not here yet.
+            self._problem(self._position, str(unfinished_copy(self._position, self._unfinished)))
+        else:
+            self._report_missing()
         self._problems += differences
 
     def _walk_to(
@@ -190,10 +199,10 @@ class _Walk:
         elif action == Action.PRUNE:
             self._last_erase = commit.position
             # What living forks share was kept, and must be there still.
-            self._gone.account(oid, self._lives.shared_up_to(oid), int(entry[2]) - 1)
+            self._gone.prune(oid, self._lives.shared_up_to(oid), int(entry[2]) - 1)
         elif action == Action.ERASE:
             self._last_erase = commit.position
-            self._gone.account(oid, int(entry[2]), int(entry[3]))
+            self._gone.erase(oid, int(entry[2]), int(entry[3]))
 
     def _record(
         self, commit: RawCommit, stream: Stream, entry: tuple[int | bytes, ...], ordinal: int
@@ -209,18 +218,24 @@ class _Walk:
             self._problem(commit.position, damage.fact)
             return
         if row is None or row.content is None:
-            self._gone.miss(stream.oid, number, commit.position)
+            self._gone.miss(stream.oid, number, commit.position, removed=row is None)
+        else:
+            self._records += 1
+        if row is None:
             return
-        self._records += 1
         place = (row.position, row.ordinal, row.time_us)
         if place != (commit.position, ordinal, commit.time_us):
             self._problem(commit.position, f"{_label(stream)} number {number} was moved")
-        elif digest_of(stream.name, row.content) != entry[3] or row.action != entry[0]:
+        elif row.action != entry[0] or (
+            row.content is not None and digest_of(stream.name, row.content) != entry[3]
+        ):
             self._problem(commit.position, f"{_label(stream)} number {number} was changed")
 
     def _fork(self, commit: RawCommit, stream: Stream, entry: tuple[int | bytes, ...]) -> None:
         self._next[stream.oid] = int(entry[2])
-        if (stream.base_at, stream.base) != (entry[2], entry[4]) or (
+        if stream.name.startswith(NAMELESS) and not stream.dropped:
+            self._unfinished = max(self._unfinished, commit.position + 1)
+        elif (stream.base_at, stream.base) != (entry[2], entry[4]) or (
             stream.name and name_digest(stream.name, stream.salt) != entry[3]
         ):
             self._problem(commit.position, f"{_label(stream)} is not the fork that was made here")
@@ -229,7 +244,7 @@ class _Walk:
         for oid, number, position in self._gone.unaccounted():
             stream = self._gathering.stream(oid)
             label = _label(stream) if stream is not None else f"stream {oid}"
-            self._problem(position, f"{label} number {number} is missing and was never erased")
+            self._problem(position, f"{label} number {number} is missing, and no commit let it go")
 
     def _differences(self) -> list[Problem]:
         """Every stream must be what the commits made of it, and none may be there besides."""
@@ -237,7 +252,7 @@ class _Walk:
         head = self._engine.head(self._tenant)
         if head.oid > self._lives.last_oid:
             found.append(Problem(0, f"stream {head.oid} was made by no commit"))
-        if head.last_erase != self._last_erase:
+        if head.last_erase != self._last_erase and not head.unfinished:
             found.append(Problem(0, f"position {head.last_erase} passes for the last that erased"))
         lives = list(self._lives)
         now = self._gathering.streams(life.oid for life in lives)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pagefile.engine import DOCUMENT, LOG, Requirement, Transaction
-from pagefile.errors import Conflict, LimitExceeded
+from pagefile.errors import Conflict, Forbidden, LimitExceeded
 
 
 def require(tx: Transaction, need: Requirement) -> None:
@@ -108,4 +108,12 @@ def log_is_full(name: str, limit: int, wanted: int) -> LimitExceeded:
         limit=limit,
         wanted=wanted,
         next_step="start another log, fork it at an earlier entry, or raise the limit",
+    )
+
+
+def unfinished_copy(position: int, reached: int) -> Forbidden:
+    """A copy that was cut off: what is written there would part it from its source."""
+    return Forbidden(
+        f"this is an unfinished copy, at position {position} of at least {reached}",
+        "copy again to go on",
     )

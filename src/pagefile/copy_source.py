@@ -33,6 +33,8 @@ class CopySource:
         #: Contents read ahead, by stream and number.
         self._ahead: dict[int, dict[int, Content | None]] = {}
         self._rows_at_once = _FEWEST_ROWS
+        #: Where the source let go of what was missing so far.
+        self._let_go_at = 0
         #: The destination is whole from this position on: what was missing is accounted for.
         self.whole_from = 0
 
@@ -76,7 +78,12 @@ class CopySource:
                 break
         if last_missing:
             self._account_for(last_missing)
-        return found
+        return [
+            msgspec.structs.replace(copied, whole_from=self._let_go_at)
+            if None in copied.contents
+            else copied
+            for copied in found
+        ]
 
     def _manifest(self, commit: RawCommit) -> list[_Entry]:
         try:
@@ -154,6 +161,7 @@ class CopySource:
         last_erase = self._engine.head(self._tenant).last_erase
         if last_erase <= position:
             raise _damaged(position, "a record of it is missing and was never erased")
+        self._let_go_at = last_erase
         self.whole_from = max(self.whole_from, last_erase)
 
 

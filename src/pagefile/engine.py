@@ -21,6 +21,8 @@ from pagefile.records import Durability, Erasure, Problem, StreamKind
 
 LOG: StreamKind = "log"
 DOCUMENT: StreamKind = "document"
+#: Begins the name of a stream whose own is erased, until its copy comes to its end.
+NAMELESS = "\x7f"
 
 #: Where a secondary key is found: inside one log, in calls for one user, in
 #: calls for the whole tenant.
@@ -104,6 +106,8 @@ class Copied(msgspec.Struct, frozen=True, gc=False):
     streams: Mapping[int, Origin]
     #: Streams that ended earlier and whose names are erased by now.
     forgotten: Sequence[int] = ()
+    #: Where the source let go of what is missing here; before it, the copy is unfinished.
+    whole_from: int = 0
 
 
 class Prepared(msgspec.Struct, frozen=True, gc=False):
@@ -224,8 +228,14 @@ class TenantHead:
         self.oid = 0
         self.logs = 0
         self.documents = 0
-        #: The last position at which content was pruned or erased.
+        #: The last position at which content was pruned or erased. In an unfinished copy it
+        #: is one that is not reached yet.
         self.last_erase = 0
+
+    @property
+    def unfinished(self) -> int:
+        """The position that a copy which was cut off has still to reach; 0 for what is whole."""
+        return self.last_erase if self.last_erase > self.position else 0
 
 
 class KeyRange(msgspec.Struct, frozen=True):

@@ -75,30 +75,51 @@ class Lives:
 
 
 class Gone:
-    """Records without content, and the runs of numbers that were pruned or erased."""
+    """Records without content, and the runs of numbers that were pruned or erased.
+
+    Erasing leaves the record's place, pruning does not: a record that is not
+    there at all must have been pruned.
+    """
 
     def __init__(self) -> None:
-        self._missing: dict[int, list[tuple[int, int]]] = {}
-        self._runs: dict[int, list[tuple[int, int]]] = {}
+        self._emptied: dict[int, list[tuple[int, int]]] = {}
+        self._removed: dict[int, list[tuple[int, int]]] = {}
+        self._erasures: dict[int, list[tuple[int, int]]] = {}
+        self._prunings: dict[int, list[tuple[int, int]]] = {}
 
-    def miss(self, oid: int, number: int, position: int) -> None:
-        """A record that the commit at `position` stored has no content."""
-        self._missing.setdefault(oid, []).append((number, position))
+    def miss(self, oid: int, number: int, position: int, *, removed: bool) -> None:
+        """A record that the commit at `position` stored has no content, or is not there at all."""
+        missing = self._removed if removed else self._emptied
+        missing.setdefault(oid, []).append((number, position))
 
-    def account(self, oid: int, first: int, last: int) -> None:
-        """The content of these numbers was let go."""
-        self._runs.setdefault(oid, []).append((first, last))
+    def erase(self, oid: int, first: int, last: int) -> None:
+        """The content of these numbers was erased."""
+        self._erasures.setdefault(oid, []).append((first, last))
+
+    def prune(self, oid: int, first: int, last: int) -> None:
+        """These numbers were let go."""
+        self._prunings.setdefault(oid, []).append((first, last))
 
     def unaccounted(self) -> list[tuple[int, int, int]]:
         """What is missing and was never let go: stream, number and position."""
         found: list[tuple[int, int, int]] = []
-        for oid, missing in self._missing.items():
-            runs = sorted(self._runs.get(oid, ()))
-            at, reach = 0, -1
-            for number, position in sorted(missing):
-                while at < len(runs) and runs[at][0] <= number:
-                    reach = max(reach, runs[at][1])
-                    at += 1
-                if number > reach:
-                    found.append((oid, number, position))
+        for oid, missing in self._removed.items():
+            found += _outside(oid, missing, self._prunings.get(oid, []))
+        for oid, missing in self._emptied.items():
+            runs = self._prunings.get(oid, []) + self._erasures.get(oid, [])
+            found += _outside(oid, missing, runs)
         return found
+
+
+def _outside(
+    oid: int, missing: list[tuple[int, int]], runs: list[tuple[int, int]]
+) -> Iterator[tuple[int, int, int]]:
+    """What is missing and in none of the runs."""
+    runs = sorted(runs)
+    at, reach = 0, -1
+    for number, position in sorted(missing):
+        while at < len(runs) and runs[at][0] <= number:
+            reach = max(reach, runs[at][1])
+            at += 1
+        if number > reach:
+            yield oid, number, position

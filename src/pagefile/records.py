@@ -215,6 +215,8 @@ class Report(msgspec.Struct, frozen=True):
     records: int
     problems: tuple[Problem, ...]
     head: Head
+    #: The position that a copy which was cut off has still to reach; 0 for what is whole.
+    unfinished: int = 0
 
     def __bool__(self) -> bool:
         return not self.problems
@@ -230,3 +232,5 @@ class Stats(msgspec.Struct, frozen=True):
     documents: int
     #: What keeps vectors in the commit of their entries; "" where nothing does.
     vectors: str = ""
+    #: As in `Report`.
+    unfinished: int = 0

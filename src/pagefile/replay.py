@@ -14,6 +14,7 @@ from pagefile.content import Action, chain, read_manifest
 from pagefile.engine import (
     DOCUMENT,
     LOG,
+    NAMELESS,
     Copied,
     IndexKey,
     Origin,
@@ -81,6 +82,7 @@ class _Replay:
             self._tx.add(stream, rows, keys)
         self._prune()
         head, commit = self._tx.head, self._copied.commit
+        self._note_erasure(self._copied.whole_from)
         head.position, head.time_us, head.digest = commit.position, commit.time_us, commit.digest
         self._tx.seal(commit)
         return Sealed(commit, (), ())
@@ -156,9 +158,13 @@ class _Replay:
             if entry[0] == action:
                 yield self._streams[int(entry[1])], entry
 
+    def _note_erasure(self, position: int) -> None:
+        # Never back: while something is missing, it is a position that is yet to come.
+        self._tx.head.last_erase = max(self._tx.head.last_erase, position)
+
     def _wipe(self) -> None:
         for stream, entry in self._of(Action.ERASE):
-            self._tx.head.last_erase = self._copied.commit.position
+            self._note_erasure(self._copied.commit.position)
             first, last = int(entry[2]), int(entry[3])
             for start in range(first, last + 1, _ROWS_AT_ONCE):
                 rows = self._tx.rows(stream, start, min(last, start + _ROWS_AT_ONCE - 1))
@@ -213,10 +219,10 @@ class _Replay:
 
     def _prune(self) -> None:
         for stream, entry in self._of(Action.PRUNE):
-            self._tx.head.last_erase = self._copied.commit.position
+            self._note_erasure(self._copied.commit.position)
             self._tx.prune(stream, int(entry[2]))
 
 
 def _name(oid: int, origin: Origin) -> str:
     """The stream's name; for one that is erased, what no caller can ask for until it ends."""
-    return origin.name or f"\x7f{oid}"
+    return origin.name or f"{NAMELESS}{oid}"

@@ -19,8 +19,8 @@ def append_one(tx: AddsLone, one: Lone, now_us: int) -> tuple[RawCommit, int] | 
     """Commit a single append, for engines where every step of `transaction.apply` is felt.
 
     The same rules with less around them. Returns the commit and the index; or
-    None, with nothing done, when the log is not there or the clock is wrong:
-    those are for `transaction.apply`, with `batch_of` the append. So are keys
+    None, with nothing done, when the log is not there, the clock is wrong or it is an
+    unfinished copy: those are for `transaction.apply`, with `batch_of` the append. So are keys
     that may have been used; who calls sees to that.
     """
     stream = tx.stream(LOG, one.log)
@@ -28,6 +28,8 @@ def append_one(tx: AddsLone, one: Lone, now_us: int) -> tuple[RawCommit, int] | 
     if stream is None or type(now_us) is not int or not 0 <= now_us < 2**62:
         return None
     position = head.position + 1
+    if head.last_erase >= position:
+        return None
     time_us = now_us if now_us > head.time_us else head.time_us
     index = stream.length
     if index >= one.most:

@@ -18,6 +18,7 @@ from pagefile.bounds import require_count, require_seconds
 from pagefile.callback import Callback, Then
 from pagefile.capability import Instant, TakesLone
 from pagefile.committer import Committer
+from pagefile.conditions import unfinished_copy
 from pagefile.content import Action
 from pagefile.engine import DOCUMENT, Engine, Lone, Prepared, Sealed
 from pagefile.errors import Conflict, Corrupt, Invalid, PagefileError, Unavailable, shown
@@ -274,10 +275,13 @@ class Store(Reading, VectorKeeping):
         """Examine the engine's structures: files, indexes, counters."""
         problems = tuple(self._engine.check(self._tenant))
         try:
-            head = self.head()
+            found = self._engine.head(self._tenant)
         except Corrupt as damage:
-            problems, head = (*problems, Problem(None, damage.fact)), Head(0, b"")
-        return Report(head.position, 0, problems, head)
+            return Report(0, 0, (*problems, Problem(None, damage.fact)), Head(0, b""))
+        position, unfinished = found.position, found.unfinished
+        if unfinished:
+            problems += (Problem(position, str(unfinished_copy(position, unfinished))),)
+        return Report(position, 0, problems, Head(position, found.digest), unfinished)
 
     def stats(self) -> Stats:
         """Counts of this tenant, and what holds it."""
@@ -289,6 +293,7 @@ class Store(Reading, VectorKeeping):
             head.logs,
             head.documents,
             self.vectors,
+            head.unfinished,
         )
 
     # Inside

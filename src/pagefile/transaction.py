@@ -15,7 +15,7 @@ import msgspec
 
 from pagefile.batch import Vector
 from pagefile.capability import TakesVectors
-from pagefile.conditions import require
+from pagefile.conditions import require, unfinished_copy
 from pagefile.content import Action, name_digest
 from pagefile.engine import (
     DOCUMENT,
@@ -84,6 +84,8 @@ def apply(tx: Transaction, batch: Prepared, now_us: int) -> Sealed:
         raise Invalid("clock", f"says {now_us!r}", "give whole microseconds since 1970")
     head = tx.head
     position = head.position + 1
+    if head.last_erase >= position:
+        raise unfinished_copy(head.position, head.last_erase)
     # The store's clock never runs backwards, whatever the machine's does.
     time_us = now_us if now_us > head.time_us else head.time_us
     if len(batch.writes) == 1 and (sealed := append_alone(tx, batch, position, time_us)):

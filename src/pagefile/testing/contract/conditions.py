@@ -160,6 +160,32 @@ class ConditionContract(ContractFixtures):
         assert (conflict.target, conflict.expected, conflict.current) == ("d", 1, 2)
         assert values(store, "a") == []
 
+    @promise("S3", "S9")
+    def test_an_erasure_counts_as_a_change_of_every_key(self, store: Store) -> None:
+        """What it took left no trace of its keys, and may have stood under this one."""
+        store.commit(Batch([Put("d", 1, user="u", keys={"state": "new"})]))
+        position = store.commit(Batch([Append("a", 1, user="u")])).position
+        store.erase(Selector(document="d"))
+        since = Unchanged("state", "new", since=position, user="u")
+        with pytest.raises(Conflict) as caught:
+            store.commit(Batch([Append("proof", 1)], [since]))
+
+        assert (caught.value.expected, caught.value.current) == (position, position + 1)
+        assert store.length("proof") == 0
+
+    @promise("S8")
+    def test_a_deleted_document_comes_back_within_the_limit_only(self, backend: Backend) -> None:
+        store = backend.open(options=Options(limits=Limits(documents=1))).store
+        put(store, "d", 1)
+        store.commit(Batch([Delete("d")]))
+        put(store, "other", 1)
+        with pytest.raises(LimitExceeded) as caught:
+            put(store, "d", 2)
+
+        assert (caught.value.limit, caught.value.wanted) == (1, 2)
+        store.commit(Batch([Delete("other")]))
+        assert put(store, "d", 2) == 3
+
     @promise("S3")
     @pytest.mark.parametrize(
         ("condition", "holds"),

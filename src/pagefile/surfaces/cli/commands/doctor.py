@@ -239,6 +239,12 @@ def _opened(pf: Pagefile, size: int) -> Iterator[Finding]:
         f"{stats.engine}, tenant {pf.tenant}: {count(stats.position, 'commit')},"
         f" {count(stats.logs, 'log')}, {count(stats.documents, 'document')}, {size:,} bytes",
     )
+    if stats.unfinished:
+        yield Finding(
+            *("copy", "wrong"),
+            f"an unfinished copy, at position {stats.position} of at least {stats.unfinished}",
+            mend="run 'pagefile copy' again: it goes on from here",
+        )
     level = stats.durability
     weak = level != "power"
     yield Finding(
@@ -298,5 +304,8 @@ def _examined(name: str, examine: Callable[[], object]) -> Finding:
     if problems:
         first = problems[0]
         fact = f"{count(len(problems), 'problem')}; at {first.position}: {first.what}"
-        return Finding(name, "wrong", fact, mend="stop writing, and restore a copy")
+        mend = "stop writing, and restore a copy"
+        if getattr(report, "unfinished", 0) and len(problems) == 1:
+            mend = "run 'pagefile copy' again: it goes on from here"
+        return Finding(name, "wrong", fact, mend=mend)
     return Finding(name, "ok", "nothing wrong")
