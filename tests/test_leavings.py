@@ -21,6 +21,7 @@ from pagefile.runs.config import RunConfig
 from pagefile.surfaces.cli import main
 from pagefile.surfaces.http.app import make_app
 from pagefile.surfaces.http.config import ServerConfig
+from pagefile.testing.backend import bytes_of_files
 from run_ground import patch, slide
 
 pytestmark = pytest.mark.filterwarnings("ignore::pagefile.memory.isolation.IsolationWarning")
@@ -330,3 +331,55 @@ def test_a_run_that_is_forgotten_whole_gets_no_event(pf: pagefile.Pagefile) -> N
 
     assert not pf.runs.exists("r1")
     assert not any(entry.kind == "RUN_ERASED" for entry in pf.store.read("ledger/r1"))
+
+
+# What requests leave
+
+
+def test_no_request_leaves_a_name_or_a_word_of_the_user_behind_not_even_the_one_that_forgets(
+    served: tuple[TestClient, pagefile.Pagefile, Path], tmp_path: Path
+) -> None:
+    client, pf, _ = served
+    word = "zyqcanary"
+
+    def key(name: str) -> dict[str, str]:
+        return {"idempotency-key": f"{word}-{name}"}
+
+    slot = {"payload": word, "from_id": word, "to_id": word, "user_id": word}
+    run = {"objective": word, "run_id": f"{word}-run", "user_id": word}
+    episode = {"session_id": word, "user_id": word, "input": word, "id": f"{word}-episode"}
+    fact = {"subject": word, "predicate": "likes", "object": word, "user_id": word}
+    asked = [
+        client.post(f"/v1/threads/{word}/slots", json=slot, headers=key("slot")),
+        client.post(f"/v1/threads/{word}/fork", json={"new_id": f"{word}-f"}, headers=key("fork")),
+        client.post(f"/v1/threads/{word}-gone/slots", json=slot, headers=key("gone")),
+        client.delete(f"/v1/threads/{word}-gone", headers=key("delete")),
+        client.post(f"/v1/threads/{word}-erased/slots", json=slot, headers=key("erased")),
+        client.delete(f"/v1/threads/{word}-erased?erase=true", headers=key("erase")),
+        client.post("/v1/runs", json=run, headers=key("run")),
+        client.post("/v1/episodes", json=episode, headers=key("episode")),
+        client.post("/v1/facts", json={"facts": [fact]}, headers=key("fact")),
+        client.put(
+            f"/v1/blocks/{word}", json={"content": word, "user_id": word}, headers=key("block")
+        ),
+        client.post("/v1/forget", json={"user_id": word, "dry_run": True}, headers=key("dry")),
+    ]
+    gone = client.post("/v1/forget", json={"user_id": word}, headers=key("forget"))
+    again = client.post("/v1/forget", json={"user_id": word}, headers=key("forget"))
+    kept = [
+        str(each.value)
+        for name in pf.store.names("document", prefix="http/")
+        for each in pf.store.history(name)
+        if not each.erased
+    ]
+    # The dry run, its record and this one's claim were written after; the next erasure pays.
+    pf.store.erase([])
+    found = [name for name, raw in bytes_of_files(tmp_path) if word.encode() in raw]
+
+    assert [one.text for one in asked if one.status_code >= 300] == []
+    assert word in gone.text
+    assert again.json()["counts"] == gone.json()["counts"]
+    assert again.headers["idempotent-replayed"] == "true"
+    assert word not in again.text
+    assert [line for line in kept if word in line] == []
+    assert found == []
