@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -13,8 +15,9 @@ from starlette.testclient import TestClient
 
 import pagefile
 from pagefile.context.appender import NewSlot
-from pagefile.errors import Forbidden
+from pagefile.errors import Conflict, Forbidden
 from pagefile.handle import Options
+from pagefile.new_file import new_file
 from pagefile.ordering import microseconds
 from pagefile.runs import artifacts
 from pagefile.runs.config import RunConfig
@@ -383,3 +386,79 @@ def test_no_request_leaves_a_name_or_a_word_of_the_user_behind_not_even_the_one_
     assert word not in again.text
     assert [line for line in kept if word in line] == []
     assert found == []
+
+
+# Files for people
+
+_EXPORTS = """
+import os, resource, signal, sys
+from pathlib import Path
+import pagefile
+from pagefile.client import answers
+from pagefile.memory.episode import Episode
+from pagefile.new_file import new_file
+from pagefile.surfaces.cli import main
+
+way, folder = sys.argv[1], Path(sys.argv[2])
+store = str(folder / "s.db")
+text = os.urandom(200_000).hex()
+with pagefile.open(store, durability="process") as pf:
+    pf.memory.remember(Episode(session_id="s", user_id="ann", input=text))
+    run = pf.runs.boot("x", run_id="r1", user_id="ann")
+    for _ in range(8):
+        run.log("ERROR", {"error_type": "x", "message": os.urandom(25_000).hex()})
+out = folder / "out"
+out.mkdir()
+made = out / "made"
+pf = pagefile.open(store)
+
+def downloaded():
+    with answers.sink(made) as file:
+        file.write(text.encode())
+
+ways = {
+    "export": lambda: pf.memory.export(user_id="ann").write(made),
+    "ledger": lambda: main(["ledger", "r1", "--export", str(made), "--url", store]),
+    "pack": lambda: pf.runs.open("r1").create_resume_pack(out),
+    "download": downloaded,
+}
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+no_limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+pf.runs.open("r1").brief()
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, no_limit[1]))
+try:
+    failed = bool(ways[way]())
+except (pagefile.Unavailable, OSError) as error:
+    failed = True
+left = os.listdir(out)
+resource.setrlimit(resource.RLIMIT_FSIZE, no_limit)
+ways[way]()
+(file,) = out.iterdir()
+print(failed, left, oct(file.stat().st_mode & 0o777), file.stat().st_size > 100_000, flush=True)
+"""
+
+
+@pytest.mark.parametrize("way", ["export", "ledger", "pack", "download"])
+def test_a_file_that_could_not_be_written_leaves_nothing_and_its_name_free(
+    way: str, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _EXPORTS, way, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        umask=0,
+    )
+    assert done.stdout.splitlines()[-1:] == ["True [] 0o600 True"], done.stderr
+
+
+def test_a_file_that_another_made_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+    writing = new_file(tmp_path / "x")
+    writing.__enter__().write(b"ours")
+    (tmp_path / "x").write_bytes(b"theirs")
+    with pytest.raises(Conflict):
+        writing.__exit__(None, None, None)
+    with new_file(tmp_path / "x", replaces=True) as file:
+        file.write(b"newer")
+
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("x", b"newer")]
