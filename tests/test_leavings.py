@@ -336,6 +336,21 @@ def test_a_run_that_is_forgotten_whole_gets_no_event(pf: pagefile.Pagefile) -> N
     assert not any(entry.kind == "RUN_ERASED" for entry in pf.store.read("ledger/r1"))
 
 
+def test_a_forgotten_session_takes_what_left_the_working_sets_of_its_runs(
+    pf: pagefile.Pagefile,
+) -> None:
+    run = pf.runs.boot(
+        "o", run_id="r1", user_id="ann", thread_id="t", config=RunConfig(ws_max_tokens=200)
+    )
+    run.apply_patch(patch(0, sliding_context=[slide(n, n, 90) for n in range(9)]))
+    pf.runs.boot("o", run_id="r2", user_id="ann", thread_id="other")
+    assert run.evicted()
+    pf.memory.forget(user_id="ann", session_id="t")
+
+    assert [name for name in pf.store.names("log") if name.endswith("/r1")] == []
+    assert pf.runs.list() == ["r2"]
+
+
 # What requests leave
 
 
