@@ -160,11 +160,14 @@ def test_a_server_that_is_down_is_named_and_nothing_that_was_stored_is_lost(
         for call in (memory.sync_vectors, lambda: memory.vector_status(user_id="ann")):
             with pytest.raises(Unavailable):
                 call()
-        with pytest.raises(Unavailable):
-            memory.forget(user_id="ann")
+        there = hits(beside(pf, "memory"), "harbour")
+        forgotten = memory.forget(user_id="ann")
 
         assert "start it" in refused.value.next_step
-        assert len(words) == len(hits(beside(pf, "memory"), "harbour")) == 1
+        assert len(words) == len(there) == 1
+        assert (forgotten.counts["episodes"], forgotten.receipt.level) == (1, "logical")
+        assert "sync_vectors" in forgotten.receipt.remaining[-1]
+        assert hits(beside(pf, "memory"), "harbour") == []
     down.close()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -13,14 +15,16 @@ from starlette.testclient import TestClient
 
 import pagefile
 from pagefile.context.appender import NewSlot
-from pagefile.errors import Forbidden
+from pagefile.errors import Conflict, Forbidden
 from pagefile.handle import Options
+from pagefile.new_file import new_file
 from pagefile.ordering import microseconds
 from pagefile.runs import artifacts
 from pagefile.runs.config import RunConfig
 from pagefile.surfaces.cli import main
 from pagefile.surfaces.http.app import make_app
 from pagefile.surfaces.http.config import ServerConfig
+from pagefile.testing.backend import bytes_of_files
 from run_ground import patch, slide
 
 pytestmark = pytest.mark.filterwarnings("ignore::pagefile.memory.isolation.IsolationWarning")
@@ -330,3 +334,146 @@ def test_a_run_that_is_forgotten_whole_gets_no_event(pf: pagefile.Pagefile) -> N
 
     assert not pf.runs.exists("r1")
     assert not any(entry.kind == "RUN_ERASED" for entry in pf.store.read("ledger/r1"))
+
+
+def test_a_forgotten_session_takes_what_left_the_working_sets_of_its_runs(
+    pf: pagefile.Pagefile,
+) -> None:
+    run = pf.runs.boot(
+        "o", run_id="r1", user_id="ann", thread_id="t", config=RunConfig(ws_max_tokens=200)
+    )
+    run.apply_patch(patch(0, sliding_context=[slide(n, n, 90) for n in range(9)]))
+    pf.runs.boot("o", run_id="r2", user_id="ann", thread_id="other")
+    assert run.evicted()
+    pf.memory.forget(user_id="ann", session_id="t")
+
+    assert [name for name in pf.store.names("log") if name.endswith("/r1")] == []
+    assert pf.runs.list() == ["r2"]
+
+
+# What requests leave
+
+
+def test_no_request_leaves_a_name_or_a_word_of_the_user_behind_not_even_the_one_that_forgets(
+    served: tuple[TestClient, pagefile.Pagefile, Path], tmp_path: Path
+) -> None:
+    client, pf, _ = served
+    word = "zyqcanary"
+
+    def key(name: str) -> dict[str, str]:
+        return {"idempotency-key": f"{word}-{name}"}
+
+    slot = {"payload": word, "from_id": word, "to_id": word, "user_id": word}
+    run = {"objective": word, "run_id": f"{word}-run", "user_id": word}
+    episode = {"session_id": word, "user_id": word, "input": word, "id": f"{word}-episode"}
+    fact = {"subject": word, "predicate": "likes", "object": word, "user_id": word}
+    asked = [
+        client.post(f"/v1/threads/{word}/slots", json=slot, headers=key("slot")),
+        client.post(f"/v1/threads/{word}/fork", json={"new_id": f"{word}-f"}, headers=key("fork")),
+        client.post(f"/v1/threads/{word}-gone/slots", json=slot, headers=key("gone")),
+        client.delete(f"/v1/threads/{word}-gone", headers=key("delete")),
+        client.post(f"/v1/threads/{word}-erased/slots", json=slot, headers=key("erased")),
+        client.delete(f"/v1/threads/{word}-erased?erase=true", headers=key("erase")),
+        client.post("/v1/runs", json=run, headers=key("run")),
+        client.post("/v1/episodes", json=episode, headers=key("episode")),
+        client.post("/v1/facts", json={"facts": [fact]}, headers=key("fact")),
+        client.put(
+            f"/v1/blocks/{word}", json={"content": word, "user_id": word}, headers=key("block")
+        ),
+        client.post("/v1/forget", json={"user_id": word, "dry_run": True}, headers=key("dry")),
+    ]
+    gone = client.post("/v1/forget", json={"user_id": word}, headers=key("forget"))
+    again = client.post("/v1/forget", json={"user_id": word}, headers=key("forget"))
+    kept = [
+        str(each.value)
+        for name in pf.store.names("document", prefix="http/")
+        for each in pf.store.history(name)
+        if not each.erased
+    ]
+    # The dry run, its record and this one's claim were written after; the next erasure pays.
+    pf.store.erase([])
+    found = [name for name, raw in bytes_of_files(tmp_path) if word.encode() in raw]
+
+    assert [one.text for one in asked if one.status_code >= 300] == []
+    assert word in gone.text
+    assert again.json()["counts"] == gone.json()["counts"]
+    assert again.headers["idempotent-replayed"] == "true"
+    assert word not in again.text
+    assert [line for line in kept if word in line] == []
+    assert found == []
+
+
+# Files for people
+
+_EXPORTS = """
+import os, resource, signal, sys
+from pathlib import Path
+import pagefile
+from pagefile.client import answers
+from pagefile.memory.episode import Episode
+from pagefile.new_file import new_file
+from pagefile.surfaces.cli import main
+
+way, folder = sys.argv[1], Path(sys.argv[2])
+store = str(folder / "s.db")
+text = os.urandom(200_000).hex()
+with pagefile.open(store, durability="process") as pf:
+    pf.memory.remember(Episode(session_id="s", user_id="ann", input=text))
+    run = pf.runs.boot("x", run_id="r1", user_id="ann")
+    for _ in range(8):
+        run.log("ERROR", {"error_type": "x", "message": os.urandom(25_000).hex()})
+out = folder / "out"
+out.mkdir()
+made = out / "made"
+pf = pagefile.open(store)
+
+def downloaded():
+    with answers.sink(made) as file:
+        file.write(text.encode())
+
+ways = {
+    "export": lambda: pf.memory.export(user_id="ann").write(made),
+    "ledger": lambda: main(["ledger", "r1", "--export", str(made), "--url", store]),
+    "pack": lambda: pf.runs.open("r1").create_resume_pack(out),
+    "download": downloaded,
+}
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+no_limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+pf.runs.open("r1").brief()
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, no_limit[1]))
+try:
+    failed = bool(ways[way]())
+except (pagefile.Unavailable, OSError) as error:
+    failed = True
+left = os.listdir(out)
+resource.setrlimit(resource.RLIMIT_FSIZE, no_limit)
+ways[way]()
+(file,) = out.iterdir()
+print(failed, left, oct(file.stat().st_mode & 0o777), file.stat().st_size > 100_000, flush=True)
+"""
+
+
+@pytest.mark.parametrize("way", ["export", "ledger", "pack", "download"])
+def test_a_file_that_could_not_be_written_leaves_nothing_and_its_name_free(
+    way: str, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _EXPORTS, way, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        umask=0,
+    )
+    assert done.stdout.splitlines()[-1:] == ["True [] 0o600 True"], done.stderr
+
+
+def test_a_file_that_another_made_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+    writing = new_file(tmp_path / "x")
+    writing.__enter__().write(b"ours")
+    (tmp_path / "x").write_bytes(b"theirs")
+    with pytest.raises(Conflict):
+        writing.__exit__(None, None, None)
+    with new_file(tmp_path / "x", replaces=True) as file:
+        file.write(b"newer")
+
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("x", b"newer")]

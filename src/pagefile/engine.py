@@ -317,6 +317,9 @@ class Transaction(Protocol):
     def holders(self, user: str | None) -> list[Stream]:
         """Streams, living or dropped, that hold records of this user."""
 
+    def forks(self, stream: Stream) -> list[Stream]:
+        """Streams, living or dropped, that fork this one directly."""
+
     def incarnations(self, kind: StreamKind, name: str) -> list[Stream]:
         """Every stream that has had this name."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 import msgspec
@@ -132,6 +133,32 @@ def shares_nothing(tx: Transaction, stream: Stream) -> bool:
             return False
         end = min(end, stream.base_at)
     return True
+
+
+def bare_forks(tx: Transaction, streams: Sequence[Stream]) -> list[Stream]:
+    """Forks of these, and theirs, that show nothing any more and have nothing of their own."""
+    found: list[Stream] = []
+    todo = list(streams)
+    seen: set[int] = set()
+    while todo:
+        base = todo.pop()
+        if base.oid in seen:
+            continue
+        seen.add(base.oid)
+        left = [row.number for row in tx.rows(base) if row.content is not None]
+        for fork in tx.forks(base):
+            at = bisect_left(left, fork.pruned)
+            if at < len(left) and left[at] < fork.base_at:
+                continue  # It shows something, and what forks it from there on shows it too.
+            if any(row.content is not None for row in tx.rows(fork)) or not shares_nothing(
+                tx, fork
+            ):
+                continue
+            todo.append(fork)
+            # One that never showed anything goes with its base alone.
+            if fork.name and (base.dropped or fork.pruned < fork.base_at):
+                found.append(fork)
+    return found
 
 
 def runs_of(stream: Stream, rows: list[Row]) -> list[Wiped]:

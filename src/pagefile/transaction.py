@@ -35,7 +35,7 @@ from pagefile.idempotency import implausible
 from pagefile.records import StreamKind
 from pagefile.repeats import repeat_of
 from pagefile.replay import replay
-from pagefile.selection import Rehearsed, doomed_by, runs_of
+from pagefile.selection import Rehearsed, bare_forks, doomed_by, runs_of
 from pagefile.single import ManifestEntry, append_alone, numbered, require_room, seal
 
 _Undo = tuple[Callable[..., None], Stream] | tuple[Callable[..., None], Stream, bool, bool]
@@ -111,6 +111,8 @@ def apply(tx: Transaction, batch: Prepared, now_us: int) -> Sealed:
         # Last in the manifest: a repeat of the batch is compared with what it asked for.
         draft.manifest.append((Action.PRUNE, stream.oid, stream.pruned))
         _prune(draft, stream, stream.pruned)
+        if stream.dropped and stream.name and _is_let_go(tx, stream):
+            tx.drop(stream, forget_name=True)
     commit = seal(tx, batch.key, position, time_us, draft.manifest)
     return Sealed(commit, tuple(draft.indexes), tuple(draft.versions), False, draft.erased)
 
@@ -267,9 +269,15 @@ def _plan_drop(draft: _Draft, write: Write) -> None:
     dropped.dropped = draft.position
     head.logs -= 1
     draft.undo.append((_undrop, dropped))
-    draft.finish.append(lambda: tx.drop(dropped))
+    draft.finish.append(lambda: tx.drop(dropped, forget_name=_is_let_go(tx, dropped)))
     draft.manifest.append((Action.DROP, stream.oid))
     draft.dropped.append((stream, len(draft.manifest)))
+
+
+def _is_let_go(tx: Transaction, stream: Stream) -> bool:
+    """Whether all of an ended log is pruned, and no fork keeps any of it: its name says nothing."""
+    is_pruned = stream.pruned >= stream.length and not (stream.base and not stream.pruned)
+    return is_pruned and not any(row.content is not None for row in tx.rows(stream))
 
 
 def _undrop(tx: Transaction, stream: Stream) -> None:
@@ -336,6 +344,9 @@ def _plan_erase(draft: _Draft, write: Write) -> None:
     for one in doomed:
         if one.stream.oid not in written and one.leaves_nothing(tx):
             _retire(draft, one.stream)
+    for fork in bare_forks(tx, [one.stream for one in doomed]):
+        if fork.oid not in written:
+            _retire(draft, fork)
     if wiped:
         tx.head.last_erase = draft.position
     draft.erased = wiped

@@ -7,11 +7,10 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, TypeAlias, TypeVar, cast
+from typing import IO, Any, TypeAlias, TypeVar
 
 import msgspec
 
-from pagefile import chance
 from pagefile.client.course import Lost
 from pagefile.errors import (
     Invalid,
@@ -21,6 +20,7 @@ from pagefile.errors import (
     Unsupported,
     shown,
 )
+from pagefile.new_file import new_file
 from pagefile.typed import json_decoder
 
 Shape = TypeVar("Shape")
@@ -100,16 +100,10 @@ def sink(target: Target) -> Iterator[IO[bytes]]:
     path = Path(target)
     if not path.name or path.is_dir():
         raise Invalid("to", f"{shown(str(path))} is no file's name", "give another path")
-    part = path.with_name(f".{path.name}.{chance.token_hex(4)}.part")
-    file = _opened("to", part, "xb")
-    try:
-        with file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with contextlib.ExitStack() as held:
+        with _in_our_words("to", path):
+            file = held.enter_context(new_file(path, replaces=True))
+        yield file
 
 
 @contextlib.contextmanager
@@ -121,14 +115,17 @@ def source(upload: Upload) -> Iterator[IO[bytes] | bytes]:
             raise Invalid("content", f"{shown(upload)} cannot be sent", rule)
         yield upload
         return
-    with _opened("content", upload, "rb") as file:
+    with contextlib.ExitStack() as held:
+        with _in_our_words("content", upload):
+            file = held.enter_context(open(upload, "rb"))
         yield file
 
 
-def _opened(field: str, path: str | os.PathLike[str], mode: str) -> IO[bytes]:
-    """The file, or why there is none in our words."""
+@contextlib.contextmanager
+def _in_our_words(field: str, path: str | os.PathLike[str]) -> Iterator[None]:
+    """Why a file cannot be opened, as an error of ours."""
     try:
-        return cast(IO[bytes], open(path, mode))
+        yield
     except FileNotFoundError as error:
         raise NotFound(f"there is no {shown(os.fspath(path))}", "check the path") from error
     except (OSError, ValueError) as error:

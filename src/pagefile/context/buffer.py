@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
+
+import msgspec
 
 from pagefile import chance
 from pagefile.batch import Batch, Drop, Fork, Operation, Prune, Selector
@@ -25,7 +28,7 @@ from pagefile.context.backend import Backend, store_behind
 from pagefile.context.following import AsyncSlotFollower, SlotFollower
 from pagefile.context.names import THREADS, log_of, require_name
 from pagefile.context.policy import Policy
-from pagefile.context.reader import Reader, reader_of
+from pagefile.context.reader import Reader, reader_of, user_of
 from pagefile.context.residency import Eviction, Leaver, ending, residency_of
 from pagefile.context.slot import BufferSlot, without_position
 from pagefile.context.thread import ThreadContext, Writer
@@ -348,16 +351,26 @@ class ContextBuffer:
     def thread_exists(self, thread_id: str) -> bool:
         return self._store.has_log(log_of(thread_id))
 
-    def handle(self, thread_id: str, *, write: bool = False) -> ThreadContext:
+    def handle(
+        self,
+        thread_id: str,
+        *,
+        write: bool = False,
+        user_id: str | msgspec.UnsetType | None = msgspec.UNSET,
+    ) -> ThreadContext:
         """Access to this one thread, to hand to code that must not reach any other.
 
         It offers no other thread, position or count. It is no sandbox: code that
-        looks into private attributes finds what the handle is made of.
+        looks into private attributes finds what the handle is made of. What is
+        written through it belongs to `user_id`; if not given, to the user of the
+        thread's newest slots, so that it is forgotten with what it answers.
         """
         require_flag("write", write)
+        if not (user_id is None or isinstance(user_id, msgspec.UnsetType)):
+            require_name("user_id", user_id)
         reader = self._reader(thread_id, shows_position=False)
         return ThreadContext(
-            thread_id, reader=reader, writer=self._writer(thread_id) if write else None
+            thread_id, reader=reader, writer=self._writer(thread_id, user_id) if write else None
         )
 
     def _reader(self, thread_id: str, *, shows_position: bool = True) -> Reader:
@@ -365,13 +378,20 @@ class ContextBuffer:
             self._store, self._shelf, thread_id, self._residents, shows_position=shows_position
         )
 
-    def _writer(self, thread_id: str) -> Writer:
+    def _writer(self, thread_id: str, user_id: str | msgspec.UnsetType | None) -> Writer:
+        log = log_of(thread_id)
+
+        def whose() -> str | None:
+            if not isinstance(user_id, msgspec.UnsetType):
+                return user_id
+            return user_of(self._store, log)
+
         def shown(slot: BufferSlot) -> BufferSlot:
             return BufferSlot(without_position(slot.entry), thread_id, slot.usage_text)
 
         def write(*slot: Any) -> BufferSlot:
             try:
-                return shown(self.append(thread_id, *slot))
+                return shown(self.append(thread_id, *slot, user_id=whose()))
             except LimitExceeded as error:
                 refused = in_words_of_one_thread(error)
             # Out here, or it would carry the other along as its context.
@@ -379,7 +399,8 @@ class ContextBuffer:
 
         async def write_async(*slot: Any) -> BufferSlot:
             try:
-                return shown(await self.append_async(thread_id, *slot))
+                user = await asyncio.to_thread(whose)
+                return shown(await self.append_async(thread_id, *slot, user_id=user))
             except LimitExceeded as error:
                 refused = in_words_of_one_thread(error)
             raise refused

@@ -33,6 +33,7 @@ from pagefile.context.closing import ClosesItsStore
 from pagefile.context.names import EXPIRIES, PATHS, SWEPT, THREADS, USES, log_of
 from pagefile.context.path import Path
 from pagefile.context.policy import require_time
+from pagefile.context.reader import user_of
 from pagefile.context.residency import ending
 from pagefile.errors import Conflict, Invalid, NotFound, shown
 from pagefile.query import Query
@@ -72,6 +73,7 @@ class _Member(msgspec.Struct, frozen=True):
     used_us: int
     #: That it is still as it was read: its length, then the versions of its documents.
     when: list[Condition]
+    user: str | None
 
     @property
     def exists(self) -> bool:
@@ -92,8 +94,10 @@ class Conversations(ClosesItsStore):
 
     def touch(self, thread_id: str) -> None:
         """Use a thread, and so its conversation, without writing to it."""
-        log_of(thread_id)
+        log = log_of(thread_id)
         user = mapping.activation(self._store, thread_id).user
+        if user is None:
+            user = user_of(self._store, log)
         self._store.commit(Batch([Put(USES + thread_id, None, user=user)]))
 
     def expire(self, *, limit: int = 100, now_us: int | None = None) -> Sweep:
@@ -144,7 +148,9 @@ class Conversations(ClosesItsStore):
                 # What it says of older sweeps is of no use, and traces of all go with it.
                 receipt = self._store.erase(Selector(document=SWEPT, last=version - 1))
                 return receipt.level, receipt.remaining
-        return "bytes", ()
+        # Nothing ended; what others left to be done is said as it is.
+        receipt = self._store.erase([], scrub=False)
+        return receipt.level, receipt.remaining
 
     def _end(self, thread: str, before_us: int, seen: set[str]) -> list[Expired]:
         """End the conversation of a thread, if all of it is idle."""
@@ -202,7 +208,8 @@ class Conversations(ClosesItsStore):
                 used.append(document.time_us)
                 when.append(VersionIs(name, document.version))
         has_log = bool(length) or self._store.has_log(log)
-        return _Member(thread, length, has_log, max(used, default=0), when)
+        user = user_of(self._store, log) if length else None
+        return _Member(thread, length, has_log, max(used, default=0), when, user)
 
 
 def _thread_of(name: str | None) -> str | None:
@@ -227,4 +234,7 @@ def _farewell(members: Sequence[_Member], told: Expired) -> Batch:
             log = THREADS + member.thread
             operations += [Prune(None, log=log), Drop(log)]
     event = {**msgspec.structs.asdict(told), "threads": list(told.threads)}
-    return Batch([*operations, Append(EXPIRIES, event, kind="expiry")], when)
+    # It names threads, which may be named after the one user they had.
+    users = {member.user for member in members if member.user is not None}
+    user = users.pop() if len(users) == 1 else None
+    return Batch([*operations, Append(EXPIRIES, event, user, "expiry")], when)

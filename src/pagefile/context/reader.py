@@ -20,6 +20,8 @@ from pagefile.query import Query
 from pagefile.records import Entry
 from pagefile.store import Store
 
+#: Among how many of a thread's newest slots its user is looked for.
+_SLOTS_ASKED = 20
 #: Slots are fetched this many at a time by whoever walks over them.
 PAGE = 500
 
@@ -108,3 +110,9 @@ def reader_of(
         return AsyncSlotFollower(entries, followed)
 
     return Reader(length, slots, lanes, of_lane, follow, follow_async)
+
+
+def user_of(store: Store, log: str) -> str | None:
+    """Whose a thread is: the user of the newest of its last slots that has one."""
+    newest = reversed(store.read(log, -_SLOTS_ASKED))
+    return next((slot.user for slot in newest if not slot.erased and slot.user is not None), None)

@@ -188,6 +188,9 @@ class _Tenant:
     def holders(self, user: str | None) -> list[Stream]:
         return [stream for _, stream in sorted(self.held.get(user, {}).items())]
 
+    def forks(self, stream: Stream) -> list[Stream]:
+        return list(self.children.get(stream.oid, ()))
+
     def incarnations(self, kind: StreamKind, name: str) -> list[Stream]:
         return list(self.named.get((kind, name), ()))
 

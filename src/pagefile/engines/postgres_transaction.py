@@ -169,6 +169,11 @@ class PostgresTransaction:
         found = self._pending.read("streams_held", number)
         return [self._remember(stream_from(columns)) for columns in found]
 
+    def forks(self, stream: Stream) -> list[Stream]:
+        self._write_streams()
+        found = self._pending.read_after("forks_of", stream.oid)
+        return [self._remember(stream_from(columns)) for columns in found]
+
     def incarnations(self, kind: StreamKind, name: str) -> list[Stream]:
         found = self._ahead.named(kind, name)
         if found is None:

@@ -258,19 +258,22 @@ class RedisTransaction:
             stream.first = max(stream.first, before)
         self._release(stream, doomed)
 
+    def forks(self, stream: Stream) -> list[Stream]:
+        start = layout.fork_of(stream.oid, 0)[:8]
+        return [self.stream_number(oid) for oid in self._numbers(self._keys.forks, start)]
+
     def _shared_up_to(self, stream: Stream) -> int:
         """How much of it is shared by forks that live, or have living forks."""
         most = 0
-        todo = [(stream.oid, stream.length)]
+        todo = [(stream, stream.length)]
         while todo:
             base, limit = todo.pop()
-            for oid in self._numbers(self._keys.forks, layout.fork_of(base, 0)[:8]):
-                child = self.stream_number(oid)
+            for child in self.forks(base):
                 reach = min(limit, child.base_at)
                 # One that the same batch drops later on still lives, as the manifest tells it.
                 if not self._streams.has_ended(child):
                     most = max(most, reach)
-                todo.append((oid, reach))
+                todo.append((child, reach))
         return most
 
     def wipe(self, stream: Stream, rows: Sequence[Row]) -> None:

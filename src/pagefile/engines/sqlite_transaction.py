@@ -233,6 +233,11 @@ class SqliteTransaction:
         found = self._all("streams_held", partition)
         return [self._known(columns) for columns in found]
 
+    def forks(self, stream: Stream) -> list[Stream]:
+        self._write_streams()
+        found = self._all("forks_of", self._number, stream.oid)
+        return [self._known(columns) for columns in found]
+
     def incarnations(self, kind: StreamKind, name: str) -> list[Stream]:
         self._write_out()
         found = self._all("streams_named", self._number, kind, name)

@@ -19,7 +19,7 @@ import msgspec
 from pagefile import codec
 from pagefile.batch import Selector
 from pagefile.content import mapping_from_bytes
-from pagefile.errors import Conflict, Corrupt, Invalid, Unavailable, shown
+from pagefile.errors import Corrupt, Invalid, Unavailable, shown
 from pagefile.memory.episode import Episode, episode_of
 from pagefile.memory.episodes import Episodes
 from pagefile.memory.fact import Fact
@@ -27,6 +27,7 @@ from pagefile.memory.facts import FactStore
 from pagefile.memory.forget import of_nobody
 from pagefile.memory.owner import RECEIPTS
 from pagefile.memory.rehearsal import rehearsed
+from pagefile.new_file import new_file
 from pagefile.records import Document, Entry
 from pagefile.store import Store
 from pagefile.typed import from_json
@@ -102,26 +103,18 @@ class MemoryExport:
     def write(self, path: str | os.PathLike[str]) -> int:
         """Write the lines into a file that is not there yet; the number of records.
 
+        Its owner alone can read it. It gets its name when it is whole: after a failure there
+        is none, and the same name can be given again.
+
         Raises:
             Conflict: there is such a file. Unavailable: the disk refused.
         """
         count = -2  # Neither the first line nor the last is a record.
         try:
-            # Personal data: for the owner of the process alone.
-            with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            with new_file(path) as file:
                 for line in self:
                     file.write(line)
                     count += 1
-                file.flush()
-                os.fsync(file.fileno())
-        except FileExistsError as error:
-            raise Conflict(
-                f"there is a file {shown(str(path))}",
-                "give a name that is free",
-                target=str(path),
-                expected=0,
-                current=1,
-            ) from error
         except OSError as error:
             raise Unavailable(
                 f"no export could be written to {shown(str(path))} ({error.strerror})",

@@ -158,14 +158,12 @@ class Forgetting:
             if not dry_run:
                 # What an earlier one left is still to be done.
                 receipt = self._store.erase([], scrub=scrub)
+                receipt = self._without_vectors(receipt, user_id, whole=is_whole)
             if user_id is not None and part is None:
                 receipt = _with_steps(receipt, beside_nobody(self._store, touched))
             return forget_receipt(receipt, whole, derived.kept, dry_run=dry_run)
         if len(selectors) > rehearsal.MOST_NAMED:
             raise TooMany(Part(sorted(ahead), going), len(selectors))
-        if self._index.keeper is not None:
-            # Before anything is erased: an arm that is down could not let go of anything.
-            self._index.keeper.require_reachable(owner_key(user_id))
         forgotten = forgotten_of(self._store, user_id)
         told = erased_in_part(self._store, touched, doomed)
         operations = [
@@ -187,12 +185,17 @@ class Forgetting:
             left_over += beside_nobody(self._store, touched)
         receipt = self._store.erase(selectors, beside=Batch(operations, conditions), scrub=scrub)
         receipt = _with_steps(receipt, left_over)
-        if self._index.keeper is not None:
-            left = self._index.keeper.erased(owner_key(user_id), whole=is_whole)
-            if left:
-                remaining = (*receipt.remaining, left)
-                receipt = msgspec.structs.replace(receipt, level="logical", remaining=remaining)
+        receipt = self._without_vectors(receipt, user_id, whole=is_whole)
         return forget_receipt(receipt, whole, derived.kept, dry_run=False)
+
+    def _without_vectors(self, receipt: Receipt, user_id: str | None, *, whole: bool) -> Receipt:
+        """The receipt, after what lies elsewhere was asked to let go too."""
+        keeper = self._index.keeper
+        left = "" if keeper is None else keeper.erased(owner_key(user_id), whole=whole)
+        if not left:
+            return receipt
+        remaining = (*receipt.remaining, left)
+        return msgspec.structs.replace(receipt, level="logical", remaining=remaining)
 
     def _selectors(self, extent: Extent) -> list[Selector]:
         user_id, session_id, before = extent.user_id, extent.session_id, extent.before

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 import zipfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +24,7 @@ from pagefile.errors import (
     shown,
 )
 from pagefile.naming import require_callable
+from pagefile.new_file import new_file
 from pagefile.records import Document, Entry, Head
 from pagefile.runs import names as stored
 from pagefile.runs import pack_format as pack
@@ -73,7 +72,8 @@ def create_resume_pack(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{run.run_id}_{pack_id}.zip"
-        told = _publish(path, lambda file: _write(file, cut, pack_id, pointers or {}, progress))
+        with new_file(path, replaces=True) as file:
+            told = _write(file, cut, pack_id, pointers or {}, progress)
     except OSError as error:
         raise Unavailable(
             f"no pack could be written to {shown(str(folder))} ({error.strerror})",
@@ -265,24 +265,3 @@ def _version(version: Document, damaged: Collection[int]) -> dict[str, Any]:
 
 def _evicted(entry: Entry) -> dict[str, Any]:
     return {"item": entry.value, "writer_id": entry.actor}
-
-
-def _publish(path: Path, write: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-    """Let `write` fill a file that gets its name only when all of it is on disk."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-    try:
-        with open(descriptor, "wb") as file:
-            told = write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-    return told

@@ -71,7 +71,6 @@ class Keeper(Protocol):
     def sync_all(
         self, progress: Callable[[int], None] | None = None, cancelled: Cancelled = never
     ) -> int: ...
-    def require_reachable(self, whose: str) -> None: ...
     def erased(self, whose: str, *, whole: bool) -> str: ...
 
 
@@ -139,19 +138,13 @@ class ArmKeeper:
         self.require_room(catalogue.model)
         return self._synced(catalogue, whose)
 
-    def require_reachable(self, whose: str) -> None:
-        """Refuse to go on where the arm could not let go of anything.
-
-        Raises:
-            Unavailable: it does not answer.
-        """
-        self.arm.count(self._part(read_catalogue(self._store), whose))
-
     def erased(self, whose: str, *, whole: bool) -> str:
         """Take out what the store has erased of one user; what is left to do for that.
 
-        The erasure is committed: an arm that fails now is no reason to raise, but
-        the receipt has to say it.
+        The erasure is committed: an arm that does not answer is no reason to raise, but
+        the receipt has to say it. Nothing else has to remember it: what the arm holds and
+        the store does not is found by the next `sync_vectors`, follower or `reindex`, and
+        by forgetting the same again.
         """
         try:
             catalogue = read_catalogue(self._store)

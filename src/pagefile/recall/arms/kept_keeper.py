@@ -74,9 +74,6 @@ class KeptKeeper:
                 progress(count)
         return count
 
-    def require_reachable(self, whose: str) -> None:
-        """Nothing: who reaches the store reaches its vectors."""
-
     def erased(self, whose: str, *, whole: bool) -> str:
         """Nothing is left to do: they went in the commit that erased their entries."""
         return ""

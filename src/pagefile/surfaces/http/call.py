@@ -36,6 +36,7 @@ class Call:
         "heads",
         "identity",
         "is_untraceable",
+        "kept_answer",
         "lease",
         "partition",
         "pf",
@@ -66,6 +67,8 @@ class Call:
         self.partition: str | None = None
         #: Whether nothing may be kept that what was asked for could be guessed from.
         self.is_untraceable = False
+        #: What a repeat is answered with, where the answer itself must not be kept.
+        self.kept_answer: bytes | None = None
         self.lease: Lease | None = None
         self.pf: AsyncPagefile | None = None
         self.reads: GroupReads | None = None
@@ -135,10 +138,14 @@ class Caller:
         """Say whose data is answered with, where that is known only now."""
         self._call.partition = user_id
 
-    def leaves_nothing(self) -> None:
-        """Say that what is kept of this request must not tell whom it was about."""
+    def leaves_nothing(self, answer: bytes | None = None) -> None:
+        """Say that what is kept of this request must not tell whom it was about.
+
+        A repeat gets `answer` if there is one, which names nobody and nothing of theirs.
+        """
         self._call.partition = None
         self._call.is_untraceable = True
+        self._call.kept_answer = answer
 
     def require(self, right: Right) -> None:
         """See `Identity.require`."""

@@ -184,6 +184,8 @@ class Idempotent:
             return
         if kept.status >= 500:
             return  # What was done is not known, and that is what the claim says.
+        if call.kept_answer is not None:
+            answer = call.kept_answer
         salt = chance.token_hex(16)
         once = _Once(
             _fingerprint(scope, None if call.is_untraceable else body, salt),

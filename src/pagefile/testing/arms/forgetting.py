@@ -74,14 +74,30 @@ class ArmForgettingContract(ArmFixtures):
 
         assert arm.count(part_of(owner_key("ann"))) == 20
 
-    def test_nothing_is_forgotten_while_the_arm_cannot_be_reached(
-        self, handle: Pagefile, arm: VectorArm
+    @pytest.mark.parametrize("session", [None, "secret"])
+    @pytest.mark.parametrize("later", ["sync", "forget"])
+    def test_what_is_forgotten_while_the_arm_is_away_leaves_it_when_it_is_back(
+        self, handle: Pagefile, arm: VectorArm, session: str | None, later: str
     ) -> None:
-        tell(beside(handle, arm), "ann", 20)
-        with pytest.raises(Unavailable):
-            beside(handle, Down(arm, 0)).forget(user_id="ann")
+        memory = beside(handle, arm)
+        tell(memory, "ann", 20, session="secret")
+        tell(memory, "ann", 5, session="other")
+        memory.sync_vectors()
+        away = beside(handle, Down(arm, 0))
+        receipts = [away.forget(user_id="ann", session_id=session).receipt for _ in range(2)]
+        there = arm.count(part_of(owner_key("ann")))
+        memory = beside(handle, arm)
+        left = [] if session is None else [5]
+        if later == "sync":
+            memory.sync_vectors()
+        else:
+            memory.forget(user_id="ann", session_id=session)
 
-        assert len(hits(beside(handle, arm), "amber", limit=50)) == 20
+        assert there == 25
+        assert [receipt.level for receipt in receipts] == ["logical"] * 2
+        assert all("sync_vectors" in receipt.remaining[-1] for receipt in receipts)
+        assert arm.count(part_of(owner_key("ann"))) == sum(left)
+        assert len(memory.recall("amber", user_id="ann", limit=50)) == sum(left)
 
     def test_an_arm_that_fails_in_between_is_named_in_the_receipt_and_emptied_later(
         self, handle: Pagefile, arm: VectorArm
@@ -90,7 +106,7 @@ class ArmForgettingContract(ArmFixtures):
         tell(memory, "ann", 20)
         tell(memory, "bob", 20)
         memory.sync_vectors()
-        receipt = beside(handle, Down(arm, 1)).forget(user_id="ann").receipt
+        receipt = beside(handle, Down(arm, 0)).forget(user_id="ann").receipt
 
         assert "sync_vectors" in receipt.remaining[-1]
         assert arm.count(part_of(owner_key("ann"))) == 20

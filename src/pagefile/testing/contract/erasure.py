@@ -7,6 +7,7 @@ import pytest
 from pagefile.batch import (
     Append,
     Batch,
+    Drop,
     Fork,
     Operation,
     Prune,
@@ -204,10 +205,10 @@ class ErasureContract(ContractFixtures):
     @promise("S9")
     def test_an_erasure_reaches_what_forks_share(self, store: Store) -> None:
         append(store, "a", "secret", user="u")
-        store.commit(Batch([Fork("b", "a")]))
+        store.commit(Batch([Fork("b", "a"), Append("b", "kept")]))
         store.erase(Selector(user="u"))
 
-        assert [e.erased for e in store.read("b")] == [True]
+        assert [e.erased for e in store.read("b")] == [True, False]
 
     @promise("S9", "S2")
     def test_a_fork_lives_on_while_it_shows_somebody_elses_entry(self, store: Store) -> None:
@@ -261,6 +262,71 @@ class ErasureContract(ContractFixtures):
 
         assert store.names("log") == ["a"]
         assert [name for name in told if name and "alice" in name] == []
+
+    @promise("S9")
+    def test_a_log_that_is_pruned_and_dropped_takes_its_name_along(
+        self, backend: Backend, store: Store
+    ) -> None:
+        word = "zyqsecret"
+
+        def end(log: str) -> None:
+            store.commit(Batch([Prune(None, log=log), Drop(log)]))
+
+        for turn in range(2):
+            append(store, f"{word}-twice", turn, user="ann")
+            end(f"{word}-twice")
+        append(store, f"{word}-base", 1, 2, user="ann")
+        store.commit(Batch([Fork("fork", f"{word}-base"), Append("fork", 3)]))
+        end(f"{word}-base")
+        kept = values(store, "fork")
+        end("fork")
+        append(store, f"{word}-both", 1, user="ann")
+        store.commit(Batch([Fork(f"{word}-own", f"{word}-both")]))
+        both = [f"{word}-both", f"{word}-own"]
+        store.commit(Batch([*(Prune(None, log=log) for log in both), *(Drop(log) for log in both)]))
+        store.erase([])
+        told = [t.name for change in store.changes() for t in change.touched]
+
+        assert kept == [1, 2, 3]
+        assert [name for name in told if name and word in name] == []
+        assert [name for name, stored in backend.remains() if word.encode() in stored] == []
+        append(store, f"{word}-twice", "again")
+        assert values(store, f"{word}-twice") == ["again"]
+        assert store.verify()
+        assert store.check()
+
+    @promise("S9")
+    def test_a_fork_ends_with_the_last_of_what_it_showed(
+        self, backend: Backend, store: Store
+    ) -> None:
+        word = "zyqsecret"
+        append(store, "a", "from ann", user="ann")
+        append(store, "b", "from bob", user="bob")
+        append(store, "b", "from ann", user="ann")
+        store.commit(
+            Batch(
+                [
+                    *(Fork(f"{word}-{n}", "a") for n in range(3)),
+                    Fork(f"{word}-early", "a", 0),
+                    Append(f"{word}-1", "from ann", user="ann"),
+                    Fork("of bob too", "b"),
+                    Fork("before both", "b", 0),
+                    Append(f"{word}-2", "from bob", user="bob"),
+                ]
+            )
+        )
+        store.commit(Batch([Fork(f"{word}-of-fork", f"{word}-1"), Drop(f"{word}-0")]))
+        store.erase(Selector(user="ann"))
+        left = store.names("log")
+        store.erase(Selector(user="bob", log=f"{word}-2"))
+        told = [t.name for change in store.changes() for t in change.touched]
+
+        assert left == ["b", "before both", "of bob too", f"{word}-2"]
+        assert store.names("log") == left[:3]
+        assert [name for name in told if name and word in name] == []
+        assert [name for name, stored in backend.remains() if word.encode() in stored] == []
+        assert store.verify()
+        assert store.check()
 
     @promise("S9")
     def test_erasing_nothing_commits_nothing(self, store: Store) -> None:

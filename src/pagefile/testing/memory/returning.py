@@ -259,6 +259,19 @@ class ReturningContract(MemoryFixtures):
         assert (receipt.counts["episodes"], export_lines(other)) == (2, [])
         assert outcome(other.remember, late) == "Forbidden"
 
+    def test_memory_G8_a_block_of_the_anonymous_user_that_is_stored_just_before_goes_too(
+        self, backend: Backend, memory: Memory
+    ) -> None:
+        """A block is in no index: nothing but the condition on the user's things notices it."""
+        other = Memory(backend.open(), embedder=None)
+        memory.update_block("early", "x", user_id=None)
+        memory._forgetting._store = Meanwhile(  # type: ignore[assignment]
+            memory._store, lambda: other.update_block("late", "x", user_id=None)
+        )
+        receipt = memory.forget(user_id=None)
+
+        assert (receipt.counts["blocks"], export_lines(other, None)) == (2, [])
+
     def test_memory_G8_a_fact_that_was_forgotten_is_refused_by_every_handle(
         self, backend: Backend, memory: Memory
     ) -> None:

@@ -88,6 +88,12 @@ LEFT JOIN LATERAL (SELECT number, action FROM records WHERE tenant = s.tenant AN
                    ORDER BY number DESC LIMIT 1) e ON true
 WHERE s.tenant = $1 AND s.oid = $2
 
+-- :forks_of Every stream that forks this one.
+SELECT s.oid, s.kind, s.name, s.base, s.base_at, s.created, s.dropped, s.pruned, s.salt, e.number, e.action FROM streams s
+LEFT JOIN LATERAL (SELECT number, action FROM records WHERE tenant = s.tenant AND oid = s.oid
+                   ORDER BY number DESC LIMIT 1) e ON true
+WHERE s.tenant = $1 AND s.base = $2 AND s.base <> 0 ORDER BY s.oid
+
 -- :streams_living The living streams of these names.
 SELECT s.oid, s.kind, s.name, s.base, s.base_at, s.created, s.dropped, s.pruned, s.salt, e.number, e.action FROM streams s
 LEFT JOIN LATERAL (SELECT number, action FROM records WHERE tenant = s.tenant AND oid = s.oid

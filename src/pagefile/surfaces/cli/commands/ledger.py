@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from pagefile.bounds import bounded
-from pagefile.errors import Conflict, Invalid
+from pagefile.errors import Invalid
+from pagefile.new_file import new_file
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
 from pagefile.surfaces.cli.envelope import encoded
@@ -56,17 +58,11 @@ def _payload(event: dict[str, Any]) -> str:
 
 
 def _exported(book: Any, run: str, path: Path) -> Answer:
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            events = book.export_jsonl(file)
-    except FileExistsError as error:
-        raise Conflict(
-            f"there is a file {str(path)!r}",
-            "give a name that is free",
-            target=str(path),
-            expected=0,
-            current=1,
-        ) from error
+    with new_file(path) as file:
+        lines = io.TextIOWrapper(file, encoding="utf-8")
+        events = book.export_jsonl(lines)
+        lines.flush()
+        lines.detach()
     told = {"run_id": run, "path": str(path), "events": events}
     words = f"{count(events, 'event')} written to {path}"
     return Answer(told, lambda screen: screen.done(words), count=events)

@@ -26,6 +26,8 @@ from pagefile.surfaces.http.routes.packs import as_clients_fault, shelf_of
 router = APIRouter(prefix="/v1", tags=["privacy"])
 
 NDJSON = "application/x-ndjson"
+#: What a repeated request is told in place of steps that name things.
+_SAID_ONCE = "the steps that finish it were in the first answer: forget again to see them"
 _MEDIA = frozenset({NDJSON, "application/jsonl", "application/octet-stream"})
 
 
@@ -135,14 +137,15 @@ async def forget(request: Request) -> Response:
         # Of those on this server's shelf there is nothing more to say.
         others = [step for step in stored.remaining if not any(pack in step for pack in here)]
         stored = msgspec.structs.replace(stored, remaining=(*others, *left))
-    return reply(
-        Forgotten(
-            count=int(receipt),
-            counts=told_counts,
-            dry_run=receipt.dry_run,
-            receipt=stored,
-        )
+    answer = Forgotten(
+        count=int(receipt), counts=told_counts, dry_run=receipt.dry_run, receipt=stored
     )
+    # Streams, threads and packs may be named after the person, and so nothing keeps their names.
+    said = (_SAID_ONCE,) if stored.remaining else ()
+    nameless = msgspec.structs.replace(stored, removed=(), remaining=said)
+    kept = msgspec.structs.replace(answer, receipt=nameless)
+    caller.leaves_nothing(bytes(reply(kept).body))
+    return reply(answer)
 
 
 def _whose(caller: Caller, given: Forgetting) -> str | None:

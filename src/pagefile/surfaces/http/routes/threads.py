@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 import msgspec
@@ -10,6 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pagefile.context.appender import NewSlot as StoredSlot
 from pagefile.context.appender import no_thread
 from pagefile.context.names import THREADS, log_of
+from pagefile.context.reader import user_of
 from pagefile.context.slot import BufferSlot
 from pagefile.errors import Conflict, NotFound
 from pagefile.records import Receipt
@@ -197,7 +199,10 @@ async def fork_thread(request: Request, thread_id: str) -> Response:
     child = await caller.pf.context.fork(
         thread_id, given.at, new_id=given.new_id, owner=caller.identity.user_id
     )
-    length = await caller.pf.store.length(log_of(child))
+    log = log_of(child)
+    length = await caller.pf.store.length(log)
+    # What is kept of the request names the fork: it goes with whose slots that shows.
+    caller.touches(await asyncio.to_thread(user_of, caller.pf.sync.store, log))
     return reply(Thread(thread_id=child, length=length), 201)
 
 
@@ -255,6 +260,9 @@ async def delete_thread(
         caller.require("admin")
         caller.require_whole_tenant()
         receipt = await caller.pf.context.erase_thread(thread_id)
+        nameless = msgspec.structs.replace(receipt, removed=())
+        kept = reply(Deleted(ok=True, deleted=True, receipt=nameless))
+        caller.leaves_nothing(bytes(kept.body))
         return reply(Deleted(ok=True, deleted=True, receipt=receipt))
     own = caller.identity.user_id
     deleted = await caller.pf.context.delete_thread(thread_id, owner=own)
