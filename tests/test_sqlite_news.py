@@ -14,6 +14,10 @@ from pagefile import (
     Append,
     Batch,
     Conflict,
+    Delete,
+    Drop,
+    Fork,
+    LengthIs,
     Options,
     Pagefile,
     Prune,
@@ -177,3 +181,26 @@ def test_who_writes_to_a_log_and_prunes_it_at_once_still_holds_what_was_written(
         assert pf.check()
         assert pf.store.erase(Selector(user="ann")).records == 1
         assert pf.store.read("log") == []
+
+
+def test_what_another_removed_forked_and_pruned_is_so_for_the_next_commit(tmp_path: Path) -> None:
+    one, two = _both(tmp_path)
+    with one, two:
+        for log in ("gone", "base", "short"):
+            for number in range(3):
+                one.store.append(Append(log, number))
+        one.store.commit(Batch([Put("doc", 1)]))
+        two.store.commit(Batch([Drop("gone")]))
+        again = one.store.append(Append("gone", 3))
+        two.store.commit(Batch([Fork("child", "base", 2)]))
+        child = one.store.append(Append("child", 3))
+        two.store.commit(Batch([Prune(2, log="short")]))
+        with pytest.raises(Conflict):
+            one.store.commit(Batch([Append("short", 3)], [LengthIs("short", 2)]))
+        two.store.commit(Batch([Delete("doc")]))
+        with pytest.raises(Conflict):
+            one.store.commit(Batch([Put("doc", 2)], [VersionIs("doc", 1)]))
+
+        assert (again.index, child.index) == (0, 2)
+        assert one.check()
+        assert one.verify()
