@@ -18,12 +18,23 @@ from typing import Any, Literal, get_args
 import pytest
 
 import pagefile
-from pagefile import Append, Batch, Commit, Fork, Options, Pagefile, Put, Selector, VersionIs
+from pagefile import (
+    Append,
+    Batch,
+    Commit,
+    Fork,
+    Options,
+    Pagefile,
+    Put,
+    Query,
+    Selector,
+    VersionIs,
+)
 from pagefile.committer import Committer
 from pagefile.engine import Engine, Prepared, Sealed
-from pagefile.errors import Conflict, NotFound, PagefileError, Unavailable
+from pagefile.errors import Conflict, Corrupt, NotFound, PagefileError, Unavailable
 from pagefile.handle import open_engine
-from pagefile.testing.faults import DiskFaults, Fault, FaultyEngine
+from pagefile.testing.faults import DiskFaults, Fault, FaultyEngine, ReadFaults
 
 Call = Literal["write", "sync"]
 Error = Literal["full", "io"]
@@ -195,6 +206,164 @@ def test_an_erasure_whose_cleaning_up_fails_is_not_reported_as_not_done(
     gone = pf.store.read("log")[-1].erased
 
     assert (gone, outcome) in ((True, "logical"), (True, "unknown"), (False, "nothing"))
+
+
+# A read that fails
+
+
+def outcome_of_reading(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except PagefileError as failure:
+        return failure.code
+    return "done"
+
+
+CALLS: dict[str, Callable[[Pagefile], object]] = {
+    "read": lambda pf: pf.store.read("log"),
+    "find": lambda pf: pf.store.find(Query("step", log="log")),
+    "head": lambda pf: pf.store.head(),
+    "append": lambda pf: pf.store.append(Append("log", 0)),
+    "commit": lambda pf: pf.store.commit(pair(0)),
+    "erase": lambda pf: pf.store.erase(Selector(user="bob")),
+    "check": lambda pf: pf.check(),
+    "verify": lambda pf: pf.verify(),
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc says which file is read")
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("suffix", [".db", "-wal"])
+def test_a_read_that_fails_once_is_no_damage_and_the_handle_goes_on(
+    tmp_path: Path, call: str, suffix: str
+) -> None:
+    """Each read of a call in turn; SQLite takes what it could not read for a malformed page."""
+    path = tmp_path / "state.db"
+    with pagefile.open(path) as pf:
+        for n in range(40):
+            pf.store.commit(
+                Batch(
+                    [Append("log", f"{n} {BODY[:2_000]}", ("ann", "bob")[n % 2], keys={"step": n})]
+                )
+            )
+    outcomes = set()
+    again = set()
+    with ReadFaults() as faults:
+        for n in itertools.count():
+            # A handle that has nothing in memory yet, beside one that keeps the journal.
+            with pagefile.open(path) as writer, pagefile.open(path) as pf:
+                writer.store.commit(pair("in the journal"))
+                raised = faults.raised
+                faults.fail(skip=n, suffix=suffix)
+                outcomes.add(outcome_of_reading(lambda: CALLS[call](pf)))
+                faults.heal()
+                again.add(outcome_of_reading(lambda: CALLS[call](pf)))
+                if faults.raised == raised:
+                    assert (pf.check().problems, pf.verify().problems) == ((), ())
+                    break
+
+    assert outcomes <= {"unavailable", "done"}
+    assert again == {"done"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc says which file is read")
+def test_opening_on_a_disk_that_fails_to_read_says_to_open_again(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    pagefile.open(path).close()
+    steps = set()
+    with ReadFaults() as faults:
+        for n in itertools.count():
+            raised = faults.raised
+            faults.fail(skip=n)
+            try:
+                handle = pagefile.open(path)
+            except Unavailable as failure:
+                steps.add(failure.next_step)
+            else:
+                faults.heal()
+                handle.close()
+            if faults.raised == raised:
+                break
+
+    assert steps == {"look at the disk, then open it again", "look at the disk, then try again"}
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["state.db", "state.db-gate"]
+
+
+def test_damage_after_a_read_that_failed_is_still_damage(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    with pagefile.open(path) as pf:
+        for n in range(300):
+            pf.store.append(Append("log", f"{n} {BODY[:2_000]}"))
+    with ReadFaults() as faults, pagefile.open(path) as pf:
+        faults.fail()
+        with pytest.raises(Unavailable):
+            pf.store.read("log")
+        with path.open("r+b") as file:
+            file.seek(8 * 4_096)
+            file.write(b"\xa5" * (path.stat().st_size - 8 * 4_096))
+
+        with pytest.raises(Corrupt):
+            pf.store.read("log")
+
+
+@pytest.mark.parametrize(("call", "error"), FAILURES)
+@pytest.mark.parametrize("suffix", [".db", "-wal", "-journal"])
+def test_a_disk_that_fails_while_a_store_is_created_is_named_at_every_call(
+    tmp_path: Path, faults: DiskFaults, call: Call, error: Error, suffix: str
+) -> None:
+    """What SQLite says when it cannot roll back once more must not hide it."""
+    said: set[tuple[str, str]] = set()
+    for n in itertools.count():
+        raised = faults.raised
+        faults.fail(call, error, skip=n, times=1, suffix=suffix)
+        try:
+            pagefile.open(tmp_path / f"{n}.db", options=Options(vfs=faults.name)).close()
+        except PagefileError as failure:
+            said.add((failure.code, failure.next_step))
+        if faults.raised == raised:
+            break
+
+    assert {code for code, _ in said} == {"unavailable"}
+    assert {step.partition("then ")[2] for _, step in said} == {"open it again"}
+
+
+def test_opening_without_a_file_to_spare_blames_the_limit(tmp_path: Path) -> None:
+    code = """
+import os, resource, sys
+import pagefile, pagefile.engines.sqlite
+pagefile.open(sys.argv[1]).close()
+said = set()
+for spare in range(12):
+    held = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    try:
+        while True:
+            held.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        pass
+    for file in held[:spare]:
+        os.close(file)
+    try:
+        pagefile.open(sys.argv[1]).close()
+        outcome = "opened"
+    except pagefile.PagefileError as error:
+        outcome = f"{error.code}: {error}"
+    for file in held[spare:]:
+        os.close(file)
+    print(outcome)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "state.db")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    said = set(ran.stdout.splitlines())
+
+    assert ran.stderr == ""
+    assert len(said) > 1
+    assert [line for line in said if "Too many open files" not in line] == ["opened"]
 
 
 # A real limit, set by the kernel

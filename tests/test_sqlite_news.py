@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 import pagefile
-from pagefile import Append, Batch, Conflict, Pagefile, Put, Selector, VersionIs
+from pagefile import (
+    Append,
+    Batch,
+    Conflict,
+    Delete,
+    Drop,
+    Fork,
+    LengthIs,
+    Options,
+    Pagefile,
+    Prune,
+    Put,
+    Selector,
+    VersionIs,
+)
 from pagefile.engines.sqlite_news import MOST_COMMITS
 
 
@@ -95,3 +111,96 @@ def test_a_commit_of_another_costs_no_query_for_each_log_that_is_known(tmp_path:
         assert len(looked) < 10, looked
         assert one.store.length("log7") == 3
         engine._file.writer.exec_trace = None
+
+
+def test_streams_that_two_make_in_turn_are_numbered_and_counted_together(tmp_path: Path) -> None:
+    one, two = _both(tmp_path)
+    with one, two:
+        for turn in range(6):
+            handle = (one, two)[turn % 2]
+            handle.store.append(Append(f"log{turn}", 0))
+        for turn in range(6):
+            handle = (one, two)[turn % 2]
+            handle.store.commit(Batch([Append(f"log{turn}", 0), Put(f"doc{turn}", 0)]))
+
+        assert one.store.names("log") == [f"log{turn}" for turn in range(6)]
+        assert one.check()
+        assert two.verify()
+
+
+def test_a_name_that_was_free_is_asked_for_again_when_another_has_committed(tmp_path: Path) -> None:
+    one, two = _both(tmp_path)
+    with one, two:
+        one.store.append(Append("log", 0))
+        one.store.commit(Batch([Append("log", 0)], [VersionIs("doc", 0)]))
+        two.store.commit(Batch([Put("doc", 1)]))
+
+        with pytest.raises(Conflict):
+            one.store.commit(Batch([Put("doc", 2)], [VersionIs("doc", 0)]))
+
+        assert one.check()
+
+
+def test_a_repeat_is_found_however_many_commits_came_between(tmp_path: Path) -> None:
+    """More than a writer remembers the keys of."""
+    batch = Batch([Append("log", "once")])
+    with pagefile.open(tmp_path / "a.db", durability="process") as pf:
+        first = pf.store.commit(batch)
+        for number in range(4_200):
+            pf.store.append(Append("other", number))
+        again = pf.store.commit(batch)
+
+        assert (again.repeated, again.position) == (True, first.position)
+        assert pf.store.length("log") == 1
+
+
+def test_all_expired_keys_are_let_go_however_many_there_are(tmp_path: Path) -> None:
+    """A sweep looks at some hundred commits, so each has to begin where the last one ended."""
+    path, now = tmp_path / "a.db", [1_000_000]
+    options = Options(clock=lambda: now[0], key_lifetime_seconds=10)
+    with pagefile.open(path, durability="process", options=options) as pf:
+        for number in range(1_200):
+            pf.store.commit(Batch([Append("log", number)], key=f"key {number}"))
+        now[0] += 11_000_000
+        for number in range(1_200):
+            pf.store.append(Append("log", number))
+        with contextlib.closing(apsw.Connection(str(path))) as connection:
+            left = connection.execute("SELECT count(*) FROM used_keys").get
+
+        assert left == 0
+        assert pf.check()
+
+
+def test_who_writes_to_a_log_and_prunes_it_at_once_still_holds_what_was_written(
+    tmp_path: Path,
+) -> None:
+    with pagefile.open(tmp_path / "a.db") as pf:
+        pf.store.append(Append("log", "old", user="ann"))
+        pf.store.commit(Batch([Prune(1, log="log"), Append("log", "new", user="ann")]))
+
+        assert pf.check()
+        assert pf.store.erase(Selector(user="ann")).records == 1
+        assert pf.store.read("log") == []
+
+
+def test_what_another_removed_forked_and_pruned_is_so_for_the_next_commit(tmp_path: Path) -> None:
+    one, two = _both(tmp_path)
+    with one, two:
+        for log in ("gone", "base", "short"):
+            for number in range(3):
+                one.store.append(Append(log, number))
+        one.store.commit(Batch([Put("doc", 1)]))
+        two.store.commit(Batch([Drop("gone")]))
+        again = one.store.append(Append("gone", 3))
+        two.store.commit(Batch([Fork("child", "base", 2)]))
+        child = one.store.append(Append("child", 3))
+        two.store.commit(Batch([Prune(2, log="short")]))
+        with pytest.raises(Conflict):
+            one.store.commit(Batch([Append("short", 3)], [LengthIs("short", 2)]))
+        two.store.commit(Batch([Delete("doc")]))
+        with pytest.raises(Conflict):
+            one.store.commit(Batch([Put("doc", 2)], [VersionIs("doc", 1)]))
+
+        assert (again.index, child.index) == (0, 2)
+        assert one.check()
+        assert one.verify()

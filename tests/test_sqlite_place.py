@@ -120,6 +120,7 @@ def test_a_hard_link_that_is_made_later_stops_commits_until_it_is_removed(path: 
 
     def append() -> None:
         nonlocal acknowledged
+        pf.store.head()  # Readers look too, and what they see must stop who writes.
         pf.store.append(Append("log", acknowledged))
         acknowledged += 1
 
@@ -369,3 +370,50 @@ def test_a_handle_that_lost_its_journal_spares_what_another_left_in_a_new_one(pa
         assert sorted(values(pf.store)) == sorted(acknowledged)
         assert pf.verify()
         assert pf.check()
+
+
+# A name that lasts
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc says which folder is synced")
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_the_name_of_a_new_store_is_synced_to_its_folder_before_it_is_used(
+    path: Path, monkeypatch: pytest.MonkeyPatch, is_empty: bool
+) -> None:
+    """A file whose name a power cut takes away is lost, however well its bytes were synced."""
+    synced: list[tuple[str, bool]] = []
+    fsync = os.fsync
+
+    def observed(file: int) -> None:
+        fsync(file)
+        synced.append((os.readlink(f"/proc/self/fd/{file}"), path.exists()))
+
+    monkeypatch.setattr(os, "fsync", observed)
+    if is_empty:
+        path.touch()
+    pagefile.open(path).close()
+
+    assert (str(path.parent), True) in synced
+
+
+# How large a journal becomes
+
+
+def test_a_journal_that_a_reader_made_grow_is_cut_in_ordinary_operation(path: Path) -> None:
+    """Not only when the last handle closes, which a server's never does."""
+    journal = Path(f"{path}-wal")
+    body = "x" * 1_000_000
+    with pagefile.open(path, durability="process") as pf:
+        pf.store.append(Append("log", body))
+        reader = apsw.Connection(str(path))
+        reader.execute("BEGIN").fetchall()
+        reader.execute("SELECT count(*) FROM records").fetchall()
+        while journal.stat().st_size < 40_000_000:
+            pf.store.append(Append("log", body))
+        reader.close()
+        # The first moves the journal into the file, the second begins it again and cuts it.
+        for number in range(3):
+            pf.store.append(Append("small", number))
+
+        assert journal.stat().st_size <= 16 * 1024 * 1024
+        assert pf.verify()

@@ -17,7 +17,7 @@ from pagefile.bounds import require_count, require_seconds
 from pagefile.capability import Joinable
 from pagefile.committer import Committer
 from pagefile.engine import Engine, Limits
-from pagefile.errors import Forbidden, Invalid, Unavailable, Unsupported, shown
+from pagefile.errors import Forbidden, Invalid, PagefileError, Unavailable, Unsupported, shown
 from pagefile.feed import Feed, feed_of
 from pagefile.naming import require_callable, require_type
 from pagefile.preparation import Clock, Entropy, Preparer
@@ -293,7 +293,7 @@ def open(
     admin = Admin(settings.store_url() if url is None else url, options=chosen)
     try:
         handle = admin.open(settings.tenant if tenant is None else tenant)
-    except Invalid:
+    except PagefileError:
         admin.close()
         raise
     handle._owned = admin

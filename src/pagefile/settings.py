@@ -7,6 +7,7 @@ whoever can put a file into a folder must not be handed what is secret.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, Self
 
 import msgspec
 
-from pagefile.errors import Forbidden, Invalid, NotFound
+from pagefile.errors import Forbidden, Invalid, NotFound, Unavailable
 
 CONFIG_FILE = "pagefile.toml"
 _OPENAI = "https://api.openai.com/v1"
@@ -219,6 +220,11 @@ def _from_file() -> tuple[dict[str, Any], dict[str, str]]:
             ) from None
         return {}, {}
     except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise Unavailable(
+                f"this process can open no more files ({error.strerror})",
+                "close some, or raise its limit (ulimit -n), then retry",
+            ) from error
         raise Forbidden(
             f"{path} cannot be read ({error.strerror})", "check it, or remove it"
         ) from error

@@ -36,6 +36,7 @@ from pagefile.engines.sqlite_rows import (
     space_of_tenant,
     space_of_user,
     stream_from,
+    transaction,
     user_from,
 )
 from pagefile.engines.sqlite_writer import SqliteWriter
@@ -88,7 +89,7 @@ class SqliteEngine:
     def head(self, tenant: str) -> TenantHead:
         head = TenantHead(tenant)
         # One transaction: the counters and the last commit belong together.
-        with self._file.reader() as connection, connection:
+        with self._file.reader() as connection, transaction(connection):
             found = fetch(connection, self._sql["tenant_by_name"], tenant)
             if not found:
                 return head
@@ -258,7 +259,7 @@ class SqliteEngine:
     def check(self, tenant: str) -> list[Problem]:
         problems: list[Problem] = []
         try:
-            with self._file.reader() as connection, connection:
+            with self._file.reader() as connection, transaction(connection):
                 problems.extend(examine(connection, self._sql, tenant))
         except Corrupt as damage:
             # What was found before it stays.

@@ -7,6 +7,7 @@ keys, who holds what, the counters.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import apsw
@@ -24,6 +25,8 @@ from pagefile.engines.sqlite_rows import (
 from pagefile.errors import PagefileError
 from pagefile.records import Problem
 
+#: How SQLite mentions a page that it could not get, and why.
+_ERROR_CODE = re.compile(r"error code=(\d+)")
 _COUNTED = (
     ("records_astray", "records stand where they do not belong"),
     ("records_elsewhere", "records are numbered as another tenant's"),
@@ -36,6 +39,8 @@ _COUNTED = (
 def examine(connection: apsw.Connection, sql: dict[str, str], tenant: str) -> Iterator[Problem]:
     """Everything wrong with one tenant's part of the file, and with the file as such."""
     for (line,) in fetch(connection, "PRAGMA integrity_check(20)"):
+        if (failed := _ERROR_CODE.search(line)) and int(failed[1]) & 0xFF == apsw.SQLITE_IOERR:
+            raise apsw.exception_for(int(failed[1]))  # The disk's answer: nothing is known of it.
         if line != "ok":
             yield Problem(None, f"SQLite finds: {line}")
     homeless = fetch(connection, sql["records_homeless"])[0][0]

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import apsw
 
 from pagefile.engines.gate import Gate, waited_too_long
-from pagefile.engines.sqlite_errors import misshapen, translate
+from pagefile.engines.sqlite_errors import misshapen, translate, translating
 from pagefile.engines.sqlite_format import bring_up_to_date, count_names, pragma, require_place
 from pagefile.engines.sqlite_rows import fetch
 from pagefile.errors import Forbidden, Unavailable, Unsupported
@@ -28,6 +28,9 @@ _CACHE_KIB = 64 * 1024
 #: Of each connection that reads: enough for the inner pages of every tree. What lies below
 #: is in the system's cache, and one fold of a long log would leave all of it here for good.
 _READER_CACHE_KIB = 2 * 1024
+#: SQLite moves the journal into the file at 4 MB, and fills it again from its start. When one
+#: large batch or one long reader made it grow, so much of it stays.
+_MOST_JOURNAL_BYTES = 16 * 1024 * 1024
 #: Of a new store: its owner reads and writes it.
 PRIVATE = 0o600
 _READER_BUSY_MS = 10_000
@@ -65,6 +68,8 @@ class SqliteFile:
         #: What these names led to when the file was opened; None when nothing was there.
         self._identities: tuple[_Identity | None, ...] = ()
         self._looked_at = 0.0
+        #: How many names the file had then.
+        self._links = 1
         #: Why this handle will not be used again: its file is somewhere else, or gone.
         self._lost = ""
         #: Neither closed nor lost.
@@ -75,7 +80,7 @@ class SqliteFile:
             self.writer = self._open_writer()
             opened = True
         except apsw.Error as error:
-            raise translate(error, str(path)) from error
+            raise translate(error, str(path), doing="open") from error
         finally:
             if not opened:
                 self._gate.close()
@@ -104,15 +109,19 @@ class SqliteFile:
         # FULL, not NORMAL, at level power: under WAL, NORMAL can lose the last
         # commits on a power cut, and S4 says that an acknowledged one survives.
         level = "FULL" if self.durability == "power" else "NORMAL"
-        for setting in (
+        settings = (
             f"synchronous = {level}",
             "fullfsync = ON",
             # Deleted content is overwritten with zeros at once: S9 promises it.
             "secure_delete = ON",
             f"cache_size = -{_CACHE_KIB}",
             "foreign_keys = OFF",
-        ):
-            connection.execute(f"PRAGMA {setting}").fetchall()
+            # What one reader made grow is cut when it has gone, not when the last handle closes.
+            f"journal_size_limit = {_MOST_JOURNAL_BYTES}",
+        )
+        with translating(connection, str(self.path), "open"):
+            for setting in settings:
+                connection.execute(f"PRAGMA {setting}").fetchall()
         connection.set_busy_timeout(0)
         if self._identities:
             self._look()  # By its name, a file that took the place of ours would have been opened.
@@ -127,7 +136,8 @@ class SqliteFile:
         connection = apsw.Connection(str(self.path), vfs=self._vfs)
         try:
             connection.set_busy_timeout(int(self.lock_seconds * 1000))
-            bring_up_to_date(connection, self.path)
+            with translating(connection, str(self.path), "open"):
+                bring_up_to_date(connection, self.path)
         finally:
             connection.close()
         if is_new and self.durability == "power" and self._vfs is None:
@@ -155,16 +165,19 @@ class SqliteFile:
         if time.monotonic() - self._looked_at > _LOOK_SECONDS:
             self._look()
 
-    def _look(self, *, writing: bool = False) -> None:
+    def _look(self) -> None:
         for name, identity in zip(self._names, self._identities, strict=True):
             if identity is not None and _identity_of(name) != identity:
                 raise self._lose(name, "nothing")
-        if writing and (names := count_names(self._names[0])) > 1:
+        self._links = count_names(self._names[0])
+        self._looked_at = time.monotonic()
+
+    def _require_one_name(self) -> None:
+        if self._links > 1:
             raise Unavailable(
-                f"{self.path} has {names} names (hard links)",
+                f"{self.path} has {self._links} names (hard links)",
                 "remove the others, then commit again: what is written through them is lost",
             )
-        self._looked_at = time.monotonic()
 
     def confirm(self) -> None:
         """After a commit, before it is acknowledged: see that it went into the file of this name.
@@ -204,8 +217,9 @@ class SqliteFile:
         if os.getpid() != self._pid or not self._usable:
             self.require_own_process()
         now = time.monotonic()
-        if now - self._looked_at > _LOOK_SECONDS:
-            self._look(writing=True)
+        if now - self._looked_at > _LOOK_SECONDS or self._links > 1:
+            self._look()
+            self._require_one_name()
         deadline = now + self.lock_seconds
         gate, writer = self._gate, self.writer
         try:
@@ -260,7 +274,7 @@ class SqliteFile:
                     self._stamper = self._connect_reader()
                 return pragma(self._stamper, "data_version")
         except apsw.Error as error:
-            raise translate(error, str(self.path)) from error
+            raise translate(error, str(self.path), connection=self._stamper) from error
 
     def _connect_reader(self) -> apsw.Connection:
         connection = self._connect()
@@ -280,7 +294,8 @@ class SqliteFile:
             except IndexError:
                 connection = self._connect_reader()
             try:
-                yield connection
+                with translating(connection, str(self.path)):
+                    yield connection
             finally:
                 self._take_back(connection)
         except apsw.Error as error:
@@ -300,7 +315,10 @@ class SqliteFile:
         self.require_own_process()
         deadline = time.monotonic() + timeout
         try:
-            with closing(self._connect()) as connection:
+            with (
+                closing(self._connect()) as connection,
+                translating(connection, str(self.path)),
+            ):
                 return self._rewritten(connection, deadline) and self._noted(
                     connection, deadline, note, done
                 )

@@ -10,8 +10,8 @@ from pathlib import Path
 import apsw
 
 from pagefile.engines.queries import load_migrations
-from pagefile.engines.sqlite_errors import translate
-from pagefile.engines.sqlite_rows import fetch
+from pagefile.engines.sqlite_errors import translate, translating
+from pagefile.engines.sqlite_rows import fetch, transaction
 from pagefile.errors import Corrupt, Forbidden, Invalid, Unsupported
 
 #: "PgFl": how a file says that it is ours.
@@ -124,7 +124,8 @@ def _require_ours(path: Path) -> None:
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
             connection.set_busy_timeout(_BUSY_MS)
-            with connection:  # One snapshot: it may be a store that is just being made.
+            # One snapshot: it may be a store that is just being made.
+            with transaction(connection):
                 _require_owner(connection, path)
         finally:
             connection.close()
@@ -168,7 +169,7 @@ def _header_of(path: Path) -> bytes:
         finally:
             file.xClose()
     except apsw.Error as error:
-        raise translate(error, str(path)) from error
+        raise translate(error, str(path), doing="open") from error
 
 
 def read_format(path: Path) -> tuple[int | None, int]:
@@ -185,13 +186,12 @@ def read_format(path: Path) -> tuple[int | None, int]:
     try:
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
         try:
-            return checked_format(connection, path, known) or None, known
+            with translating(connection, str(path), "open"):
+                return checked_format(connection, path, known) or None, known
         finally:
             connection.close()
-    except apsw.NotADBError as error:
-        raise Invalid("url", f"{path} is not a database", "name another file") from error
     except apsw.Error as error:
-        raise translate(error, str(path)) from error
+        raise translate(error, str(path), doing="open") from error
 
 
 def checked_format(connection: apsw.Connection, path: Path, known: int) -> int:
@@ -246,7 +246,7 @@ def bring_up_to_date(connection: apsw.Connection, path: Path) -> None:
         return
     connection.execute("PRAGMA synchronous = FULL").fetchall()
     try:
-        with connection:
+        with transaction(connection, "BEGIN IMMEDIATE"):
             for script in migrations[version:]:
                 connection.execute(script).fetchall()
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}").fetchall()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import apsw
@@ -28,6 +29,21 @@ _read_sources = json_decoder(tuple[str, ...]).decode
 def fetch(connection: apsw.Connection, sql: str, *bindings: Any) -> list[Any]:
     """All rows of one statement; read to the end, or apsw would not finish it."""
     return connection.execute(sql, bindings).fetchall()
+
+
+@contextmanager
+def transaction(connection: apsw.Connection, begin: str = "BEGIN") -> Iterator[None]:
+    """All or nothing of what is written, one snapshot of what is read."""
+    connection.execute(begin)
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # After a disk error SQLite has rolled back already, and a second time would fail.
+        with suppress(apsw.Error):
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        raise
 
 
 def commit_ids(tenant: int) -> tuple[int, int]:

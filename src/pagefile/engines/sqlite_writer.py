@@ -114,7 +114,7 @@ class SqliteWriter:
                             known[tenant] = transaction
                     finished = True
                 except apsw.Error as error:
-                    raise translate(error, str(self._file.path), committing=committing) from error
+                    raise self._translated(error, committing, writer) from error
                 finally:
                     if writer is not None and not (finished and committing):
                         self._file.end()
@@ -172,11 +172,17 @@ class SqliteWriter:
                     self._transactions[tenant] = transaction
             finished = True
         except apsw.Error as error:
-            raise translate(error, str(file.path), committing=committing) from error
+            raise self._translated(error, committing, file.writer) from error
         finally:
             if not (finished and committing):
                 file.end()
         return placed
+
+    def _translated(
+        self, error: apsw.Error, committing: bool, writer: apsw.Connection | None
+    ) -> PagefileError:
+        path = str(self._file.path)
+        return translate(error, path, doing="commit", committing=committing, connection=writer)
 
     def _one_by_one(self, items: Sequence[tuple[str, Prepared]]) -> list[Sealed | PagefileError]:
         """Batches in transactions of their own: who meets no damage does not suffer from it."""

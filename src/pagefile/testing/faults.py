@@ -5,7 +5,10 @@ A suite is trusted only after it has caught a seeded fault; here they are.
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import itertools
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +38,16 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _names = itertools.count(1)
+#: The system's calls by which SQLite reads, the one it prefers first.
+_READS = ("pread64", "pread")
+_READ = ctypes.CFUNCTYPE(
+    ctypes.c_ssize_t,
+    ctypes.c_int,
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int64,
+    use_errno=True,
+)
 
 Fault = Literal[
     "early_acknowledgement",  # answers without having stored anything
@@ -325,6 +338,53 @@ class DiskFaults(apsw.VFS):
         trace: TracebackType | None,
     ) -> None:
         self.unregister()
+
+
+class ReadFaults:
+    """Lets SQLite's reads fail as a disk makes them: the system answers EIO.
+
+    Below any VFS, for the whole process. Reads of files whose path ends with `suffix` count.
+    """
+
+    def __init__(self) -> None:
+        self._vfs = apsw.VFS(f"pagefile-reads-{next(_names)}", "unix")
+        self._name = next(name for name in _READS if self._vfs.xGetSystemCall(name))
+        self._real = _READ(self._vfs.xGetSystemCall(self._name) or 0)
+        self._mine = _READ(self._read)
+        self._suffix = ""
+        self._skip = self._left = 0
+        self.raised = 0
+
+    def fail(self, *, skip: int = 0, times: int = 1, suffix: str = "") -> None:
+        """Let `skip` reads pass, then fail `times` of them."""
+        self._skip, self._left, self._suffix = skip, times, suffix
+
+    def heal(self) -> None:
+        """From now on every read works."""
+        self._left = 0
+
+    def _read(self, file: int, buffer: int, size: int, offset: int) -> int:
+        if self._left and os.readlink(f"/proc/self/fd/{file}").endswith(self._suffix):
+            if not self._skip:
+                self._left -= 1
+                self.raised += 1
+                ctypes.set_errno(errno.EIO)
+                return -1
+            self._skip -= 1
+        return int(self._real(file, buffer, size, offset))
+
+    def __enter__(self) -> Self:
+        self._vfs.xSetSystemCall(self._name, ctypes.cast(self._mine, ctypes.c_void_p).value or 0)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._vfs.xSetSystemCall(self._name, 0)
+        self._vfs.unregister()
 
 
 class _FaultyFile(apsw.VFSFile):
