@@ -10,7 +10,9 @@ import json
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
@@ -20,12 +22,14 @@ import msgspec
 import pytest
 from starlette.testclient import TestClient
 
+from pagefile import codec
 from pagefile.access.tokens import TokenSettings
 from pagefile.batch import Batch, Put
 from pagefile.errors import Invalid, Unavailable
 from pagefile.handle import Admin
-from pagefile.surfaces.http import idempotency, problems
+from pagefile.surfaces.http import bodies, idempotency, problems
 from pagefile.surfaces.http.app import Server, make_app
+from pagefile.surfaces.http.bodies import JSON
 from pagefile.surfaces.http.call import Call
 from pagefile.surfaces.http.config import ServerConfig
 from pagefile.surfaces.http.counting import Counting
@@ -336,6 +340,7 @@ def test_a_refusal_is_a_problem_that_also_says_ok_error_and_detail(client: TestC
     assert body["request_id"] == refused.headers["x-request-id"]
 
 
+SLOT = b'{"payload": 1, "from_id": "a", "to_id": "b"}'
 PACKED = gzip.compress(b'{"objective": "x"}')
 
 
@@ -349,6 +354,8 @@ PACKED = gzip.compress(b'{"objective": "x"}')
         ("POST", "/v1/runs", {"content": PACKED, "packed": "gzip"}, 415, "unsupported_media_type"),
         ("POST", "/v1/packs", {"content": PACKED, "packed": "br"}, 415, "unsupported_media_type"),
         ("POST", "/v1/threads/t/slots", {"content": PACKED, "packed": "gzip"}, 415, ""),
+        ("POST", "/v1/threads/t/slots", {"content": SLOT, "packed": "gzip"}, 415, ""),
+        ("POST", "/v1/threads/t/slots", {"content": SLOT, "packed": "br, identity"}, 415, ""),
         ("POST", "/v1/runs", {"content": b"{", "packed": "identity"}, 400, "bad_request"),
         ("POST", "/v1/threads/t/slots", {"content": DEEP, "media": "application/json"}, 400, ""),
         ("POST", "/v1/runs", {"content": b"{}", "media": "application/json"}, 422, "invalid"),
@@ -418,6 +425,77 @@ def test_a_body_that_is_too_large_is_refused_by_its_header_and_by_its_bytes(
 
     assert [each.status_code for each in (told, hidden, slot)] == [413, 413, 413]
     assert fine
+
+
+def large(values: int) -> dict[str, Any]:
+    """A slot of many small values, in more bytes than are decoded at once."""
+    return {"payload": ["x" * 200_000, *range(values)], "from_id": "a", "to_id": "b"}
+
+
+@pytest.mark.parametrize("path", ["slots", "slots/batch"])
+def test_a_body_of_too_many_values_is_refused_with_the_limit(tmp_path: Path, path: str) -> None:
+    with client_of(config(tmp_path, max_body_values=1_000)) as client:
+
+        def send(slot: dict[str, Any]) -> httpx2.Response:
+            body = slot if path == "slots" else {"slots": [slot]}
+            return client.post(f"/v1/threads/t/{path}", json=body)
+
+        refused = send(large(1_000))
+        told = refused.json()
+        taken = send(large(980))
+        # What stands in a text is no value, however it is written.
+        text = send(large(0) | {"payload": 'a, [{"b": "\\' * 50_000})
+        length = client.get("/v1/threads/t").json()["length"]
+
+    assert (refused.status_code, told["code"], told["limit"]) == (413, "limit_exceeded", 1_000)
+    assert "max_body_values" in told["detail"]
+    assert (taken.status_code, text.status_code, length) == (201, 201, 2)
+
+
+@pytest.mark.parametrize("step", ["decoded", "stored"])
+@pytest.mark.parametrize("path", ["slots", "slots/batch"])
+def test_others_are_answered_while_a_large_body_is_worked_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, step: str
+) -> None:
+    """The large one goes on when another has been answered, and no sooner."""
+    begun, answered = threading.Event(), threading.Event()
+
+    def held_up(given: object) -> None:
+        if len(repr(given)) > 200_000:
+            begun.set()
+            assert answered.wait(60)
+
+    if step == "decoded":
+        decode = bodies.decoded
+
+        def slowly(raw: bytes, shape: Any) -> Any:
+            held_up(raw)
+            return decode(raw, shape)
+
+        monkeypatch.setattr(bodies, "decoded", slowly)
+    else:
+        encode = codec.encode
+
+        def slowly_encoded(value: Any) -> Any:
+            held_up(value)
+            return encode(value)
+
+        monkeypatch.setattr(codec, "encode", slowly_encoded)
+    settings = config(tmp_path)
+    settings = msgspec.structs.replace(settings, url=f"{tmp_path}/s.db", durability="process")
+    with client_of(settings) as client, ThreadPoolExecutor(2) as pool:
+        client.post("/v1/threads/t/slots", content=SLOT, headers={"content-type": JSON})
+        body = large(10) if path == "slots" else {"slots": [large(10)]}
+        sent = pool.submit(client.post, f"/v1/threads/t/{path}", json=body)
+        try:
+            assert begun.wait(60)
+            other = pool.submit(client.get, "/v1/threads/t").result(60)
+            is_first = not sent.done()
+        finally:
+            answered.set()
+        last = sent.result(60)
+
+    assert (other.status_code, is_first, last.status_code) == (200, True, 201)
 
 
 def test_a_key_that_asks_too_often_is_told_when_to_come_again(tmp_path: Path) -> None:

@@ -28,7 +28,8 @@ _NOT_FILES = ("memory:", ":memory:", "manager:")
 #: What a server takes from the environment besides its options: fields of `ServerConfig`.
 SERVER = (
     *("host", "port", "workers", "log_level", "durability", "packs_dir", "allow_origins"),
-    *("max_body_bytes", "max_upload_bytes", "max_packs", "max_streams", "max_tenants"),
+    *("max_body_bytes", "max_body_values", "max_upload_bytes"),
+    *("max_packs", "max_streams", "max_tenants"),
     *("body_seconds", "upload_seconds", "request_seconds"),
     *("rate_per_second", "failures_per_second", "threads"),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -10,13 +12,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pagefile.codec import Record
-from pagefile.errors import Invalid, PagefileError
+from pagefile.errors import Invalid, LimitExceeded, PagefileError
+from pagefile.surfaces.http.call import call_of
 from pagefile.surfaces.http.problems import Refused
 from pagefile.typed import json_decoder
 
 Shape = TypeVar("Shape")
 
 JSON = "application/json"
+#: Larger bodies are decoded, and stored, by a worker thread.
+LARGE_BYTES = 131_072
+#: Whatever a value can stand behind, and where a text begins.
+_MARK = re.compile(rb'["\[{,]')
+#: The rest of a text, or much of it: no call may take long, other threads wait meanwhile.
+_TEXT = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+){0,10000}+("?)', re.DOTALL)
+_QUOTE = ord('"')
 _decoders: dict[Any, Callable[[bytes], Any]] = {}
 
 
@@ -31,7 +41,59 @@ async def body_of(request: Request, shape: type[Shape], *, may_be_empty: bool = 
     if not raw and may_be_empty:
         return decoded(b"{}", shape)
     require_json(request.headers.get("content-type", ""))
-    return decoded(raw, shape)
+    return await decoded_aside(raw, shape, call_of(request).config.max_body_values)
+
+
+async def decoded_aside(raw: bytes, shape: type[Shape], most_values: int) -> Shape:
+    """JSON as a value of that shape; a large body does not hold up the loop.
+
+    Raises:
+        LimitExceeded: it has more values. Refused, Invalid: see `decoded`.
+    """
+    if len(raw) <= LARGE_BYTES:
+        return decoded(raw, shape)
+
+    def decode() -> Shape:
+        require_few_values(raw, most_values)
+        return decoded(raw, shape)
+
+    return await asyncio.to_thread(decode)
+
+
+def require_few_values(raw: bytes, most: int) -> None:
+    """Refuse JSON of more values, before anything is made of them.
+
+    While they are decoded, no other thread runs: that must be over soon.
+
+    Raises:
+        LimitExceeded: there are more.
+    """
+    # Every value but the first stands behind one of these; those in texts count for nothing.
+    if raw.count(b",") + raw.count(b"[") + raw.count(b"{") < most:
+        return
+    count, at = 1, 0
+    while (found := _MARK.search(raw, at)) is not None:
+        at = found.end()
+        if raw[at - 1] == _QUOTE:
+            at = _after_text(raw, at)
+            continue
+        count += 1
+        if count > most:
+            raise LimitExceeded(
+                "the number of values in the body",
+                limit=most,
+                wanted=count,
+                next_step="send them in several requests, or raise max_body_values",
+            )
+
+
+def _after_text(raw: bytes, at: int) -> int:
+    """Where a text ends that begins here; the end of all if it does not."""
+    while (part := _TEXT.match(raw, at)) is not None and part.end() > at:
+        at = part.end()
+        if part[1]:
+            return at
+    return len(raw)
 
 
 def require_json(content_type: str) -> None:

@@ -42,6 +42,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     #: Web pages of these origins may call from a browser.
     allow_origins: tuple[str, ...] = ()
     max_body_bytes: int = 16 * _MEGABYTE
+    max_body_values: int = 200_000
     max_upload_bytes: int = 1_024 * _MEGABYTE
     max_packs: int = 1_000
     body_seconds: float = 20.0
@@ -67,6 +68,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
             ("port", 0, 65_535),
             ("workers", 1, 256),
             ("max_body_bytes", 1_024, 1_024 * _MEGABYTE),
+            ("max_body_values", 1_000, 100_000_000),
             ("max_upload_bytes", 1_024, 1_024 * 1_024 * _MEGABYTE),
             ("max_packs", 1, 1_000_000),
             ("rate_per_second", 0, 10_000_000),

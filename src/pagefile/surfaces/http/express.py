@@ -18,7 +18,7 @@ from pagefile.context.appender import NewSlot
 from pagefile.errors import PagefileError
 from pagefile.records import Entry
 from pagefile.surfaces.http import hot, slots
-from pagefile.surfaces.http.bodies import decoded, encoded
+from pagefile.surfaces.http.bodies import LARGE_BYTES, decoded, encoded
 from pagefile.surfaces.http.call import Call
 from pagefile.surfaces.http.deadlines import Deadlines, too_long
 from pagefile.surfaces.http.idempotency import key_in
@@ -73,7 +73,8 @@ class Express:
             or heads.get(b"content-type") != _JSON
             or b"if-match" in heads
             or b"if-none-match" in heads
-            or len(body) > parts.config.max_body_bytes
+            or b"content-encoding" in heads
+            or len(body) > min(LARGE_BYTES, parts.config.max_body_bytes)
             or not parts.rates.has(identity.principal)
         ):
             return False

@@ -20,6 +20,7 @@ from pagefile.access.audit import Refusal, RefusalLog
 from pagefile.access.identity import Identity
 from pagefile.errors import PagefileError
 from pagefile.surfaces.http import hot, problems
+from pagefile.surfaces.http.bodies import LARGE_BYTES, require_few_values
 from pagefile.surfaces.http.call import SAFE_HEADERS, Call
 from pagefile.surfaces.http.config import ServerConfig
 from pagefile.surfaces.http.deadlines import Deadline, Deadlines, too_long
@@ -209,8 +210,7 @@ class Front:
         call.identity = identity
         if not is_counted:
             parts.rates.take(identity.principal)
-        own = path in parts.mounted or path.startswith(self._below)
-        identity.require("read" if own else right_for(scope["method"], path))
+        identity.require("read" if self._is_mounted(path) else right_for(scope["method"], path))
         return parts.tenants.at_hand(identity.tenant)
 
     async def _bounded(self, scope: Scope, receive: Receive, out: _Sending) -> None:
@@ -230,7 +230,10 @@ class Front:
                 config.request_seconds,
             )
         _require_length(scope["pagefile"], most)
-        bounded = BoundedBody(receive, most, body_seconds)
+        bounded: Receive = BoundedBody(receive, most, body_seconds)
+        if scope["method"] == "POST" and self._is_mounted(scope["path"]):
+            # What is mounted decodes by itself, in this loop.
+            bounded = await _few_values(bounded, most, config.max_body_values)
         deadline = self._deadlines.after(seconds)
         try:
             with deadline:
@@ -254,8 +257,10 @@ class Front:
 
     def _may_have_no_end(self, path: str) -> bool:
         """Whether an answer may be a stream; whoever asks for its head would wait for ever."""
-        is_mounted = path in self._parts.mounted or path.startswith(self._below)
-        return is_mounted or path.endswith("/follow")
+        return self._is_mounted(path) or path.endswith("/follow")
+
+    def _is_mounted(self, path: str) -> bool:
+        return path in self._parts.mounted or path.startswith(self._below)
 
     async def _append(
         self,
@@ -299,9 +304,6 @@ class Front:
             return
         # What is refused at the door has met no route yet; the record says where it went.
         call.route = call.route or _route_of(scope, self._parts.routes)
-        if isinstance(error, problems.Refused) and error.status_code == 400 and is_packed(call):
-            # No JSON, because it is packed: where bodies are looked at first, as for slots.
-            error = packed_body()
         response = problems.response_to(call, error)
         await response(scope, receive, out)
 
@@ -323,6 +325,19 @@ class Front:
             place = problems.place_of(error)
             told: dict[str, object] = {"request_id": call.request_id, "error": place}
             self._parts.log.tell("error", "a refusal could not be recorded", told)
+
+
+async def _few_values(receive: Receive, most: int, most_values: int) -> Receive:
+    """The same body, once it is whole and known to have no more values than it may."""
+    body = await whole_body(receive, most)
+    if len(body) > LARGE_BYTES:
+        await asyncio.to_thread(require_few_values, body, most_values)
+    first: list[Message] = [{"type": "http.request", "body": body}]
+
+    async def again() -> Message:
+        return first.pop() if first else await receive()
+
+    return again
 
 
 async def _nothing_more() -> Message:

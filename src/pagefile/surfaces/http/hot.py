@@ -8,6 +8,7 @@ read by an ordinary route.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -20,10 +21,11 @@ from pagefile.records import Document, Entry
 from pagefile.runs.names import RUNS, WORKING_SET, require_id
 from pagefile.runs.result import working_set_in
 from pagefile.surfaces.http import etag, slots
-from pagefile.surfaces.http.bodies import decoded, encoded, require_json
+from pagefile.surfaces.http.bodies import LARGE_BYTES, decoded_aside, encoded, require_json
 from pagefile.surfaces.http.call import Call, caller_of
 from pagefile.surfaces.http.documents import header, named
 from pagefile.surfaces.http.idempotency import key_in
+from pagefile.surfaces.http.limits import is_packed, packed_body
 from pagefile.surfaces.http.problems import AsRefused
 
 #: Status, body and headers of an answer.
@@ -127,7 +129,9 @@ async def append_slot(scope: Scope, call: Call, body: bytes) -> Answer:
     thread_id: str = scope["path"][12:-6]
     if (media := heads.get(b"content-type", b"")) != b"application/json":
         require_json(media.decode("latin-1"))
-    given = decoded(body, slots.NewSlot)
+    if is_packed(call):
+        raise packed_body()
+    given = await decoded_aside(body, slots.NewSlot, call.config.max_body_values)
     user_id = call.partition = given.user_id
     if identity.user_id is not None:
         user_id = caller_of(Request(scope)).user(user_id)
@@ -135,21 +139,22 @@ async def append_slot(scope: Scope, call: Call, body: bytes) -> Answer:
     expected = given.expected_len
     if b"if-match" in heads or b"if-none-match" in heads:
         expected = etag.expected(Request(scope), expected)
+    told = (
+        *(thread_id, given.payload, given.from_id, given.to_id, given.own_name),
+        *(given.is_self_call, given.usage_instructions, given.todo_nudge),
+    )
+    own = identity.user_id
+
+    def append() -> Answer:
+        slot = threads.append(*told, user_id=user_id, key=key, expected_len=expected, owner=own)
+        return appended(thread_id, slot.entry, given, user_id)
+
     try:
+        if len(body) > LARGE_BYTES:
+            return await asyncio.to_thread(append)
         # The derived face would await the same method, one call further away.
         slot = await threads.append_async(
-            thread_id,
-            given.payload,
-            given.from_id,
-            given.to_id,
-            given.own_name,
-            given.is_self_call,
-            given.usage_instructions,
-            given.todo_nudge,
-            user_id=user_id,
-            key=key,
-            expected_len=expected,
-            owner=identity.user_id,
+            *told, user_id=user_id, key=key, expected_len=expected, owner=own
         )
     except Conflict as error:
         raise etag.refusal(Request(scope), error) from error

@@ -31,6 +31,7 @@ from pagefile.batch import Absent, Batch, Condition, Delete, Operation, Prune, P
 from pagefile.errors import Conflict, Invalid, Unavailable
 from pagefile.query import Query
 from pagefile.records import Document
+from pagefile.surfaces.http.bodies import LARGE_BYTES
 from pagefile.surfaces.http.call import Call
 from pagefile.surfaces.http.gate import READS
 from pagefile.surfaces.http.limits import UPLOADS, whole_body
@@ -321,7 +322,10 @@ class _Body:
             await self._spool.fill(receive, self._digest)
             return
         self._whole = await whole_body(receive, most)
-        self._digest.update(self._whole)
+        if len(self._whole) > LARGE_BYTES:
+            await asyncio.to_thread(self._digest.update, self._whole)
+        else:
+            self._digest.update(self._whole)
 
     def __len__(self) -> int:
         """How much of it is in memory."""

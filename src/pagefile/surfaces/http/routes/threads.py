@@ -173,18 +173,18 @@ async def append_slots(request: Request, thread_id: str) -> Response:
         )
         for each in given.slots
     ]
+    context, key = caller.pf.sync.context, store_key(caller.identity, key_in(request.scope))
+    expected, own = etag.expected(request, given.expected_len), caller.identity.user_id
+
+    def append() -> Response:
+        stored = context.append_many(thread_id, made, key=key, expected_len=expected, owner=own)
+        items = [slots.shown(slot) for slot in stored]
+        return reply(SlotList(items=items), 201, etag.tag(stored[-1].index + 1))
+
     try:
-        stored = await caller.pf.context.append_many(
-            thread_id,
-            made,
-            key=store_key(caller.identity, key_in(request.scope)),
-            expected_len=etag.expected(request, given.expected_len),
-            owner=caller.identity.user_id,
-        )
+        return await asyncio.to_thread(append)
     except Conflict as error:
         raise etag.refusal(request, error) from error
-    items = [slots.shown(slot) for slot in stored]
-    return reply(SlotList(items=items), 201, etag.tag(stored[-1].index + 1))
 
 
 @router.post(
