@@ -33,7 +33,7 @@ SOAK_SUITES := $(wildcard \
     )
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check demo serve bench soak format clean
+.PHONY: help setup test check demo serve bench soak kills format clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,6 +92,11 @@ bench: setup  ## what the store, the context, runs and memory cost, next to peer
 
 soak: setup  ## the long forms of the crash, power, damage, fuzz, model, race and copy suites
 	PAGEFILE_SOAK=1 $(BIN)/pytest -n $(JOBS) --dist loadgroup $(SOAK_SUITES)
+
+kills: setup  ## kill -9 of 10,000 writers on SQLite, 1,000 on PostgreSQL and on Valkey, and of the servers
+	$(BIN)/python tests/crash_kills.py --engine sqlite --kills 10000
+	$(BIN)/python tests/crash_kills.py --engine postgres --kills 1000 --server-kills 40
+	$(BIN)/python tests/crash_kills.py --engine redis --kills 1000 --server-kills 40
 
 format: setup  ## format the code and mend what the linter can
 	$(BIN)/ruff check --fix .

@@ -553,7 +553,9 @@ def reloading() -> Iterator[RedisServer]:
         with pagefile.open(server.url) as pf:
             pf.store.commit(Batch([Append("a", 0)]))
         with redis.Redis(port=server.port) as raw:
-            raw.eval("for n = 1, 200000 do redis.call('SET', 'ballast-' .. n, n) end", 0)
+            fill = "for n = 1, 4000 do redis.call('SET', ARGV[1] .. '-' .. n, n) end"
+            for n in range(50):
+                raw.eval(fill, 0, f"ballast-{n}")
         server.options += ["--key-load-delay", "300"]
         yield server
 
