@@ -36,7 +36,7 @@ SOAK_SUITES := $(wildcard \
     )
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quick test check demo serve bench soak mutants format clean
+.PHONY: help setup quick test check demo serve bench soak kills mutants format clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -104,6 +104,11 @@ soak: setup  ## the long forms of the crash, power, damage, fuzz, model, race an
 
 mutants: setup  ## seed faults, one at a time, and say which the tests do not notice
 	$(BIN)/python tools/mutants.py --sample $(SAMPLE) --jobs $(MUTANT_JOBS)
+
+kills: setup  ## kill -9 of 10,000 writers on SQLite, 1,000 on PostgreSQL and on Valkey, and of the servers
+	$(BIN)/python tests/crash_kills.py --engine sqlite --kills 10000
+	$(BIN)/python tests/crash_kills.py --engine postgres --kills 1000 --server-kills 40
+	$(BIN)/python tests/crash_kills.py --engine redis --kills 1000 --server-kills 40
 
 format: setup  ## format the code and fix what the linter can
 	$(BIN)/ruff check --fix .

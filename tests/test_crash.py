@@ -259,6 +259,19 @@ def test_killed_writers_lose_nothing_acknowledged_and_leave_nothing_half(
     assert crowd.violations == []
 
 
+def test_writers_killed_in_operations_of_every_kind_leave_tiers_that_agree() -> None:
+    """A short form; `make kills` has the long one, also on PostgreSQL and Valkey."""
+    script = Path(__file__).with_name("crash_kills.py")
+    ran = subprocess.run(
+        [sys.executable, str(script), "--kills", "24", "--per-store", "24", "--writers", "3"],
+        capture_output=True,
+        text=True,
+    )
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert " 0 lost, 0 half, 0 disagree, 0 other" in ran.stdout
+
+
 def violations_within(rounds: int, path: Path, writers: int, mode: str) -> list[str]:
     with Crowd(path, writers, mode) as crowd:
         while crowd.rounds < rounds and not crowd.violations:

@@ -148,6 +148,52 @@ def test_a_holder_of_the_turn_that_died_holds_nobody_up_for_long(
         assert pf.store.length("a") == 4
 
 
+def test_a_writer_that_is_cut_off_holds_the_others_up_for_a_quarter_of_a_second(
+    url: str, proxy: Proxy, server: RedisServer
+) -> None:
+    keys = Keys(address_of(url).prefix, "default")
+    with (
+        pagefile.open(_through(proxy, url)) as cut_off,
+        pagefile.open(url) as other,
+        redis.Redis(port=server.port) as raw,
+    ):
+        cut_off.store.commit(Batch([Append("a", 0)]))
+        other.store.commit(Batch([Append("a", 1)]))
+        # It comes too late, so it is given the turn, and never hears of it.
+        proxy.cut_at(b"too-late", "answer", then_refuse=True)
+        with pytest.raises(Unavailable):
+            cut_off.store.commit(Batch([Append("a", "too-late")]))
+
+        assert raw.pttl(keys.turn) <= 250
+        assert other.store.commit(Batch([Append("a", 2)])).indexes == (2,)
+
+
+def test_a_writer_that_is_slower_than_its_lease_gets_on_beside_a_busy_one(
+    url: str, proxy: Proxy
+) -> None:
+    with pagefile.open(_through(proxy, url)) as slow, pagefile.open(url) as busy:
+        slow.store.commit(Batch([Append("a", "first"), Put("d", 1)]))
+        busy.store.commit(Batch([Append("a", "busy")]))
+        proxy.delay_seconds = 2 * LEASE_MS / 1_000
+        done = threading.Event()
+
+        def write() -> None:
+            while not done.is_set():
+                busy.store.commit(Batch([Append("a", "busy")]))
+
+        writer = threading.Thread(target=write, daemon=True)
+        writer.start()
+        try:
+            commit = slow.store.commit(Batch([Append("a", "slow"), Put("d", 2)]))
+        finally:
+            done.set()
+            writer.join(60)
+            proxy.delay_seconds = 0.0
+
+        assert commit.versions == (2,)
+        assert slow.verify()
+
+
 def test_waiting_for_the_turn_is_bounded(url: str, server: RedisServer) -> None:
     keys = Keys(address_of(url).prefix, "default")
     with (
@@ -197,6 +243,17 @@ def test_a_tenant_whose_turn_does_not_come_is_no_failure_of_another_in_its_group
 
 
 # Connections that break
+
+
+def test_a_handle_outlives_any_number_of_broken_connections(url: str, proxy: Proxy) -> None:
+    """The client's own pool would stop at a hundred."""
+    with pagefile.open(_through(proxy, url)) as pf:
+        for n in range(150):
+            proxy.cut_now()
+            assert pf.store.commit(Batch([Append("a", n)])).indexes == (n,)
+            assert pf.store.length("a") == n + 1
+
+        assert proxy.connections > 150
 
 
 @pytest.fixture
@@ -487,6 +544,85 @@ def test_the_level_is_read_from_the_server(fsync: str | None, query: str, level:
             if levels.index(wanted) > levels.index(level):
                 with pytest.raises(Unsupported, match="is durable to"):
                     pagefile.open(server.url + query, durability=wanted)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def reloading() -> Iterator[RedisServer]:
+    """A server that has much to load when it starts again, and takes its time for each command."""
+    with RedisServer() as server:
+        with pagefile.open(server.url) as pf:
+            pf.store.commit(Batch([Append("a", 0)]))
+        with redis.Redis(port=server.port) as raw:
+            fill = "for n = 1, 4000 do redis.call('SET', ARGV[1] .. '-' .. n, n) end"
+            for n in range(50):
+                raw.eval(fill, 0, f"ballast-{n}")
+        server.options += ["--key-load-delay", "300"]
+        yield server
+
+
+def _refusals(server: RedisServer) -> int:
+    """How often it has said that it is loading."""
+    _, _, said = server.tell("INFO", "errorstats").partition(b"errorstat_LOADING:count=")
+    return int(said.split()[0]) if said else 0
+
+
+def test_a_server_that_is_loading_is_unavailable_and_no_level_is_read_from_it(
+    reloading: RedisServer,
+) -> None:
+    """Its append-only file is not on yet, which says nothing about the level it will have."""
+    hurried = Options(lock_seconds=0.2)
+    with pagefile.open(reloading.url, options=hurried) as pf:
+        reloading.kill()
+        reloading.start(loading=True)
+        for n in (1, 2):  # The second one knows that the connection broke, and asks for the level.
+            with pytest.raises(Unavailable, match="still loading") as commit:
+                pf.store.commit(Batch([Append("a", n)]))
+        with pytest.raises(Unavailable, match="still loading"):
+            pf.store.read("a")
+        with pytest.raises(Unavailable, match="still loading"):
+            pagefile.open(reloading.url, options=hurried)
+
+        assert commit.value.outcome == "nothing"
+
+
+def test_a_server_that_is_loading_is_waited_for(reloading: RedisServer) -> None:
+    """By a handle that was open before, by one that reads, and by one that is opened meanwhile."""
+    patient = Options(lock_seconds=600)
+    found: dict[str, object] = {}
+    with (
+        pagefile.open(reloading.url, options=patient) as pf,
+        pagefile.open(reloading.url, options=patient) as other,
+    ):
+        reloading.kill()
+        reloading.start(loading=True)
+
+        def open_another() -> None:
+            with pagefile.open(reloading.url, options=patient) as late:
+                found["level"] = late.stats().durability
+
+        threads = [
+            threading.Thread(
+                target=lambda: found.update(
+                    committed=pf.store.commit(Batch([Append("b", 1)])).indexes
+                ),
+                daemon=True,
+            ),
+            threading.Thread(
+                target=lambda: found.update(read=other.store.length("a")), daemon=True
+            ),
+            threading.Thread(target=open_another, daemon=True),
+        ]
+        for thread in threads:
+            thread.start()
+        told = _refusals(reloading)
+        while _refusals(reloading) < told + 3:
+            assert found == {}
+        assert reloading.tell("CONFIG", "SET", "key-load-delay", "0") == b"OK"
+        for thread in threads:
+            thread.join(60)
+
+        assert found == {"committed": (0,), "read": 1, "level": "power"}
+        assert pf.stats().durability == "power"
 
 
 def test_a_server_that_comes_back_with_less_is_refused() -> None:

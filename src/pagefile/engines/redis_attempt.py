@@ -15,7 +15,7 @@ from pagefile.engines.redis_lone import LoneAppend, lone_append
 from pagefile.engines.redis_scripts import script
 from pagefile.engines.redis_streams import Moved
 from pagefile.engines.redis_transaction import RedisTransaction
-from pagefile.engines.redis_turn import LEASE_MS, Turn
+from pagefile.engines.redis_turn import Turn
 from pagefile.engines.redis_wire import Command
 from pagefile.errors import Corrupt, Forbidden, Invalid, PagefileError, Unavailable, Unsupported
 from pagefile.ticket import own_copy
@@ -131,7 +131,7 @@ class Attempt:
             last.digest,
             turn.token,
             turn.queued,
-            LEASE_MS,
+            turn.lease_ms,
             known.head.position,
             MOST_TOLD,
             *commands.arguments,
@@ -153,7 +153,7 @@ class Attempt:
             transaction.settle()
             self.is_done = True
         elif answer[0] == b"moved":
-            turn.is_held, turn.is_queued = True, False
+            turn.receive()
             if not self.known.catch_up(answer[1], answer[2]):
                 self._start_anew()
         else:

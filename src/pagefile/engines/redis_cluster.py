@@ -122,7 +122,8 @@ class Cluster:
         with self._lock:
             server = self._known.get((host, port))
             if server is None:
-                server = Server(self._address.at(host, port), self._answer_seconds)
+                # Without patience: while one loads its data, its replica takes over.
+                server = Server(self._address.at(host, port), self._answer_seconds, 0.0)
                 self._known[host, port] = server
             return server
 
@@ -273,7 +274,7 @@ def shards_of(address: Address, answer_seconds: float, patience: float) -> Shard
     places = [(address.host, address.port), *address.nodes]
     failure: PagefileError | None = None
     for host, port in dict.fromkeys(places):
-        server = Server(address.at(host, port), answer_seconds)
+        server = Server(address.at(host, port), answer_seconds, patience)
         try:
             return _shards(address, server, answer_seconds, patience)
         except PagefileError as error:

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import redis
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.connection import parse_url
+from redis.exceptions import BusyLoadingError, NoScriptError, RedisError, ResponseError
 
 from pagefile.engines.redis_address import Address, unfit
 from pagefile.engines.redis_errors import ANSWERS, lost, refused
@@ -24,14 +28,18 @@ from pagefile.errors import Forbidden
 
 _CONNECT_SECONDS = 5.0
 _IDLE_CONNECTIONS = 16
+#: Between two questions to a server that loads its data.
+_LOADING_PAUSE_SECONDS = 0.05
 
 
 class Server(Link):
     """Connections that are made when needed and kept for the next caller."""
 
-    def __init__(self, address: Address, answer_seconds: float) -> None:
+    def __init__(self, address: Address, answer_seconds: float, patience: float) -> None:
         self.address = address
         self.where = address.where
+        #: How many seconds a server that loads its data is waited for.
+        self._patience = patience
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._idle: list[Any] = []
@@ -39,19 +47,7 @@ class Server(Link):
         self.closed = False
         #: Grows whenever a connection broke: the server may have been started anew.
         self.breaks = 0
-        try:
-            self._pool = redis.ConnectionPool.from_url(
-                address.url,
-                protocol=2,
-                socket_connect_timeout=_CONNECT_SECONDS,
-                socket_timeout=answer_seconds,
-                health_check_interval=0,
-            )
-            # Made and thrown away: what it does not know shows now.
-            self._pool.make_connection()
-        except (TypeError, ValueError, RedisError):
-            # Its words may repeat the URL, so they are not passed on.
-            raise unfit("an option is unknown or unfit", "see docs/howto/redis.md") from None
+        self._make = _maker(address, answer_seconds)
 
     def require_usable(self) -> None:
         if os.getpid() != self._pid:
@@ -75,7 +71,7 @@ class Server(Link):
             connection.disconnect()
 
     def _take(self) -> Any:
-        """A connection that stands.
+        """A connection that stands, to a server that has loaded its data.
 
         Raises:
             NotSent: there is none to be had.
@@ -84,11 +80,34 @@ class Server(Link):
         with self._lock:
             if self._idle:
                 return self._idle.pop()
-        connection: Any = self._pool.make_connection()
+        until = time.monotonic() + self._patience
+        while True:
+            try:
+                return self._connect()
+            except BusyLoadingError as error:
+                if time.monotonic() >= until:
+                    raise NotSent(error) from error
+            except FAILURES as error:
+                raise NotSent(error) from error
+            time.sleep(_LOADING_PAUSE_SECONDS)
+            self.require_usable()
+
+    def _connect(self) -> Any:
+        """A new connection. The server is asked once whether it is loading: a primary loads when
+        it starts, so while the connection stands it will not.
+        """
+        connection = self._make()
+        ready = False
         try:
             connection.connect()
-        except FAILURES as error:
-            raise NotSent(error) from error
+            connection.send_command("PING")
+            # Loading and refused credentials are raised; a user that may not say PING may go on.
+            with suppress(ResponseError):
+                connection.read_response()
+            ready = True
+        finally:
+            if not ready:
+                connection.disconnect()
         return connection
 
     def _give_back(self, connection: Any, *, whole: bool) -> None:
@@ -162,6 +181,33 @@ class Server(Link):
         for connection in waiting:
             connection.disconnect()
         self.renew()
+
+
+def _maker(address: Address, answer_seconds: float) -> Callable[[], Any]:
+    """Makes connections that belong to who asks for them.
+
+    Not a pool of the client: it counts what it makes, and ends at a hundred for good
+    where broken connections are not given back.
+
+    Raises:
+        Invalid: the URL has an option that the client does not know.
+    """
+    defaults = {
+        "protocol": 2,
+        "socket_connect_timeout": _CONNECT_SECONDS,
+        "socket_timeout": answer_seconds,
+        "health_check_interval": 0,
+    }
+    try:
+        options: dict[str, Any] = defaults | parse_url(address.url)  # type: ignore[no-untyped-call]
+        options.pop("max_connections", None)
+        make = partial(options.pop("connection_class", redis.Connection), **options)
+        # Made and thrown away: what it does not know shows now.
+        make()
+    except (TypeError, ValueError, RedisError):
+        # Its words may repeat the URL, so they are not passed on.
+        raise unfit("an option is unknown or unfit", "see docs/howto/redis.md") from None
+    return make
 
 
 def _answer(connection: Any) -> Any:

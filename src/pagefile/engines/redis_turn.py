@@ -4,7 +4,8 @@ A commit that was computed on an old head is refused by the script, and whoever 
 refused gets the turn: for the length of a lease nobody else may commit. Others who
 come meanwhile stand in a queue, and each commit hands the turn to the first of
 them. Safety does not depend on any of this: the script compares the head. A holder
-that dies loses the turn when its lease is over.
+that dies loses the turn when its lease is over, so the first lease is short; one that
+was too slow for its lease gets twice as long the next time.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from pagefile.engines.redis_link import Link
 from pagefile.engines.redis_rows import commit_from
 from pagefile.errors import Unavailable
 
-LEASE_MS = 1_000
+LEASE_MS = 250
+_MOST_LEASE_MS = 8_000
 #: Tells this process from all others; a forked child cannot use its parent's engine.
 _PROCESS = uuid.uuid4().int >> 64
 _NUMBERS = itertools.count()
@@ -35,6 +37,20 @@ class Turn:
         self.token = b"%x-%x" % (_PROCESS, next(_NUMBERS))
         self.is_queued = False
         self.is_held = False
+        self.lease_ms = LEASE_MS
+
+    def receive(self) -> None:
+        """Have the turn, for others came first: who had it already has been too slow for its lease.
+
+        Raises:
+            Unavailable: others came first for too long; nothing was written.
+        """
+        if self.is_held:
+            self.lease_ms = min(2 * self.lease_ms, _MOST_LEASE_MS)
+        self.is_held, self.is_queued = True, False
+        if time.monotonic() > self.deadline:
+            self.pass_on()
+            raise _waited_too_long()
 
     @property
     def queued(self) -> bytes:
@@ -104,7 +120,7 @@ class Turn:
         return self._link.run(
             "turn",
             (keys.queue, keys.turn, keys.turns),
-            (what, self.token, self.queued, LEASE_MS),
+            (what, self.token, self.queued, self.lease_ms),
         )
 
 

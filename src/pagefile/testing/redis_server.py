@@ -101,8 +101,11 @@ class RedisServer:
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
 
-    def start(self) -> Self:
-        """Start it, on whatever its folder holds, and wait until it answers."""
+    def start(self, *, loading: bool = False) -> Self:
+        """Start it, on whatever its folder holds, and wait until it answers.
+
+        With `loading`, until it answers that it is still loading its data.
+        """
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
@@ -117,7 +120,7 @@ class RedisServer:
                 cwd=self.folder,
             )
         deadline = time.monotonic() + _READY_SECONDS
-        while not self._answers():
+        while not self._answers(loading):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 text = (self.folder / "server.log").read_text(errors="replace")[-2_000:]
                 self.kill()
@@ -125,12 +128,13 @@ class RedisServer:
             time.sleep(0.01)
         return self
 
-    def _answers(self) -> bool:
+    def _answers(self, loading: bool) -> bool:
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1) as probe:
                 probe.sendall(b"PING\r\n")
                 # It also answers that a password is wanted; only loading is not ready.
-                return probe.recv(64)[:8] not in (b"", b"-LOADING")
+                answer = probe.recv(64)[:8]
+                return answer == b"-LOADING" if loading else answer not in (b"", b"-LOADING")
         except OSError:
             return False
 
