@@ -26,7 +26,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagefile import codec
-from pagefile.codec import MAX_DEPTH, Record, decode, encode, is_deeply_immutable, register
+from pagefile.codec import (
+    MAX_DEPTH,
+    Record,
+    aliases,
+    decode,
+    encode,
+    is_deeply_immutable,
+    register,
+    registry,
+)
 from pagefile.content import keys_to_bytes, mapping_to_bytes
 from pagefile.errors import Corrupt, Invalid
 
@@ -872,6 +881,24 @@ def test_the_latest_registration_under_a_name_wins() -> None:
     register(first, "same")
     register(second, "same")
     assert type(decode("same", b'{"a":1}')) is second
+
+
+def test_a_class_that_has_moved_keeps_the_name_that_data_has_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Moved(msgspec.Struct):
+        n: int
+
+    Moved.__qualname__ = "Moved"
+    monkeypatch.setattr(sys.modules[__name__], "Moved", Moved, raising=False)
+    present = f"{__name__}:Moved"
+    monkeypatch.setitem(aliases.MOVED, "before:Moved", present)
+    monkeypatch.setitem(registry._STORED_AS, present, "before:Moved")
+    read_first = decode("before:Moved", b'{"n":1}')
+    stored = encode(Moved(2))
+
+    assert (read_first, codec.type_name(Moved)) == (Moved(1), "before:Moved")
+    assert stored == ("before:Moved", b'{"n":2}')
 
 
 @pytest.mark.parametrize("cls", [int, dict, object, Record, 5, print, "Point"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from pathlib import Path
 from typing import Any
 
@@ -263,3 +264,11 @@ def test_every_operation_that_is_named_here_is_in_the_document(tmp_path: Path) -
     named = {operation for methods in PARTS.values() for operation in methods.values()}
 
     assert sorted(named - REASONS - offered) == []
+
+
+def test_no_shape_of_the_document_is_named_after_a_module(tmp_path: Path) -> None:
+    app: Any = make_app(ServerConfig(url="memory:", local=True, packs_dir=str(tmp_path)))
+    document = app._app._app.openapi()
+
+    assert [name for name in document["components"]["schemas"] if "." in name] == []
+    assert "schemas/pagefile." not in json.dumps(document)

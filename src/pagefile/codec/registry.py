@@ -7,6 +7,7 @@ from enum import Enum
 from types import ModuleType
 from typing import Any, Final, TypeVar
 
+from pagefile.codec.aliases import MOVED
 from pagefile.codec.shapes import Shape, shape_of
 from pagefile.errors import Invalid
 
@@ -14,6 +15,9 @@ C = TypeVar("C", bound=type[Any])
 
 OPEN_MARK: Final = "+"
 """Ends the stored type name of a body in tagged form."""
+
+#: `MOVED` the other way round: what a class of this package is called in data.
+_STORED_AS: Final[dict[str, str]] = {now: stored for stored, now in MOVED.items()}
 
 _classes: dict[str, type[Any]] = {}
 _names: dict[type[Any], str] = {}
@@ -24,7 +28,8 @@ def register(cls: C, name: str | None = None) -> C:
     """Let stored values called `name` be read as `cls`; the latest registration wins.
 
     For dataclasses, msgspec Structs, pydantic models and Enums. The default
-    name is `module:Qualified.Name`. Also a decorator. Storing an instance
+    name is `module:Qualified.Name`, with the module it had at first if it is a class
+    of this package. Also a decorator. Storing an instance
     registers its class.
     """
     _require_supported(cls)
@@ -69,7 +74,7 @@ def shape_for(cls: type[Any]) -> Shape | None:
 def find_class(name: str) -> type[Any] | None:
     """The class of a stored name, if this process has it. Nothing is imported or run."""
     registered = _classes.get(name)
-    return _find_loaded(name) if registered is None else registered
+    return _find_loaded(MOVED.get(name, name)) if registered is None else registered
 
 
 def _find_loaded(name: str) -> type[Any] | None:
@@ -98,4 +103,5 @@ def _require_supported(cls: Any) -> None:
 
 
 def _default_name(cls: type[Any]) -> str:
-    return f"{cls.__module__}:{cls.__qualname__}"
+    name = f"{cls.__module__}:{cls.__qualname__}"
+    return _STORED_AS.get(name, name)

@@ -13,7 +13,8 @@ from fastapi.openapi.utils import get_openapi
 
 from pagefile.surfaces.http.problems import MEDIA_TYPE, Problem
 
-_REF = "#/components/schemas/{name}"
+_SCHEMAS = "#/components/schemas/"
+_REF = _SCHEMAS + "{name}"
 _REFUSALS = {
     "400": "The request is malformed.",
     "401": "No key, or one that is unknown, revoked or expired.",
@@ -70,6 +71,24 @@ TAGS = {
 #: two of them may have one name, and only then get longer ones.
 _shapes: dict[str, Any] = {}
 _MARK = "x-shape"
+#: Shapes that share a name, by where they are, and what each is called in the document.
+#: Modules may move, so the document names none.
+_APART = {
+    "pagefile.memory.change.Change": "ItemChange",
+    "pagefile.memory.lexical.Hit": "ItemHit",
+    "pagefile.recall.hit.Hit": "Hit",
+    "pagefile.records.Change": "Change",
+    "pagefile.records.Problem": "StoreProblem",
+    "pagefile.surfaces.http.problems.Problem": "Problem",
+    "pagefile.surfaces.http.routes.blocks.Removed": "BlockRemoved",
+    "pagefile.surfaces.http.routes.facts.Done": "FactDone",
+    "pagefile.surfaces.http.routes.facts.Proposed": "FactProposed",
+    "pagefile.surfaces.http.routes.legacy_runs.Proposed": "LegacyProposed",
+    "pagefile.surfaces.http.routes.packs.Removed": "PackRemoved",
+    "pagefile.surfaces.http.routes.registry.Done": "RegistryDone",
+    "pagefile.surfaces.http.routes.runs.Deleted": "RunDeleted",
+    "pagefile.surfaces.http.routes.threads.Deleted": "ThreadDeleted",
+}
 _REFUSES = "x-refuses"
 #: Chapters that need no model, index or extra that may be missing.
 _ALWAYS_THERE = frozenset({"operations", "threads", "registry", "ledger", "batches", "items"})
@@ -190,8 +209,10 @@ def _made(
     found, components["schemas"] = msgspec.json.schema_components(
         _shapes.values(), ref_template=_REF
     )
-    document = _unmarked(document, dict(zip(_shapes, found, strict=True)))
+    document = _with_names(_unmarked(document, dict(zip(_shapes, found, strict=True))))
     components = document["components"]
+    schemas = components["schemas"]
+    components["schemas"] = {_APART.get(name, name): shape for name, shape in schemas.items()}
     components["securitySchemes"] = {
         "key": {"type": "http", "scheme": "bearer"},
         "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
@@ -251,3 +272,15 @@ def _unmarked(part: Any, schemas: dict[str, Any]) -> Any:
             return _unmarked(schemas[part[_MARK]], {})
         return {name: _unmarked(value, schemas) for name, value in _plain(part).items()}
     return [_unmarked(each, schemas) for each in part] if isinstance(part, list) else part
+
+
+def _with_names(part: Any) -> Any:
+    """The same with references to the names of `_APART`."""
+    if isinstance(part, dict):
+        return {name: _with_names(value) for name, value in part.items()}
+    if isinstance(part, list):
+        return [_with_names(each) for each in part]
+    if isinstance(part, str) and part.startswith(_SCHEMAS):
+        name = part.removeprefix(_SCHEMAS)
+        return _SCHEMAS + _APART.get(name, name)
+    return part
