@@ -323,6 +323,18 @@ def test_each_of_a_group_that_failed_is_told_the_key_of_its_own_batch(choosy: Ch
 # Leaders that are lost
 
 
+def test_those_whose_leader_is_interrupted_are_told_that_the_outcome_is_unknown(
+    choosy: Choosy,
+) -> None:
+    choosy.error = KeyboardInterrupt
+    answers = commit_as_a_group(choosy, ["a", "bad", "b"])
+    told = [answer.outcome for answer in answers if isinstance(answer, Unavailable)]
+    choosy.close()
+
+    assert [type(answer) for answer in answers[:2]] == [Commit, KeyboardInterrupt]
+    assert told == ["unknown", "unknown"]
+
+
 class InterruptedWait:
     """The lock that a waiter waits at; Ctrl-C comes when it has just been let through."""
 
