@@ -28,7 +28,7 @@ from pagefile import (
     Selector,
     Unavailable,
 )
-from pagefile.committer import Committer
+from pagefile.committer import MOST_PER_GROUP, Committer
 from pagefile.engine import Engine, Prepared, Sealed
 from pagefile.errors import PagefileError
 from pagefile.handle import Pagefile, machine_clock, open_engine
@@ -318,6 +318,23 @@ def test_each_of_a_group_that_failed_is_told_the_key_of_its_own_batch(choosy: Ch
 
     assert len({failure.key for failure in failures}) == 3
     assert all(failure.key for failure in failures)
+
+
+def test_a_crowd_is_committed_in_groups_of_a_bounded_size(choosy: Choosy) -> None:
+    choosy.may_go.set()
+    committer = Committer(choosy)
+    store = Pagefile(choosy, committer, "default", Options()).store
+
+    async def story() -> None:
+        crowd = [store.commit_async(Batch([Append("a", n)])) for n in range(1_500)]
+        await asyncio.wait_for(asyncio.gather(*crowd), 60)
+
+    asyncio.run(story())
+    committer.close()
+    choosy.close()
+
+    assert sum(choosy.groups) == 1_500
+    assert max(choosy.groups) <= MOST_PER_GROUP
 
 
 # Leaders that are lost
