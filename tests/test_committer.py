@@ -28,7 +28,7 @@ from pagefile import (
     Selector,
     Unavailable,
 )
-from pagefile.committer import Committer
+from pagefile.committer import MOST_PER_GROUP, Committer
 from pagefile.engine import Engine, Prepared, Sealed
 from pagefile.errors import PagefileError
 from pagefile.handle import Pagefile, machine_clock, open_engine
@@ -320,7 +320,36 @@ def test_each_of_a_group_that_failed_is_told_the_key_of_its_own_batch(choosy: Ch
     assert all(failure.key for failure in failures)
 
 
+def test_a_crowd_is_committed_in_groups_of_a_bounded_size(choosy: Choosy) -> None:
+    choosy.may_go.set()
+    committer = Committer(choosy)
+    store = Pagefile(choosy, committer, "default", Options()).store
+
+    async def story() -> None:
+        crowd = [store.commit_async(Batch([Append("a", n)])) for n in range(1_500)]
+        await asyncio.wait_for(asyncio.gather(*crowd), 60)
+
+    asyncio.run(story())
+    committer.close()
+    choosy.close()
+
+    assert sum(choosy.groups) == 1_500
+    assert max(choosy.groups) <= MOST_PER_GROUP
+
+
 # Leaders that are lost
+
+
+def test_those_whose_leader_is_interrupted_are_told_that_the_outcome_is_unknown(
+    choosy: Choosy,
+) -> None:
+    choosy.error = KeyboardInterrupt
+    answers = commit_as_a_group(choosy, ["a", "bad", "b"])
+    told = [answer.outcome for answer in answers if isinstance(answer, Unavailable)]
+    choosy.close()
+
+    assert [type(answer) for answer in answers[:2]] == [Commit, KeyboardInterrupt]
+    assert told == ["unknown", "unknown"]
 
 
 class InterruptedWait:

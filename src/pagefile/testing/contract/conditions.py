@@ -308,6 +308,15 @@ class ConditionContract(ContractFixtures):
             store.commit(Batch([second], key="k"))
 
     @promise("S7")
+    def test_a_key_that_claims_a_position_not_reached_is_refused(self, store: Store) -> None:
+        """Its repeat would be looked for after that position, and not found."""
+        append(store, "a", 1)
+        with pytest.raises(Invalid):
+            store.commit(Batch([Append("a", 2)], key=f"~9-{'0' * 32}"))
+
+        assert store.length("a") == 1
+
+    @promise("S7")
     def test_a_key_is_forgotten_after_its_lifetime(self, backend: Backend) -> None:
         now = [1_000_000]
         options = Options(clock=lambda: now[0], key_lifetime_seconds=10)
