@@ -96,7 +96,8 @@ class ErasureContract(ContractFixtures):
 
         append(store, "a", word, user=word)
         put(store, "d", word, user="ann")
-        store.commit(Batch([Fork(f"{word}-fork", "a", 0), Put("d", 2, user="ann")]))
+        append(store, "b", "kept")
+        store.commit(Batch([Fork(f"{word}-fork", "b", 0), Put("d", 2, user="ann")]))
         store.erase(Selector(user=word))
         if removal != "name":
             store.erase(Selector(log=f"{word}-fork"), scrub=False)
