@@ -17,7 +17,6 @@ from pagefile import (
     Delete,
     Drop,
     Fork,
-    LengthIs,
     Options,
     Pagefile,
     Prune,
@@ -183,24 +182,31 @@ def test_who_writes_to_a_log_and_prunes_it_at_once_still_holds_what_was_written(
         assert pf.store.read("log") == []
 
 
-def test_what_another_removed_forked_and_pruned_is_so_for_the_next_commit(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "done",
+    [Drop("log"), Fork("child", "log", 2), Prune(2, log="log"), Delete("doc")],
+    ids=["drop", "fork", "prune", "delete"],
+)
+def test_what_another_removed_forked_or_pruned_is_so_for_the_next_commit(
+    tmp_path: Path, done: Drop | Fork | Prune | Delete
+) -> None:
     one, two = _both(tmp_path)
     with one, two:
-        for log in ("gone", "base", "short"):
-            for number in range(3):
-                one.store.append(Append(log, number))
-        one.store.commit(Batch([Put("doc", 1)]))
-        two.store.commit(Batch([Drop("gone")]))
-        again = one.store.append(Append("gone", 3))
-        two.store.commit(Batch([Fork("child", "base", 2)]))
-        child = one.store.append(Append("child", 3))
-        two.store.commit(Batch([Prune(2, log="short")]))
-        with pytest.raises(Conflict):
-            one.store.commit(Batch([Append("short", 3)], [LengthIs("short", 2)]))
-        two.store.commit(Batch([Delete("doc")]))
-        with pytest.raises(Conflict):
-            one.store.commit(Batch([Put("doc", 2)], [VersionIs("doc", 1)]))
+        for number in range(3):
+            one.store.commit(Batch([Append("log", number), Put("doc", number)]))
+        two.store.commit(Batch([done]))
+        if isinstance(done, Prune):
+            one.store.commit(Batch([Prune(1, log="log")]))
+        one.store.commit(Batch([Append("log", 3), Append("child", 3), Put("new", 3)]))
+        deleted = isinstance(done, Delete)
+        with contextlib.nullcontext() if not deleted else pytest.raises(Conflict):
+            one.store.commit(Batch([Put("doc", 3)], [VersionIs("doc", 3)]))
 
-        assert (again.index, child.index) == (0, 2)
+        gone = isinstance(done, Drop)
+        assert one.store.length("log") == (1 if gone else 4)
+        assert one.store.length("child") == (3 if isinstance(done, Fork) else 1)
+        assert [entry.value for entry in two.store.read("log")] == (
+            [3] if gone else [2, 3] if isinstance(done, Prune) else [0, 1, 2, 3]
+        )
         assert one.check()
         assert one.verify()
