@@ -88,7 +88,7 @@ def fill(pf: pagefile.Pagefile) -> None:
 
 def sealed(lines: list[Any]) -> list[bytes]:
     """An export of these lines, with the digests that belong to it."""
-    made = []
+    made: list[bytes] = []
     for line in lines:
         raw = json.dumps(line).encode()
         if made and isinstance(line, dict) and line:
