@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -93,6 +94,38 @@ def test_a_key_expires(admin: Admin) -> None:
 
     assert before is not None
     assert keys.authenticate(secret) is None
+
+
+def test_an_expired_key_is_not_remembered_as_good(admin: Admin) -> None:
+    now = [1_000_000_000_000_000]
+    keys = KeyStore(admin, clock=lambda: now[0], remembered_seconds=3_600)
+    secret = keys.create("acme", days=1).secret
+    assert keys.authenticate(secret) is not None
+    remembered_long_before = keys.remembered(secret)
+    now[0] += 86_400_000_000 - 1
+    assert keys.authenticate(secret) is not None
+    passed = time.monotonic() + 0.001
+    while time.monotonic() < passed:
+        """The microsecond for which the key was still good is over."""
+
+    assert remembered_long_before is not None
+    assert keys.remembered(secret) is None
+
+
+@pytest.mark.parametrize(("seconds_ago", "is_let_in"), [(-60, True), (5, True), (120, False)])
+def test_a_token_counts_for_half_a_minute_after_it_expired(
+    tmp_path: Path, seconds_ago: int, is_let_in: bool
+) -> None:
+    signer = ec.generate_private_key(ec.SECP256R1())
+    jwk = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(signer.public_key()))
+    file = tmp_path / "jwks.json"
+    file.write_text(json.dumps({"keys": [jwk | {"kid": "k1", "alg": "ES256"}]}))
+    verifier = TokenVerifier(TokenSettings(jwks=str(file), issuer="i", audience="a"))
+    until = datetime.now(UTC) - timedelta(seconds=seconds_ago)
+    claims = {"iss": "i", "aud": "a", "exp": until, "sub": "ann", "tenant": "acme"}
+    token = jwt.encode(claims, signer, "ES256", {"kid": "k1"})
+
+    assert (verifier.authenticate(token) is not None) == is_let_in
 
 
 @pytest.mark.parametrize(

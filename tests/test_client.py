@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from pagefile.access.keys import KeyStore
@@ -501,6 +502,63 @@ def test_a_slot_is_asked_again_even_then_for_the_store_knows_its_key() -> None:
     with client:
         assert client.threads.append("t", 1, "a", "b").index == 0
     assert len(seen) == 2
+
+
+def test_a_request_under_way_for_somebody_else_is_not_waited_for() -> None:
+    """Nothing of ours was lost: whoever uses this key is another."""
+    client, seen = scripted([problem(409, "under_way"), DONE])
+    with client, pytest.raises(Conflict):
+        client.episodes.remember("s", input="x")
+
+    assert len(seen) == 1
+
+
+def test_a_write_without_a_key_whose_answer_is_lost_is_not_sent_again() -> None:
+    ask = asked("POST", "/v1/runs", body={})
+    bare = {name: text for name, text in ask.headers.items() if name != "idempotency-key"}
+    steps = course(msgspec.structs.replace(ask, headers=bare), 3)
+    next(steps)
+    with pytest.raises(Unavailable) as lost:
+        steps.send(Lost(TimeoutError(), was_sent=True))
+
+    assert (lost.value.outcome, lost.value.key) == ("unknown", "")
+
+
+@pytest.mark.parametrize(("told", "most"), [("86400", 60.0), ("inf", 1.0), ("-5", 1.0), ("x", 1.0)])
+def test_no_server_makes_a_client_wait_for_long(told: str, most: float) -> None:
+    steps = course(asked("GET", "/v1/runs", is_safe=True), 3)
+    next(steps)
+    body = json.dumps(problem(429, "too_many_requests")[1]).encode()
+    step = steps.send(Reply(429, {"retry-after": told}, body))
+
+    assert isinstance(step, Wait)
+    assert step.seconds <= most
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_no_redirect_takes_the_key_along(status: int) -> None:
+    seen = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request.url.host)
+        return httpx.Response(status, headers={"location": "http://elsewhere/v1/whoami"})
+
+    transport = httpx.MockTransport(answer)
+    with (
+        Client("http://server", api_key="k", transport=transport, retries=0) as client,
+        pytest.raises(PagefileError),
+    ):
+        client.server.whoami()
+
+    assert seen == ["server"]
+
+
+def test_an_event_that_was_shown_before_a_cut_is_not_shown_again() -> None:
+    reader = EventReader()
+    (slot,) = reader.feed(b"event: slot\nid: 4\ndata: 1\n\n")
+    following = Following(asked("GET", "/v1/threads/t/follow", is_safe=True), None, retries=2)
+
+    assert [following.seen(slot), following.seen(slot)] == [True, False]
 
 
 def test_a_refusal_is_not_asked_again() -> None:

@@ -37,6 +37,7 @@ from pagefile.surfaces.http.deadlines import Deadlines
 from pagefile.surfaces.http.limits import Rates
 from pagefile.surfaces.http.logs import Log
 from pagefile.surfaces.http.metrics import Metrics
+from pagefile.surfaces.http.pagination import cut, number_in
 from pagefile.surfaces.http.problems import Refused
 from pagefile.surfaces.http.reading import GroupReads
 from pagefile.surfaces.http.spool import Spool
@@ -519,6 +520,24 @@ def test_a_bucket_of_tokens_fills_up_again_with_time() -> None:
     rates.take("a")
     with pytest.raises(Refused):
         rates.take("a")
+
+
+def test_tokens_of_a_long_pause_are_not_all_saved_up() -> None:
+    now = [0.0]
+    rates = Rates(10, clock=lambda: now[0])
+    rates.take("a")
+    now[0] = 1_000_000.0
+    for _ in range(20):
+        rates.take("a")
+    with pytest.raises(Refused):
+        rates.take("a")
+
+
+def test_a_last_page_that_is_full_is_the_last() -> None:
+    first, more = cut([1, 2, 3, 4], 0, 2)
+    last, none = cut([1, 2, 3, 4], number_in(more), 2)
+
+    assert (first, last, none) == ([1, 2], [3, 4], None)
 
 
 def test_of_many_wrong_keys_from_one_address_most_are_told_to_wait(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ STORE: dict[str, str] = {
     "commit": COMMITS,
     "commit_entries": COMMITS,
     "update": COMMITS,
+    "validate": COMMITS,
     "erase": "POST /v1/forget",
     "changes": "GET /v1/store/changes",
     "check": "POST /v1/store/check",

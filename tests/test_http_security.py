@@ -351,6 +351,20 @@ def test_what_is_anothers_is_refused_as_what_is_not_there(place: Place) -> None:
     assert set(differing) == TAKEN
 
 
+def test_a_key_that_is_known_is_refused_when_it_comes_with_another(place: Place) -> None:
+    good = place.keys["ours"]["authorization"]
+    other = place.keys["theirs"]["authorization"]
+    assert place.client.get("/v1/whoami", headers={"authorization": good}).status_code == 200
+    sent = [[good, other], [other, good], [good, good]]
+    codes = [
+        place.client.get(path, headers=[("authorization", each) for each in pair]).status_code
+        for path in ("/v1/whoami", "/v1/runs/none")
+        for pair in sent
+    ]
+
+    assert codes == [401] * 6
+
+
 # Tokens
 
 

@@ -496,6 +496,17 @@ class TestThreadsOfUsers:
 
             assert [slot.payload for slot in pf.context.get_thread_slots("empty")] == ["first"]
 
+    def test_two_users_whose_connections_have_one_name_do_not_share_keys_for_repeats(self) -> None:
+        with pagefile.Admin("memory:") as admin:
+            context, service = admin.open("default").context, mcp_service(admin)
+            for user in ("ann", "bob"):
+                identity = Identity("default", user, name="the same")
+                said = {"thread_id": "t", "text": f"of {user}", "key": "k"}
+                service.call(identity, "append_message", said)
+                slots = context.get_thread_slots("t")
+                assert [slot.entry.user for slot in slots] == [user]
+                context.delete_thread("t")
+
     @pytest.mark.parametrize("way", ["http", "mcp"])
     def test_another_users_thread_is_refused_in_the_words_for_one_that_is_not_there(
         self, place: Place, way: str

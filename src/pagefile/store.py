@@ -112,6 +112,14 @@ class Store(Reading, VectorKeeping):
         """
         return self._committed(batch, self._answer)
 
+    def validate(self, batch: Batch) -> None:
+        """Refuse a batch that no commit takes, whatever is stored; stores nothing.
+
+        Raises:
+            Invalid: something in it breaks a rule. LimitExceeded: it is too large.
+        """
+        self._preparer.prepare(Batch(batch.operations, batch.when, batch.key), self._reached)
+
     async def commit_async(self, batch: Batch) -> Commit:
         """`commit` for a running event loop, which it never blocks."""
         return await self._committed_async(batch, self._answer)

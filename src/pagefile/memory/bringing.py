@@ -136,6 +136,8 @@ class Bringing:
         operation = _operation(record)
         require_own(operation, user_id, own_only=self._own_only, where=f"line {number}")
         self._check(operation)
+        # What the store refuses is refused before anything is stored.
+        self._store.validate(Batch([operation]))
 
     def _store_all(self, user_id: str | None, records: Iterator[ExportLine]) -> ImportReceipt:
         stored = present = gone = 0

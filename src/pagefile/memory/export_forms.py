@@ -59,6 +59,8 @@ _NOBODYS_TO_BRING: Final = (
     "dispatch/bell",
     RECEIPTS,
 )
+#: What JSON is read as where nothing says that it is more.
+_PLAIN: Final = frozenset({dict, list, str, int, float, bool, type(None)})
 _ID: Final = "[A-Za-z0-9_-]{1,64}"
 
 #: The operation, whose it is, and whether it may reach nobody else.
@@ -101,6 +103,8 @@ def _run_of(operation: Append | Put, user_id: str | None, own_only: bool) -> str
             continue
         if not isinstance(operation, stream):
             raise _Strange("is in a stream of another kind")
+        if type(operation.value) not in _PLAIN and not name.startswith(THREADS):
+            raise _Strange("has a type, which only slots have")
         if own_only and not alone:
             raise _Strange("is nothing that a user's own key may bring in")
         check(operation, user_id, own_only)

@@ -1,0 +1,173 @@
+"""Type confusion: what is imported has, in each place, what an export never has there."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pagefile
+from pagefile import Episode, Fact, PagefileError
+
+pytestmark = pytest.mark.filterwarnings("ignore::pagefile.memory.isolation.IsolationWarning")
+
+#: One of each type of JSON, and what the codec gives a meaning of its own.
+WRONG: list[Any] = [None, True, -1, 1.5, "", [1], {"a": 1}, {"$tuple": [1]}]
+TYPES = ["Decimal", "dict", "pagefile.memory.episode:Episode", "nowhere:Nothing"]
+MCR = {
+    "_schema_version": "2.1",
+    "op": "add",
+    "type": "fact",
+    "scope": "user",
+    "content": "likes tea",
+    "confidence": 0.9,
+    "rationale": "said so",
+    "source_refs": ["t/0"],
+    "user_id": "ann",
+}
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in a value; of a list the first one's, for they are alike."""
+    yield at
+    inside = range(len(value[:1])) if type(value) is list else value
+    for key in inside if isinstance(value, dict | list) else ():
+        yield from places(value[key], (*at, key))
+
+
+def with_(value: Any, at: Sequence[Any], other: Any) -> Any:
+    """The same value with another in one place."""
+    if not at:
+        return other
+    value = copy.copy(value)
+    value[at[0]] = with_(value[at[0]], at[1:], other)
+    return value
+
+
+def confused(lines: list[Any], kind: Callable[[Any], Any]) -> Iterator[tuple[Any, list[Any]]]:
+    """The lines with one wrong value in one of them; each place of each kind of line once."""
+    seen = set()
+    for number, line in enumerate(lines):
+        for at in places(line):
+            if (kind(line), at) in seen:
+                continue
+            seen.add((kind(line), at))
+            for wrong in WRONG:
+                yield (kind(line), at, wrong), with_(lines, (number, *at), wrong)
+        if isinstance(line, dict) and "value" in line:
+            for name in TYPES:
+                yield (kind(line), "type", name), with_(lines, (number,), line | {"type": name})
+
+
+def fill(pf: pagefile.Pagefile) -> None:
+    """Something of every kind for ann."""
+    memory = pf.memory
+    memory.remember(Episode(session_id="s", user_id="ann", input="I like tea", output="noted"))
+    memory.update_block("persona", "kind", user_id="ann")
+    facts = [Fact(subject="ann", predicate=each, object="tea", user_id="ann") for each in "ab"]
+    first, _ = memory.facts.append_many(facts)
+    memory.facts.retract(first, reason="no", user_id="ann")
+    memory.facts.alias("Annie", "ann", user_id="ann")
+    batch = pf.items.propose([MCR], user_id="ann").batch_id
+    pf.items.commit(batch, reviewer="carl")
+    pf.context.append("t", {"text": "hi"}, "a", "b", "own", True, "use", "todo", user_id="ann")
+    pf.registry.register_thread("t", "a", "b", user_id="ann")
+    run = pf.runs.boot("o", ["a"], ["c"], user_id="ann", run_id="r", thread_id="t")
+    run.apply_patch({"_schema_version": "2.1", "expected_seq": 0, "set": {"next_action": "x"}})
+    run.milestone("m")
+    run.rollback(0)
+    memory.recall("tea", user_id="ann")
+
+
+def sealed(lines: list[Any]) -> list[bytes]:
+    """An export of these lines, with the digests that belong to it."""
+    made: list[bytes] = []
+    for line in lines:
+        raw = json.dumps(line).encode()
+        if made and isinstance(line, dict) and line:
+            digest = hashlib.sha256(raw).hexdigest().encode()
+            raw = raw[:-1] + b',"sha256":"' + digest + b'"}'
+        made.append(raw + b"\n")
+    whole = hashlib.sha256(b"".join(made)).hexdigest()
+    end = {"end": "pagefile-export", "lines": len(made), "sha256": whole}
+    return [*made, json.dumps(end).encode() + b"\n"]
+
+
+def strange(pf: pagefile.Pagefile, which: Any, take_in: Callable[[], object]) -> list[Any]:
+    """What is wrong about how something confused was taken in."""
+    before = pf.store.head()
+    try:
+        take_in()
+    except PagefileError as error:
+        return [] if pf.store.head() == before else [(which, "stored in part", error)]
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is not a refusal
+        return [(which, error)]
+    return []
+
+
+@pytest.mark.parametrize("own_only", [False, True])
+def test_a_confused_export_is_refused_and_nothing_of_it_is_stored(own_only: bool) -> None:
+    with pagefile.open("memory:") as pf:
+        fill(pf)
+        lines = [json.loads(line) for line in pf.memory.export(user_id="ann")][:-1]
+    for line in lines:
+        line.pop("sha256", None)
+    found, count = [], 0
+    for which, changed in confused(lines, lambda line: line.get("name", "").split("/")[0]):
+        count += 1
+        with pagefile.open("memory:") as pf:
+            found += strange(
+                pf,
+                which,
+                lambda: pf.memory.import_(sealed(changed), own_only=own_only),  # noqa: B023
+            )
+
+    assert count > 1_000
+    assert found == []
+
+
+def test_a_confused_ledger_is_refused_and_nothing_of_it_is_stored(tmp_path: Path) -> None:
+    told = io.StringIO()
+    with pagefile.open("memory:") as pf:
+        fill(pf)
+        pf.runs.open("r").ledger.export_jsonl(told)
+    lines = [json.loads(line) for line in told.getvalue().splitlines()]
+    file, found, count = tmp_path / "run.jsonl", [], 0
+    with pagefile.open("memory:") as pf:
+        for which, changed in confused(lines, lambda line: line["event_type"]):
+            count += 1
+            file.write_text("".join(json.dumps(line) + "\n" for line in changed))
+            found += strange(pf, which, lambda: pf.runs.import_jsonl(file))
+
+    assert count > 500
+    assert found == []
+
+
+def test_a_confused_pack_is_refused_and_nothing_of_it_is_stored(tmp_path: Path) -> None:
+    """Each member is another in turn; the manifest has the digests that belong to it."""
+    with pagefile.open("memory:") as pf:
+        fill(pf)
+        pack = pf.runs.open("r").create_resume_pack(tmp_path / "packs")
+    with zipfile.ZipFile(pack) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    manifest_name = next(name for name in members if "manifest" in name)
+    manifest = json.loads(members[manifest_name])
+    file, found, count = tmp_path / "confused.zip", [], 0
+    with pagefile.open("memory:") as pf:
+        for which, changed in confused([manifest], lambda _: "manifest"):
+            count += 1
+            with zipfile.ZipFile(file, "w") as archive:
+                for name, raw in members.items():
+                    is_it = name == manifest_name
+                    archive.writestr(name, json.dumps(changed[0]) if is_it else raw)
+            found += strange(pf, which, lambda: pf.runs.restore_from_pack(file))
+
+    assert count > 100
+    assert found == []
