@@ -454,6 +454,25 @@ def test_a_damaged_source_is_not_copied(opened: Any, places: Places) -> None:
     assert copy.open(_TENANT).store.head().position == 0
 
 
+def test_a_record_that_is_missing_and_was_never_erased_is_not_copied_as_erased(
+    opened: Any, places: Places
+) -> None:
+    import apsw
+
+    url = places.url("sqlite")
+    with Admin(url) as admin:
+        store = admin.open(_TENANT).store
+        store.commit(Batch([Append("a", 1), Append("a", 2)]))
+    connection = apsw.Connection(url)
+    connection.execute("UPDATE records SET salt = NULL, body = NULL WHERE number = 1").fetchall()
+    connection.close()
+    copy = opened("memory")
+
+    with pytest.raises(Corrupt, match="missing and was never erased"), Admin(url) as damaged:
+        damaged.copy_to(copy, _TENANT)
+    assert copy.open(_TENANT).store.head().position == 0
+
+
 @pytest.mark.parametrize("kind", _ENGINES)
 def test_two_copies_at_once_make_one(opened: Any, kind: str) -> None:
     original, copy = opened("memory"), opened(kind)

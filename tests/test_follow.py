@@ -127,6 +127,18 @@ def test_a_backlog_longer_than_a_page_is_yielded_whole(pf: Pagefile) -> None:
     assert [e.index for e in pf.feed.follow("a", -1, timeout=0)] == list(range(many))
 
 
+def test_a_backlog_longer_than_a_page_is_yielded_whole_after_its_log_is_dropped(
+    pf: Pagefile,
+) -> None:
+    many = 3 * PAGE
+    pf.store.commit(Batch([Append("a", n) for n in range(many)]))
+    follower = pf.feed.follow("a", -1, timeout=PATIENCE_SECONDS)
+    first = next(follower)
+    pf.store.commit(Batch([Drop("a")]))
+
+    assert [first.index, *(entry.index for entry in follower)] == list(range(many))
+
+
 def test_a_log_that_is_not_there_yet_is_waited_for(pf: Pagefile) -> None:
     with ThreadPoolExecutor(1) as pool, pf.feed.follow("a", timeout=PATIENCE_SECONDS) as follower:
         waiting = pool.submit(next, follower)
