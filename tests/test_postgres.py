@@ -591,6 +591,39 @@ def test_an_outcome_that_stays_unknown_says_so_and_the_same_batch_answers_it(
         assert [entry.value for entry in pf.store.read("a")] == ["first", "mark-me"]
 
 
+def test_without_any_patience_an_answer_that_is_lost_leaves_the_outcome_unknown(
+    server: PostgresServer, url: str, proxy: Proxy
+) -> None:
+    through = server.url(schema_of(url), port=proxy.port)
+    with pagefile.open(through, options=Options(lock_seconds=1e-6)) as pf:
+        pf.store.commit(Batch([Append("a", "first")]))
+        proxy.cut_at(b"mark-me", "answer")
+        batch = Batch([Append("a", "mark-me")])
+        with pytest.raises(Unavailable) as caught:
+            pf.store.commit(batch)
+    with pagefile.open(url) as pf:
+        commit = pf.store.commit(batch)
+
+        assert (caught.value.outcome, caught.value.key) == ("unknown", batch.key)
+        assert (commit.position, pf.store.length("a")) == (2, 2)
+
+
+def test_a_key_that_leads_to_no_record_is_found_by_check(server: PostgresServer, url: str) -> None:
+    schema = schema_of(url)
+    with pagefile.open(url) as pf:
+        pf.store.commit(Batch([Append("a", 1, keys={"color": "red"})]))
+        with server.connect(database="stores") as superuser:
+            superuser.execute(
+                f"INSERT INTO {schema}.keys (tenant, space, field, value, position, ordinal, oid, "
+                f"number) SELECT tenant, space, 'colour', value, position, ordinal, oid, number "
+                f"FROM {schema}.keys LIMIT 1"
+            )
+
+        assert [problem.what for problem in pf.check().problems] == [
+            "1 keys lead to no record of theirs"
+        ]
+
+
 def test_a_lost_connection_is_not_written_about_by_the_driver(
     proxy: Proxy, server: PostgresServer, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
