@@ -46,6 +46,8 @@ from pagefile import (
 )
 from pagefile.engines import manager_wire as wire
 from pagefile.engines.manager_address import Address, address_of
+from pagefile.engines.manager_connection import Connection, Greeting
+from pagefile.engines.manager_key import CLIENT_BYTES, NONCE_BYTES, client_digest, is_proved
 from pagefile.engines.manager_link import Link
 from pagefile.engines.manager_loop import Bounds
 from pagefile.engines.manager_server import ManagerServer
@@ -953,3 +955,40 @@ def test_a_forked_child_is_refused(url: str) -> None:
     ran = subprocess.run([sys.executable, "-c", code], timeout=60)
 
     assert ran.returncode == 7
+
+
+def test_a_proof_that_is_right_in_part_proves_nothing() -> None:
+    hello = wire.Hello("magic", 1, bytes(32), bytes(16), 0)
+    nonce, client = b"n" * NONCE_BYTES, b"c" * CLIENT_BYTES
+    right = client_digest(b"key", hello, nonce, client, "")
+    spoilt = [right[:at] + bytes([right[at] ^ 1]) + right[at + 1 :] for at in range(len(right))]
+
+    def proves(digest: bytes) -> bool:
+        return is_proved(b"key", hello, wire.Proof(nonce, client, "", digest))
+
+    assert proves(right)
+    assert [at for at, digest in enumerate(spoilt) if proves(digest)] == []
+    assert not proves(right[:8])
+
+
+def test_a_client_that_sends_without_reading_cannot_fill_the_memory() -> None:
+    """Whole frames, each small enough, and none is taken while the first is answered."""
+    near, far = socket.socketpair()
+    with near, far:
+        connection = Connection(far, Greeting(wire.Hello("magic", 1, b"", b"", 0)))
+        frames = wire.framed(bytes(1_000)) * 60
+        came = 0
+
+        def flood() -> None:
+            nonlocal came
+            while came < 8 * 1024 * 1024:
+                near.sendall(frames)
+                left = len(frames)
+                while left > 0 and connection.receive(10_000):
+                    left -= 64 * 1024
+                came += len(frames)
+
+        with pytest.raises(LimitExceeded, match="one frame"):
+            flood()
+
+    assert came < 2 * 1024 * 1024

@@ -9,7 +9,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -128,6 +128,14 @@ class OnServer:
 class TestStore(OnServer, StoreContract): ...
 
 
+class TestStoreWithoutLocks(StoreContract):
+    """Where advisory locks lock nothing, as on some servers that speak PostgreSQL's protocol."""
+
+    @pytest.fixture
+    def place(self, server: PostgresServer) -> Backend:
+        return server.place(locks=False)
+
+
 class TestContext(OnServer, ContextContract): ...
 
 
@@ -234,14 +242,45 @@ class TestRaces(OnServer, RaceContract):
     quiet_commits = 20
 
 
-def test_processes_that_create_one_store_at_once_lose_nothing(url: str) -> None:
+class TestRacesWithoutLocks(RaceContract):
+    @pytest.fixture
+    def place(self, server: PostgresServer) -> Backend:
+        return server.place(locks=False)
+
+    appends = 400 if _SOAK else 20
+    updates = 200 if _SOAK else 10
+    turns = 30 if _SOAK else 5
+    quiet_commits = 10
+
+
+def test_a_server_whose_locks_do_not_lock_is_noticed_and_keeps_no_vectors(
+    server: PostgresServer, url: str
+) -> None:
+    lockless = server.new_url(locks=False)
+    for opened, locks in ((url, True), (lockless, False)):
+        with pagefile.open(opened) as pf:
+            engine: Any = pf.store._engine
+            assert engine._link.locks is locks
+    with pytest.raises(Unsupported, match="advisory locks"):
+        pagefile.open(lockless.replace("?", "?vectors=pgvector&"))
+
+
+@pytest.mark.parametrize("locks", [True, False])
+def test_processes_that_create_one_store_at_once_lose_nothing(
+    server: PostgresServer, locks: bool
+) -> None:
+    url = server.new_url(locks=locks)
     told = race_processes(url, "append_to_one_log", 8, 5)
 
     assert sorted(index for one in told.values() for index in one) == list(range(40))
     assert problems_of(url) == []
 
 
-def test_handles_that_open_an_empty_database_at_once_all_succeed(url: str) -> None:
+@pytest.mark.parametrize("locks", [True, False])
+def test_handles_that_open_an_empty_database_at_once_all_succeed(
+    server: PostgresServer, locks: bool
+) -> None:
+    url = server.new_url(locks=locks)
     barrier = threading.Barrier(8)
     positions: list[int] = []
 
@@ -551,6 +590,65 @@ def test_an_outcome_that_stays_unknown_says_so_and_the_same_batch_answers_it(
         assert again.value.outcome == "nothing"
         assert (commit.position, commit.repeated) == (2, where == "answer")
         assert [entry.value for entry in pf.store.read("a")] == ["first", "mark-me"]
+
+
+def test_without_any_patience_an_answer_that_is_lost_leaves_the_outcome_unknown(
+    server: PostgresServer, url: str, proxy: Proxy
+) -> None:
+    through = server.url(schema_of(url), port=proxy.port)
+    with pagefile.open(through, options=Options(lock_seconds=1e-6)) as pf:
+        pf.store.commit(Batch([Append("a", "first")]))
+        proxy.cut_at(b"mark-me", "answer")
+        batch = Batch([Append("a", "mark-me")])
+        with pytest.raises(Unavailable) as caught:
+            pf.store.commit(batch)
+    with pagefile.open(url) as pf:
+        commit = pf.store.commit(batch)
+
+        assert (caught.value.outcome, caught.value.key) == ("unknown", batch.key)
+        assert (commit.position, pf.store.length("a")) == (2, 2)
+
+
+def test_a_key_that_leads_to_no_record_is_found_by_check(server: PostgresServer, url: str) -> None:
+    schema = schema_of(url)
+    with pagefile.open(url) as pf:
+        pf.store.commit(Batch([Append("a", 1, keys={"color": "red"})]))
+        with server.connect(database="stores") as superuser:
+            superuser.execute(
+                f"INSERT INTO {schema}.keys (tenant, space, field, value, position, ordinal, oid, "
+                f"number) SELECT tenant, space, 'colour', value, position, ordinal, oid, number "
+                f"FROM {schema}.keys LIMIT 1"
+            )
+
+        assert [problem.what for problem in pf.check().problems] == [
+            "1 keys lead to no record of theirs"
+        ]
+
+
+def test_a_lost_connection_is_not_written_about_by_the_driver(
+    proxy: Proxy, server: PostgresServer, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A program without logging would have it on stderr."""
+    far = server.url(schema_of(url), port=proxy.port)
+    with pagefile.open(far) as pf:
+        pf.store.commit(Batch([Append("a", 0)]))
+        for n in range(3):
+            proxy.cut_at(f"cut-{n}-here".encode(), "request")
+            pf.store.commit(Batch([Append(f"new-{n}", f"cut-{n}-here"), Put("d", n)]))
+        # A pipeline whose own statement finds the connection gone.
+        writer = cast("Any", pf.store._engine)._writer
+
+        def send() -> None:
+            with writer._pipeline():
+                writer._session.connection.pgconn.finish()
+                writer._session.connection.execute("SELECT 1")
+
+        with pytest.raises(psycopg.Error):
+            send()
+        writer._give_up()
+
+        assert [record for record in caplog.records if record.name.startswith("psycopg")] == []
+        assert pf.store.commit(Batch([Append("a", 1)])).indexes == (1,)
 
 
 @pytest.mark.parametrize("operations", [1, 2])

@@ -194,6 +194,21 @@ def test_a_writer_that_is_slower_than_its_lease_gets_on_beside_a_busy_one(
         assert slow.verify()
 
 
+def test_who_has_the_turn_is_held_to_the_head_all_the_same(url: str, server: RedisServer) -> None:
+    """Its lease may have run out, and come again, while others committed."""
+    keys = Keys(address_of(url).prefix, "default")
+    with pagefile.open(url) as pf, redis.Redis(port=server.port) as raw:
+        pf.store.commit(Batch([Append("a", 1)]))
+        head = raw.get(keys.head)
+        raw.set(keys.turn, "mine")
+        named = (keys.head, keys.queue, keys.turn, keys.turns, keys.commits)
+        answer = raw.eval(
+            script("commit")[0], len(named), *named, "an older head", "new", "mine", 0, 250, 1, 512
+        )
+
+        assert (answer[0], answer[1], raw.get(keys.head)) == (b"moved", head, head)
+
+
 def test_waiting_for_the_turn_is_bounded(url: str, server: RedisServer) -> None:
     keys = Keys(address_of(url).prefix, "default")
     with (
@@ -633,6 +648,24 @@ def test_a_server_that_comes_back_with_less_is_refused() -> None:
         server.start()
         with pytest.raises(Unsupported, match="durable to 'none', not 'power'"):
             pf.store.commit(Batch([Append("a", 2)]))
+
+
+def test_a_commit_that_is_not_on_disk_in_time_is_no_success() -> None:
+    """The server syncs once a second, and is waited for a millisecond."""
+    hurried = Options(lock_seconds=0.001)
+    with (
+        RedisServer(fsync="everysec") as server,
+        pagefile.open(f"{server.url}?waitaof=1", options=hurried) as pf,
+    ):
+
+        def write() -> None:
+            for n in range(1_000):
+                pf.store.commit(Batch([Append("a", n)]))
+
+        with pytest.raises(Unavailable, match="on disk") as caught:
+            write()
+
+        assert caught.value.outcome == "unknown"
 
 
 def test_waiting_for_replicas_that_are_not_there_is_no_success(url: str) -> None:

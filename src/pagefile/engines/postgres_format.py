@@ -16,6 +16,17 @@ _RIGHTS = (
     "GRANT USAGE ON SCHEMA {schema} TO {role}",
     "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}",
 )
+#: What it means to make something that another process has made at the same time.
+_MADE_BY_ANOTHER = (
+    pg.UniqueViolation,
+    pg.DuplicateSchema,
+    pg.DuplicateTable,
+    pg.DuplicateObject,
+    pg.DuplicateFunction,
+    pg.SerializationFailure,
+    pg.InternalError_,
+)
+_MOST_ATTEMPTS = 100
 
 
 def read_format(link: Link, session: Session) -> tuple[int | None, int]:
@@ -61,16 +72,28 @@ def prepare_format(link: Link, session: Session) -> None:
         Forbidden: this user may not create the tables.
         Invalid: the schema is another program's.
     """
+    for left in reversed(range(_MOST_ATTEMPTS)):
+        try:
+            _prepare(link, session)
+            return
+        except _MADE_BY_ANOTHER as error:
+            # Without locks, processes that make the same thing at once hinder each other.
+            if link.locks or not left:
+                raise translate(error, link.place) from error
+        except psycopg.Error as error:
+            raise translate(error, link.place) from error
+
+
+def _prepare(link: Link, session: Session) -> None:
     migrations = load_migrations("postgres")
     connection, schema = session.connection, link.address.schema
     try:
         if _format_of(session, schema, len(migrations), link.place) == len(migrations):
             return
         with connection.transaction():
-            # One process at a time; whoever waited finds everything made.
-            connection.execute(
-                "SELECT pg_advisory_xact_lock($1)", (link.address.number_for("\x00format"),)
-            )
+            if link.locks:
+                # One process at a time; whoever waited finds everything made.
+                session.fetch("turn", link.address.number_for("\x00format"))
             number = _format_of(session, schema, len(migrations), link.place)
             if number is None:
                 connection.execute(
@@ -86,8 +109,6 @@ def prepare_format(link: Link, session: Session) -> None:
             "run `pagefile migrate URL --grant THIS_USER` as a user that may "
             "(docs/howto/postgresql.md)",
         ) from error
-    except psycopg.Error as error:
-        raise translate(error, link.place) from error
 
 
 def _format_of(session: Session, schema: str, known: int, place: str) -> int | None:

@@ -24,33 +24,33 @@ class Inserts:
     def __init__(self, one: str) -> None:
         self._head, _, self._values = one.rpartition("VALUES ")
         self._width = self._values.count("$")
-        self._made: dict[tuple[int, bool], str] = {}
+        self._made: dict[tuple[int, str], str] = {}
 
     def chunks(self, rows: list[Any]) -> Iterator[tuple[str, list[Any]]]:
         """Statements and parameters that insert all the rows."""
         at = 0
         for size in _SIZES:
             while len(rows) - at >= size:
-                yield self._statement(size, in_turn=False), _flat(rows[at : at + size])
+                yield self._statement(size), _flat(rows[at : at + size])
                 at += size
 
-    def in_turn(self, rows: list[Any], lock: int) -> tuple[str, list[Any]]:
-        """One statement that takes the turn and inserts the rows."""
-        return self._statement(len(rows), in_turn=True), [*_flat(rows), lock]
+    def in_turn(self, rows: list[Any], turn: str, number: int) -> tuple[str, list[Any]]:
+        """One statement that takes the turn and inserts the rows; `turn` names its `number` {}."""
+        return self._statement(len(rows), turn), [*_flat(rows), number]
 
-    def _statement(self, size: int, *, in_turn: bool) -> str:
-        made = self._made.get((size, in_turn))
+    def _statement(self, size: int, turn: str = "") -> str:
+        made = self._made.get((size, turn))
         if made is None:
             rows = "VALUES " + ", ".join(self._shifted(at * self._width) for at in range(size))
             made = f"{self._head}{rows}"
-            if in_turn:
-                lock = f"SELECT pg_advisory_xact_lock(${size * self._width + 1}::bigint)"
+            if turn:
+                taken = turn.format(f"${size * self._width + 1}::bigint")
                 # Materialized, and every row is joined to it: no row without the turn.
                 made = (
-                    f"WITH turn AS MATERIALIZED ({lock}) "
+                    f"WITH turn AS MATERIALIZED ({taken}) "
                     f"{self._head}SELECT v.* FROM turn CROSS JOIN ({rows}) v"
                 )
-            self._made[size, in_turn] = made
+            self._made[size, turn] = made
         return made
 
     def _shifted(self, by: int) -> str:

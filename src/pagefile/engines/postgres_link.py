@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import threading
 import time
 import weakref
@@ -81,6 +82,9 @@ class Link:
         self._wanted = durability
         #: What every connection must have, once the first has shown it.
         self.durability: Durability | None = None
+        #: Whether advisory locks lock, once the first connection has shown it. On some servers
+        #: that speak PostgreSQL's protocol they do nothing.
+        self.locks: bool | None = None
         self._adapters = _adapters()
         self._is_at_work = asking(address.parameters)
         self._pid = os.getpid()
@@ -125,6 +129,8 @@ class Link:
         ready = False
         try:
             self._require_level(session)
+            if self.locks is None:
+                self.locks = _locks(session)
             ready = True
         except psycopg.Error as error:
             raise translate(error, self.place) from error
@@ -291,6 +297,21 @@ def _require_fit(facts: tuple[Any, ...], place: str) -> None:
         )
     if facts[4]:
         raise Unsupported(f"{place} is a standby, which cannot write", "connect to the primary")
+
+
+def _locks(session: Session) -> bool:
+    """Whether an advisory lock that this session takes is held.
+
+    Raises:
+        psycopg.OperationalError: the server went away.
+    """
+    connection, own = session.connection, random.getrandbits(62)
+    try:
+        with connection.transaction():
+            session.fetch("turn", own)
+            return bool(session.fetch("held_locks")[0][0])
+    except (psycopg.ProgrammingError, psycopg.NotSupportedError):
+        return False  # It does not know them.
 
 
 def whole(numbers: Iterable[int]) -> Bigints:

@@ -73,10 +73,15 @@ class VectorTable:
         """Make the table, or bring it up to date; any number of processes may come at once.
 
         Raises:
-            Unsupported: the server has no pgvector, or a newer Pagefile made the table.
+            Unsupported: the server has no pgvector or no locks, or a newer Pagefile made the table.
             Forbidden: this user may make neither the extension nor the table.
         """
         place, schema = self._link.place, self._link.address.schema
+        if not self._link.locks:
+            raise Unsupported(
+                f"{place} has advisory locks that lock nothing, so vectors cannot be kept in step",
+                "leave vectors=pgvector out, or keep them in Qdrant or in another PostgreSQL",
+            )
         migrations = load_migrations(_FOLDER)
         connection = session.connection
         try:

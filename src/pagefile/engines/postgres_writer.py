@@ -5,10 +5,15 @@ the primary key of `records` lets only one commit take the next one. So a proces
 that writes alone sends its group as it is, in one round trip that waits for the
 tenant's turn, inserts and commits. If somebody else was faster, nothing is stored;
 the group is applied anew, this time with the turn taken before anything is read.
+
+On a server whose advisory locks lock nothing, the tenant's row is locked instead. Nothing
+relies on that: if somebody else was faster, it shows, and the group is applied again;
+and a refusal counts only if it was made of one snapshot.
 """
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -35,12 +40,21 @@ _MOST_CACHED_TENANTS = 1_000
 _MOST_ATTEMPTS = 10
 #: After meeting another writer, so many commits take their turn first.
 _WARY_COMMITS = 32
+#: The pause before another attempt without turns, at first and at most.
+_LEAST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.002, 0.1
 #: Statements of one row that are widened to many.
 _MANY = ("add_record", "add_vector")
+#: How a commit of one statement takes its turn: by a lock, or by the tenant's row.
+_BY_LOCK = "SELECT pg_advisory_xact_lock({})"
+_BY_ROW = "SELECT 1 FROM tenants WHERE id = {} FOR UPDATE"
 
 
 class _Stale(Exception):
     """Another process has committed since this one looked."""
+
+
+class _Doubtful(Exception):
+    """Something was refused, perhaps for a state that never was."""
 
 
 class Writer:
@@ -68,6 +82,8 @@ class Writer:
         self._bases: dict[str, int] = {}
         self._locks: dict[str, int] = {}
         self._in_turn = False
+        #: Whether all that the group reads in its turn is of one moment.
+        self._is_snapshot = False
         #: A pipeline was left in the middle.
         self._torn = False
         self._committing = False
@@ -81,8 +97,9 @@ class Writer:
         #: What an attempt came to whose end nobody told.
         untold: Outcomes | None = None
         waits: Iterator[float] | None = None
-        careful = False
+        careful = self._is_snapshot = False
         attempts = 0
+        deadline = time.monotonic() + self._link.lock_seconds
         while True:
             self._committing = False
             finished = False
@@ -92,9 +109,14 @@ class Writer:
                 outcomes = self._attempt(items, careful)
                 finished = True
                 return outcomes if untold is None else _told(untold, outcomes)
+            except _Doubtful:
+                careful = self._is_snapshot = True
             except _Stale:
-                careful = True
+                careful, self._is_snapshot = True, False
                 self._be_wary({tenant for tenant, _ in items})
+                if not self._link.locks:
+                    attempts += 1
+                    self._pause(attempts, deadline, known=untold is None)
             except PagefileError as failure:
                 # Only connecting raises here: the server is away, or coming back.
                 pause = next(waits, None) if waits is not None else None
@@ -114,6 +136,8 @@ class Writer:
                     if next(waits, None) is None:
                         unknown = untold is not None
                         raise translate(error, self._link.place, unknown=unknown) from error
+                elif not self._link.locks and isinstance(error, (*TRANSIENT, pg.UniqueViolation)):
+                    self._pause(attempts, deadline, known=untold is None)
                 elif isinstance(error, TRANSIENT) and attempts < _MOST_ATTEMPTS:
                     pass
                 elif untold is not None:
@@ -126,10 +150,26 @@ class Writer:
                     return [translate(error, self._link.place)]
                 else:
                     raise translate(error, self._link.place) from error
-                careful = True
+                careful, self._is_snapshot = True, False
             finally:
                 if not finished:
                     self._give_up()
+
+    def _pause(self, attempts: int, deadline: float, *, known: bool) -> None:
+        """Others were faster: let them, for a moment that grows.
+
+        Raises:
+            Unavailable: they have been for too long.
+        """
+        if time.monotonic() > deadline:
+            late = Unavailable(
+                "others were faster to commit to the tenant for too long",
+                "retry; nothing was stored",
+            )
+            raise late if known else _gone(late)
+        self._give_up()
+        most = min(_LEAST_PAUSE_SECONDS * 2 ** min(attempts, 10), _MOST_PAUSE_SECONDS)
+        time.sleep(random.uniform(0, most))
 
     def _attempt(self, items: Sequence[tuple[str, Prepared]], careful: bool) -> Outcomes:
         known = self._known
@@ -163,6 +203,8 @@ class Writer:
         if doubtful and not self._in_turn:
             # What was refused may be refused for a state that has passed.
             self._require_unmoved()
+        if doubtful and not self._link.locks and not self._is_snapshot:
+            raise _Doubtful
         if changed:
             self._store(changed)
             for tenant, transaction in changed.items():
@@ -186,7 +228,11 @@ class Writer:
             if len(rows) == len(own) <= MOST_IN_TURN:
                 # The commonest commit by far: one statement, one round trip.
                 session.enter(tenant)
-                statement, parameters = self._inserts.in_turn(rows, self._lock_of(tenant))
+                if self._link.locks:
+                    turn, number = _BY_LOCK, self._lock_of(tenant)
+                else:
+                    turn, number = _BY_ROW, changed[tenant].number
+                statement, parameters = self._inserts.in_turn(rows, turn, number)
                 try:
                     session.connection.execute(query(statement), parameters)
                 except pg.UniqueViolation as taken:
@@ -200,7 +246,7 @@ class Writer:
                     self._send(tenant, own)
                 session.connection.execute("COMMIT", prepare=False)
         except pg.UniqueViolation as taken:
-            if self._in_turn:
+            if self._in_turn and self._link.locks:
                 raise
             raise _Stale from taken
         self._in_turn = False
@@ -217,8 +263,17 @@ class Writer:
 
     def _send_turns(self, tenants: Iterable[str]) -> None:
         """Begin, and wait for each tenant's turn, always in the same order: no deadlock."""
-        run = self._own_session().connection.execute
+        session = self._own_session()
+        run = session.connection.execute
+        if self._is_snapshot:
+            run("BEGIN ISOLATION LEVEL REPEATABLE READ", prepare=False)
+            return
         run("BEGIN", prepare=False)
+        if not self._link.locks:
+            for tenant in sorted(tenants):
+                session.enter(tenant)
+                run(query(self._sql["row_turn"]), (tenant,))
+            return
         for lock in sorted(map(self._lock_of, tenants)):
             run(query(self._sql["turn"]), (lock,))
 
@@ -313,8 +368,19 @@ class Writer:
     def _pipeline(self) -> Iterator[None]:
         """Send several statements before reading the first answer."""
         self._torn = True
-        with self._own_session().connection.pipeline():
-            yield
+        failure: psycopg.Error | None = None
+        try:
+            with self._own_session().connection.pipeline():
+                try:
+                    yield
+                except psycopg.Error as error:
+                    # Kept from the driver: it would write the errors that follow to stderr.
+                    failure = error
+        except psycopg.Error:
+            if failure is None:
+                raise
+        if failure is not None:
+            raise failure
         self._torn = False
 
     def _run(self, statement: str) -> None:

@@ -30,6 +30,9 @@ _names = itertools.count(1)
 
 #: A role that owns its stores and is subject to row-level security, as an application is.
 OWNER = "owner"
+#: A database of stores, and one whose advisory locks lock nothing, as with some servers that
+#: only speak PostgreSQL's protocol.
+STORES, LOCKLESS = "stores", "lockless"
 #: A role with a password, to be refused without it.
 LOCKED, PASSWORD = "locked", "pa55-word-to-hide"
 _RULES = f"""\
@@ -67,13 +70,14 @@ class PostgresServer:
         #: How large a file it may write from the next start on, as a quota would have it.
         self.most_file_bytes: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._reused: dict[bool, str] = {}
+        self._reused: dict[tuple[bool, bool], str] = {}
+        self._has_lockless = False
         self._make()
         self.start()
         with self.connect() as connection:
             connection.execute(f"CREATE ROLE {OWNER} LOGIN")
             connection.execute(f"CREATE ROLE {LOCKED} LOGIN PASSWORD '{PASSWORD}'")
-            connection.execute(f"CREATE DATABASE stores OWNER {OWNER}")
+            connection.execute(f"CREATE DATABASE {STORES} OWNER {OWNER}")
 
     def _run(self, program: str, *arguments: str) -> None:
         command = [*self._as_nobody, str(self._bin / program), *arguments]
@@ -122,34 +126,61 @@ class PostgresServer:
         )
 
     def url(
-        self, schema: str, user: str = OWNER, port: int | None = None, *, vectors: bool = False
+        self,
+        schema: str,
+        user: str = OWNER,
+        port: int | None = None,
+        *,
+        vectors: bool = False,
+        locks: bool = True,
     ) -> str:
         """The URL of one store; with `vectors` one that keeps them."""
-        place = f"postgresql://{user}@127.0.0.1:{port or self.port}/stores"
+        place = f"postgresql://{user}@127.0.0.1:{port or self.port}/{STORES if locks else LOCKLESS}"
         return f"{place}?{'vectors=pgvector&' if vectors else ''}schema={schema}"
 
-    def new_url(self, *, vectors: bool = False) -> str:
-        """The URL of a store that does not exist yet: a schema costs less than a database."""
+    def new_url(self, *, vectors: bool = False, locks: bool = True) -> str:
+        """The URL of a store that does not exist yet: a schema costs less than a database.
+
+        Without `locks`, advisory locks lock nothing there.
+        """
         if vectors:
             self.add_pgvector()
-        return self.url(f"s{os.getpid()}_{next(_names)}", vectors=vectors)
+        if not locks:
+            self._make_lockless()
+        return self.url(f"s{os.getpid()}_{next(_names)}", vectors=vectors, locks=locks)
+
+    def _make_lockless(self) -> None:
+        if self._has_lockless:
+            return
+        with self.connect() as connection:
+            connection.execute(f"CREATE DATABASE {LOCKLESS} OWNER {OWNER}")
+        with self.connect(database=LOCKLESS) as connection:
+            connection.execute("SET allow_system_table_mods = on")
+            connection.execute(
+                "ALTER FUNCTION pg_catalog.pg_advisory_xact_lock(bigint) RENAME TO no_such_lock"
+            )
+            connection.execute(
+                "CREATE FUNCTION pg_catalog.pg_advisory_xact_lock(bigint) RETURNS void "
+                "LANGUAGE plpgsql AS $$ BEGIN END $$"
+            )
+        self._has_lockless = True
 
     def add_pgvector(self) -> None:
         """What a superuser does once in a database, so that stores may keep vectors."""
-        with self.connect(database="stores") as connection:
+        with self.connect(database=STORES) as connection:
             connection.execute("CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA public")
 
-    def emptied_url(self, *, vectors: bool = False) -> str:
+    def emptied_url(self, *, vectors: bool = False, locks: bool = True) -> str:
         """The URL of a store without a row: making tables anew takes longer than most tests.
 
         Nobody may have the last one open any more.
         """
-        url = self._reused.get(vectors)
+        url = self._reused.get((vectors, locks))
         if url is None:
-            url = self._reused[vectors] = self.new_url(vectors=vectors)
+            url = self._reused[vectors, locks] = self.new_url(vectors=vectors, locks=locks)
             return url
         schema = url.rpartition("=")[2]
-        with self.connect(database="stores") as connection:
+        with self.connect(database=STORES if locks else LOCKLESS) as connection:
             names = self._tables(connection, schema)
             connection.execute(";".join(f"DELETE FROM {schema}.{name}" for name in names))
         return url
@@ -163,14 +194,14 @@ class PostgresServer:
         )
         return [name for (name,) in found]
 
-    def place(self, *, vectors: bool = False) -> FileBackend:
+    def place(self, *, vectors: bool = False, locks: bool = True) -> FileBackend:
         """An empty store for a test. Dead rows and journals are the server's: see its rows."""
-        url = self.emptied_url(vectors=vectors)
-        return FileBackend(url, lambda: self.rows(url.rpartition("=")[2]))
+        url = self.emptied_url(vectors=vectors, locks=locks)
+        return FileBackend(url, lambda: self.rows(url.rpartition("=")[2], locks=locks))
 
-    def rows(self, schema: str) -> Iterator[tuple[str, bytes]]:
+    def rows(self, schema: str, *, locks: bool = True) -> Iterator[tuple[str, bytes]]:
         """Every living row of a store as a superuser sees it, with the name of its table."""
-        with self.connect(database="stores") as connection:
+        with self.connect(database=STORES if locks else LOCKLESS) as connection:
             for name in self._tables(connection, schema):
                 for row in connection.execute(f"SELECT * FROM {schema}.{name}"):
                     parts = (c if isinstance(c, bytes) else str(c).encode() for c in row)

@@ -12,6 +12,13 @@ SELECT set_config('pagefile.tenant', $1, false)
 -- :turn Wait for this tenant's turn to write; $1 is made of its name.
 SELECT pg_advisory_xact_lock($1)
 
+-- :row_turn The same on a server whose advisory locks lock nothing; $1 is its name.
+SELECT id FROM tenants WHERE name = $1 FOR UPDATE
+
+-- :held_locks How many advisory locks this session holds.
+SELECT count(*) FROM pg_locks
+WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND granted
+
 -- :head The moving end of a tenant; $1 is its name.
 SELECT t.id, t.logs, t.documents, t.last_erase, t.keys_from, t.last_user,
        c.position, c.time_us, c.digest,
