@@ -67,6 +67,9 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import IO, Any
 
+import msgspec
+from msgspec import UNSET
+
 from pagefile.batch import Append, Batch, Condition, Operation, Selector, Vector
 from pagefile.context.appender import NewSlot
 from pagefile.context.buffer import ContextBuffer
