@@ -215,6 +215,59 @@ def test_keys_of_an_issuer_are_fetched_and_made_up_names_do_not_fetch_them_again
         TokenVerifier(TokenSettings(jwks=where, issuer="i", audience="a")).authenticate(token("k1"))
 
 
+def test_fetched_keys_grow_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    signer = ec.generate_private_key(ec.SECP256R1())
+    jwk = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(signer.public_key()))
+
+    class Issuer(_Issuer):
+        keys = json.dumps({"keys": [jwk | {"kid": "k1", "alg": "ES256"}]}).encode()
+
+    until = datetime.now(UTC) + timedelta(hours=1)
+    claims = {"iss": "i", "aud": "a", "exp": until, "sub": "ann", "tenant": "acme"}
+    token = jwt.encode(claims, signer, "ES256", {"kid": "k1"})
+    with HTTPServer(("127.0.0.1", 0), Issuer) as issuer:
+        threading.Thread(target=issuer.serve_forever, daemon=True).start()
+        where = f"http://127.0.0.1:{issuer.server_address[1]}/jwks"
+        verifier = TokenVerifier(TokenSettings(jwks=where, issuer="i", audience="a"))
+        before = verifier.lacks_keys_for(token)
+        assert verifier.authenticate(token) is not None
+        after = verifier.lacks_keys_for(token)
+        monkeypatch.setattr("pagefile.access.tokens._KEYS_SECONDS", 0.0)
+        old = verifier.lacks_keys_for(token), verifier.verify(token)
+        issuer.shutdown()
+
+    assert (before, after) == (True, False)
+    assert old == (True, None)
+
+
+def test_no_keys_are_taken_from_where_anybody_could_answer() -> None:
+    """A redirect leads to the same keys under an address that is not this machine's own."""
+    signer = ec.generate_private_key(ec.SECP256R1())
+    jwk = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(signer.public_key()))
+
+    class Moved(_Issuer):
+        keys = json.dumps({"keys": [jwk | {"kid": "k1", "alg": "ES256"}]}).encode()
+
+        def do_GET(self) -> None:
+            if self.path == "/there":
+                super().do_GET()
+                return
+            self.send_response(302)
+            self.send_header("location", f"http://0.0.0.0:{issuer.server_address[1]}/there")
+            self.end_headers()
+
+    claims = {"iss": "i", "aud": "a", "exp": datetime.now(UTC) + timedelta(hours=1)}
+    token = jwt.encode(claims | {"sub": "ann", "tenant": "acme"}, signer, "ES256", {"kid": "k1"})
+    with HTTPServer(("127.0.0.1", 0), Moved) as issuer:
+        threading.Thread(target=issuer.serve_forever, daemon=True).start()
+        settings = TokenSettings(
+            jwks=f"http://127.0.0.1:{issuer.server_address[1]}/jwks", issuer="i", audience="a"
+        )
+        with pytest.raises(Unavailable):
+            TokenVerifier(settings).authenticate(token)
+        issuer.shutdown()
+
+
 def junk(number: int) -> str:
     """Looks like a token, and is signed by nobody."""
     return jwt.encode({"sub": "x"}, "s" * 32, "HS256", {"kid": f"k{number}"})

@@ -535,6 +535,28 @@ def test_no_server_makes_a_client_wait_for_long(told: str, most: float) -> None:
     assert step.seconds <= most
 
 
+def test_a_server_that_says_when_to_come_again_is_given_that_time() -> None:
+    steps = course(asked("GET", "/v1/runs", is_safe=True), 3)
+    next(steps)
+    body = json.dumps(problem(429, "too_many_requests")[1]).encode()
+    step = steps.send(Reply(429, {"retry-after": "7"}, body))
+
+    assert isinstance(step, Wait)
+    assert step.seconds >= 7
+
+
+def test_a_write_that_may_have_arrived_once_is_unknown_whatever_came_after() -> None:
+    """The first attempt was sent and lost; the last did not even leave."""
+    steps = course(asked("POST", "/v1/runs", body={}), 1)
+    next(steps)
+    steps.send(Lost(TimeoutError(), was_sent=True))
+    next(steps)
+    with pytest.raises(Unavailable) as lost:
+        steps.send(Lost(ConnectionRefusedError(), was_sent=False))
+
+    assert lost.value.outcome == "unknown"
+
+
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 def test_no_redirect_takes_the_key_along(status: int) -> None:
     seen = []

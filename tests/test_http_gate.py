@@ -151,6 +151,49 @@ def test_callers_who_differ_in_anything_that_counts_have_another_principal() -> 
     assert callers[0].principal == Identity("key:1", "acme", frozenset()).principal
 
 
+def test_of_two_requests_at_once_with_one_key_one_is_done(tmp_path: Path) -> None:
+    with serving(tmp_path, local=True) as client, ThreadPoolExecutor(2) as pool:
+        made = []
+
+        def start(key: str, together: threading.Barrier) -> Any:
+            together.wait(60)
+            body = {"initiator": "a", "target": "b"}
+            return client.post("/v1/registry/threads", json=body, headers={"idempotency-key": key})
+
+        for number in range(30):
+            together = threading.Barrier(2)
+            both = [pool.submit(start, f"k-{number}", together) for _ in range(2)]
+            answers = [each.result(60) for each in both]
+            assert {each.status_code for each in answers} <= {201, 409}
+            made.append({each.json()["thread_id"] for each in answers if each.is_success})
+
+    assert [len(ids) for ids in made] == [1] * 30
+
+
+def test_what_is_mounted_is_given_no_body_of_too_many_values(tmp_path: Path) -> None:
+    config = ServerConfig(
+        url=str(tmp_path / "s.db"),
+        durability="process",
+        log_level="error",
+        local=True,
+        max_body_values=1_000,
+    )
+    app = make_app(config, [mcp_mount(config)])
+    said = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    with TestClient(app, base_url="http://127.0.0.1:8000") as client:
+        refused, taken = (
+            client.post(
+                "/mcp",
+                json=said | {"params": {"_meta": {"x": ["y" * 200_000, *range(count)]}}},
+                headers={"accept": "application/json, text/event-stream"},
+            )
+            for count in (1_000, 900)
+        )
+
+    assert (refused.status_code, refused.json()["limit"]) == (413, 1_000)
+    assert taken.status_code != 413
+
+
 def test_junk_tokens_do_not_hold_up_keys_while_the_issuer_is_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

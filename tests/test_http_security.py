@@ -375,6 +375,29 @@ def test_a_good_token_names_its_tenant_user_and_rights(place: Place) -> None:
     assert (who["tenant"], who["user_id"], who["rights"]) == ("ours", "ann", ["read", "write"])
 
 
+def test_a_token_that_names_no_rights_may_only_read(place: Place) -> None:
+    token = {"authorization": f"Bearer {place.sign(tenant='ours')}"}
+    told = place.client.get("/v1/whoami", headers=token)
+    refused = place.client.post("/v1/runs", json={"objective": "x"}, headers=token)
+
+    assert told.status_code == 200
+    assert refused.status_code == 403
+
+
+def test_callers_who_choose_the_same_key_for_a_slot_each_store_one(place: Place) -> None:
+    slot = {"payload": "x", "from_id": "a", "to_id": "b"}
+    indexes = [
+        place.client.post(
+            "/v1/threads/same-key/slots",
+            json=slot,
+            headers=place.keys[who] | {"idempotency-key": "the-same"},
+        ).json()["index"]
+        for who in ("ours", "writer", "ours")
+    ]
+
+    assert indexes == [0, 1, 0]
+
+
 def test_no_bad_token_is_let_in(place: Place) -> None:
     past = datetime.now(UTC) - timedelta(hours=1)
     good = place.sign(tenant="ours")

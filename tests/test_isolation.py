@@ -486,6 +486,56 @@ class TestThreadsOfUsers:
             assert outcomes == [["of bob"]] * 3
             assert pf.context.get_stats()["thread_count"] == 1
 
+    def test_a_user_is_shown_of_a_shared_thread_what_they_said(self, place: Place) -> None:
+        client, path = place.client, "/v1/threads/spoken"
+        for user in ("ann", "bob", None, "ann"):
+            body = {"payload": f"of {user}", "user_id": user, **SLOT}
+            assert client.post(f"{path}/slots", headers=place.boss, json=body).is_success
+        listed = client.get(f"{path}/slots", headers=place.ann).json()["items"]
+        tail = client.get(f"{path}/slots?tail=3", headers=place.ann).json()["items"]
+        single = [client.get(f"{path}/slots/{n}", headers=place.ann).status_code for n in range(4)]
+        followed = client.get(f"{path}/follow?after=-1&seconds=0", headers=place.ann).text
+
+        assert [slot["index"] for slot in listed] == [0, 3]
+        assert [slot["index"] for slot in tail] == [3]
+        assert single == [200, 404, 404, 200]
+        assert "of bob" not in followed
+        assert "of None" not in followed
+
+    def test_nothing_is_appended_to_or_forked_over_the_thread_of_another(
+        self, place: Place
+    ) -> None:
+        client, slot = place.client, {"payload": "x", **SLOT}
+        client.post("/v1/threads/for-forks/slots", headers=place.ann, json=slot)
+        length = client.get("/v1/threads/bobs", headers=place.bob).json()["length"]
+        refused = [
+            client.post("/v1/threads/bobs/slots", headers=place.ann, json=slot),
+            client.post("/v1/threads/bobs/slots/batch", headers=place.ann, json={"slots": [slot]}),
+            client.post("/v1/threads/bobs/fork", headers=place.ann, json={}),
+            client.post("/v1/threads/for-forks/fork", headers=place.ann, json={"new_id": "bobs"}),
+        ]
+
+        assert [answer.status_code for answer in refused] == [404] * 4
+        assert client.get("/v1/threads/bobs", headers=place.bob).json()["length"] == length
+
+    def test_an_empty_thread_that_another_writes_to_meanwhile_is_theirs(self) -> None:
+        with pagefile.open("memory:") as pf:
+            pf.context.append("t", "mine", "a", "b", user_id="ann")
+            pf.context.fork("t", 0, new_id="empty")
+            store, look = pf.store, pf.store.read
+
+            def faster(*given: Any, **more: Any) -> Any:
+                found = look(*given, **more)
+                store.read = look  # type: ignore[method-assign]
+                pf.context.append("empty", "of bob", "a", "b", user_id="bob")
+                return found
+
+            store.read = faster  # type: ignore[method-assign]
+            with pytest.raises(NotFound):
+                pf.context.append("empty", "late", "a", "b", user_id="ann", owner="ann")
+
+            assert [slot.payload for slot in pf.context.get_thread_slots("empty")] == ["of bob"]
+
     def test_an_empty_fork_that_two_users_write_to_at_once_belongs_to_one(self) -> None:
         with pagefile.open("memory:") as pf:
             pf.context.append("t", "mine", "a", "b", user_id="ann")
