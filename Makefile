@@ -81,6 +81,7 @@ bench: setup  ## what the store, the context, runs and memory cost, next to peer
 	$(BIN)/python benchmarks/working_set.py
 	$(BIN)/python benchmarks/runs.py
 	$(BIN)/python benchmarks/packs.py
+	$(BIN)/python benchmarks/large_bodies.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/extraction.py
 	$(BIN)/python benchmarks/assembly.py
