@@ -10,7 +10,7 @@ from typing import Any
 import pagefile
 from _workplace import Workplace
 from pagefile import ContextBuffer, NewSlot, Pagefile, ThreadContext, aio
-from pagefile.records import Durability
+from pagefile.store.records import Durability
 
 Buffer = ContextBuffer
 

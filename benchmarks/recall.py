@@ -34,7 +34,6 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pagefile.ordering import microseconds
 from pagefile.recall._english import STOP_WORDS
 from pagefile.recall.analysis import words
 from pagefile.recall.bundled import BundledEmbedder
@@ -43,6 +42,7 @@ from pagefile.recall.entry import IndexEntry, entry_of, told
 from pagefile.recall.fusion import Weights
 from pagefile.recall.partition import PartitionIndex
 from pagefile.recall.reranker import BundledReranker, reranked
+from pagefile.store.codec.sort_key import microseconds
 
 _CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
 #: A first answer below this rank counts as none for MRR.

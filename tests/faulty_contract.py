@@ -6,8 +6,8 @@ from typing import get_args
 
 import pytest
 
-from pagefile.committer import Committer
 from pagefile.handle import Admin, Options, Pagefile
+from pagefile.store.commit.committer import Committer
 from pagefile.testing.backend import Backend, SharedBackend
 from pagefile.testing.contract import StoreContract
 from pagefile.testing.faults import Fault, FaultyEngine

@@ -10,10 +10,10 @@ from typing import Any
 import apsw
 
 import pagefile
-from pagefile.committer import Committer
-from pagefile.engine import Engine
 from pagefile.handle import Options
 from pagefile.runs.run import Run
+from pagefile.store.commit.committer import Committer
+from pagefile.store.engine import Engine
 
 MCR: dict[str, Any] = {
     "_schema_version": "2.1",

@@ -47,7 +47,7 @@ from pagefile.assembly.tail import TailReader
 from pagefile.recall.bundled import BundledEmbedder
 from pagefile.recall.embedder import Embedder
 from pagefile.runs.tokens import CharsPerFour, TokenCounter
-from pagefile.snapshot import Snapshot
+from pagefile.store.snapshot import Snapshot
 
 ANN = "ann"
 TEA = "What tea does Ann drink?"

@@ -32,7 +32,7 @@ from pagefile import (
     Store,
     VersionIs,
 )
-from pagefile.ordering import decode, encode
+from pagefile.store.codec.sort_key import decode, encode
 from pagefile.testing.backend import Backend, FileBackend, SharedBackend
 
 

@@ -25,8 +25,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagefile import codec
-from pagefile.codec import (
+from pagefile.errors import Corrupt, Invalid
+from pagefile.store import codec
+from pagefile.store.codec import (
     MAX_DEPTH,
     Record,
     aliases,
@@ -36,8 +37,7 @@ from pagefile.codec import (
     register,
     registry,
 )
-from pagefile.content import keys_to_bytes, mapping_to_bytes
-from pagefile.errors import Corrupt, Invalid
+from pagefile.store.content import keys_to_bytes, mapping_to_bytes
 
 T = TypeVar("T")
 UserId = NewType("UserId", str)

@@ -28,12 +28,12 @@ from pagefile import (
     Selector,
     Unavailable,
 )
-from pagefile.committer import MOST_PER_GROUP, Committer
-from pagefile.engine import Engine, Prepared, Sealed
 from pagefile.errors import PagefileError
 from pagefile.handle import Pagefile, machine_clock, open_engine
+from pagefile.store.commit.committer import MOST_PER_GROUP, Committer
+from pagefile.store.commit.ticket import Ticket, result_of
+from pagefile.store.engine import Engine, Prepared, Sealed
 from pagefile.testing.faults import FaultyEngine
-from pagefile.ticket import Ticket, result_of
 
 PATIENCE_SECONDS = 60.0
 
@@ -402,7 +402,7 @@ def test_one_whose_leader_was_lost_is_told_that_the_outcome_is_unknown(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The leader took it out of the queue and was ended before it could say anything."""
-    monkeypatch.setattr("pagefile.committer.LOST_SECONDS", 0.01)
+    monkeypatch.setattr("pagefile.store.commit.committer.LOST_SECONDS", 0.01)
     with pagefile.open(path) as pf:
         lost = _ticket(pf.store, "a")
         lost.wake = threading.Lock()
@@ -588,7 +588,7 @@ def test_a_leader_does_not_wait_for_more_than_there_are(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All who were in the last group are back: who was counted twice would never come."""
-    monkeypatch.setattr("pagefile.committer.GATHER_FROM_SECONDS", 0.0)
+    monkeypatch.setattr("pagefile.store.commit.committer.GATHER_FROM_SECONDS", 0.0)
 
     async def story() -> list[float]:
         async with pagefile.aio.open(path) as pf:

@@ -37,8 +37,8 @@ from pagefile import (
     Selector,
     Store,
 )
-from pagefile.copying import CopyReport, copy_tenant
-from pagefile.engine import Engine
+from pagefile.store.engine import Engine
+from pagefile.store.log.copy import CopyReport, copy_tenant
 from pagefile.surfaces.cli import main
 from pagefile.testing.copies import copy_until_killed, ready_processes, write_without_end
 from pagefile.testing.manager_process import ManagerProcess

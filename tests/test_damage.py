@@ -17,7 +17,7 @@ import pytest
 
 import pagefile
 from pagefile import Append, Batch, Delete, Fork, Prune, Put, Query, Selector
-from pagefile.store import Store
+from pagefile.store.store import Store
 
 SOAK = os.environ.get("PAGEFILE_SOAK") == "1"
 SEED = random.randrange(2**32) if SOAK else 20_260_104

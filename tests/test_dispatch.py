@@ -59,8 +59,8 @@ from pagefile.dispatch import (
 )
 from pagefile.dispatch.identity import Delivery
 from pagefile.dispatch.presence import Presence
-from pagefile.engine import Engine, Prepared, Sealed
 from pagefile.handle import open_engine
+from pagefile.store.engine import Engine, Prepared, Sealed
 from pagefile.testing.faults import FaultyEngine
 from run_ground import handle_on
 

@@ -35,7 +35,6 @@ from pagefile import (
     Put,
     Store,
 )
-from pagefile.batch import Condition, Operation, Selector
 from pagefile.memory import ids
 from pagefile.memory.fact import Fact, canonical_predicate, normalised
 from pagefile.memory.fact_documents import Alias
@@ -45,8 +44,9 @@ from pagefile.memory.ids import new_id
 from pagefile.memory.owner import owner_key
 from pagefile.memory.plane import Claim, Withdrawal, standing
 from pagefile.memory.plane import windows as windows_of
-from pagefile.query import Query
 from pagefile.recall.index import SearchIndex
+from pagefile.store.batch import Condition, Operation, Selector
+from pagefile.store.query import Query
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)

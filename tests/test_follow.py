@@ -38,8 +38,8 @@ from pagefile import (
     Selector,
     Unavailable,
 )
-from pagefile.feed import Feed, feed_of
-from pagefile.follower import PAGE, AsyncFollower, Follower
+from pagefile.store.log.feed import Feed, feed_of
+from pagefile.store.log.follower import PAGE, AsyncFollower, Follower
 
 #: Only so that a failure does not hang: nothing here takes anywhere near as long.
 PATIENCE_SECONDS = 60.0

@@ -37,7 +37,7 @@ import pagefile
 import pagefile.aio
 import pagefile.client
 import pagefile.dispatch
-from pagefile import Admin, Assembly, Memory, codec
+from pagefile import Admin, Assembly, Memory
 from pagefile.access.identity import RIGHTS
 from pagefile.access.keys import KeyStore
 from pagefile.dispatch import (
@@ -49,6 +49,7 @@ from pagefile.dispatch import (
     TodoRegistered,
     TodoUntil,
 )
+from pagefile.store import codec
 from pagefile.surfaces.cli import main
 from pagefile.surfaces.cli.commands.helping import described
 from pagefile.surfaces.http.app import make_app

@@ -22,11 +22,11 @@ import msgspec
 import pytest
 from starlette.testclient import TestClient
 
-from pagefile import codec
 from pagefile.access.tokens import TokenSettings
-from pagefile.batch import Batch, Put
 from pagefile.errors import Invalid, Unavailable
 from pagefile.handle import Admin
+from pagefile.store import codec
+from pagefile.store.batch import Batch, Put
 from pagefile.surfaces.http import bodies, idempotency, problems
 from pagefile.surfaces.http.app import Server, make_app
 from pagefile.surfaces.http.bodies import JSON

@@ -19,7 +19,7 @@ from pagefile.runs.episodes import Episodes
 from pagefile.runs.ledger import Ledger
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
-from pagefile.store import Store
+from pagefile.store.store import Store
 from pagefile.surfaces.http.app import make_app
 from pagefile.surfaces.http.config import ServerConfig
 

@@ -25,9 +25,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pagefile.access.identity import Identity
 from pagefile.access.keys import KeyStore
 from pagefile.access.tokens import TokenSettings
-from pagefile.batch import Batch, Put
 from pagefile.errors import Unavailable
 from pagefile.handle import Admin
+from pagefile.store.batch import Batch, Put
 from pagefile.surfaces.http import idempotency
 from pagefile.surfaces.http.app import Mounted, make_app
 from pagefile.surfaces.http.config import ServerConfig

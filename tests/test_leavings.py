@@ -17,10 +17,10 @@ import pagefile
 from pagefile.context.appender import NewSlot
 from pagefile.errors import Conflict, Forbidden
 from pagefile.handle import Options
-from pagefile.new_file import new_file
-from pagefile.ordering import microseconds
 from pagefile.runs import artifacts
 from pagefile.runs.config import RunConfig
+from pagefile.store.atomic_file import new_file
+from pagefile.store.codec.sort_key import microseconds
 from pagefile.surfaces.cli import main
 from pagefile.surfaces.http.app import make_app
 from pagefile.surfaces.http.config import ServerConfig
@@ -411,7 +411,7 @@ from pathlib import Path
 import pagefile
 from pagefile.client import answers
 from pagefile.memory.episode import Episode
-from pagefile.new_file import new_file
+from pagefile.store.atomic_file import new_file
 from pagefile.surfaces.cli import main
 
 way, folder = sys.argv[1], Path(sys.argv[2])

@@ -26,10 +26,10 @@ from pagefile import (
     Unavailable,
     Unsupported,
 )
-from pagefile.engine import Wiped
 from pagefile.engines.manager_errors import error_of, refusal_of
 from pagefile.engines.manager_wire import decode_refusal, encode
-from pagefile.selection import Rehearsed
+from pagefile.store.commit.erasure import Rehearsed
+from pagefile.store.engine import Wiped
 from pagefile.testing.backend import Backend, FileBackend
 from pagefile.testing.context import ContextContract
 from pagefile.testing.context.registry import RegistryContract

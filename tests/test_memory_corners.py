@@ -40,7 +40,7 @@ from pagefile.memory.extraction.faults import Silent
 from pagefile.memory.fact import Fact
 from pagefile.memory.facts import FactStore
 from pagefile.memory.items import LongTermItems
-from pagefile.snapshot import Snapshot
+from pagefile.store.snapshot import Snapshot
 from pagefile.testing.memory.exporting import closed, resealed
 from pagefile.testing.memory.ground import Clock, Scripted, episode
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, settings
 
-from pagefile.store import Store
+from pagefile.store.store import Store
 from pagefile.testing.backend import Backend, FileBackend, SharedBackend
 from pagefile.testing.stories import StoreMachine
 

@@ -28,7 +28,7 @@ from pagefile.memory.episode import Episode
 from pagefile.memory.fact import Fact
 from pagefile.memory.memory import Memory
 from pagefile.settings import Settings
-from pagefile.store import Store
+from pagefile.store.store import Store
 from pagefile.surfaces.http.app import make_app
 from pagefile.surfaces.http.config import ServerConfig
 

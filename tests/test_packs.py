@@ -19,7 +19,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import pagefile
-from pagefile.batch import Batch, Prune, Selector
 from pagefile.errors import (
     Conflict,
     Corrupt,
@@ -41,6 +40,7 @@ from pagefile.runs.pack_writer import create_resume_pack
 from pagefile.runs.restore import restore_from_pack
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
+from pagefile.store.batch import Batch, Prune, Selector
 
 Edit = Callable[[dict[str, bytes]], None]
 

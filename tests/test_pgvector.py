@@ -18,9 +18,9 @@ import psycopg
 
 import pagefile
 from pagefile import Admin, Append, Batch, Forbidden, Invalid, Memory, Unavailable, Unsupported
-from pagefile.batch import Selector, Vector
 from pagefile.engines.postgres_address import address_of
 from pagefile.migration import migrate
+from pagefile.store.batch import Selector, Vector
 from pagefile.testing.arms.asking import AskingContract
 from pagefile.testing.arms.ground import Place, beside, directions, hits, tell, who_compared
 from pagefile.testing.arms.keeping import KeepingContract, appends, index_of, kept

@@ -39,9 +39,9 @@ from pagefile import (
     Unsupported,
     VersionIs,
 )
-from pagefile.engine import Prepared, Sealed
 from pagefile.engines import postgres_watch
 from pagefile.engines.postgres_address import address_of
+from pagefile.store.engine import Prepared, Sealed
 from pagefile.testing.backend import Backend, FileBackend
 from pagefile.testing.context import ContextContract
 from pagefile.testing.context.registry import RegistryContract

@@ -21,7 +21,7 @@ import pytest
 import pagefile
 from pagefile import Append, Batch, Fork, Options, Prune, Put, Selector, VersionIs
 from pagefile.errors import PagefileError
-from pagefile.records import Durability
+from pagefile.store.records import Durability
 from pagefile.testing.power import Cut, Recorder, Recording
 
 SOAK = os.environ.get("PAGEFILE_SOAK") == "1"

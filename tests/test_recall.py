@@ -19,7 +19,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagefile.errors import Invalid
-from pagefile.ordering import microseconds, moment
 from pagefile.recall import scoring
 from pagefile.recall.analysis import terms
 from pagefile.recall.analysis import words as words_of
@@ -34,6 +33,7 @@ from pagefile.recall.question import Question, Speakers, question_of
 from pagefile.recall.time_words import time_words, without
 from pagefile.recall.timeliness import timeliness
 from pagefile.recall.vectors import VectorIndex
+from pagefile.store.codec.sort_key import microseconds, moment
 
 _DAY = 86_400 * 1_000_000
 _NOON = microseconds(datetime(2023, 5, 8, 12, tzinfo=UTC))

@@ -13,16 +13,16 @@ import pytest
 from starlette.testclient import TestClient
 
 import pagefile
-from pagefile.batch import Batch, Put, Selector
 from pagefile.errors import Conflict, Corrupt, Invalid, LimitExceeded, NotFound, PagefileError
 from pagefile.runs import artifacts, compiled
 from pagefile.runs.config import RunConfig
 from pagefile.runs.run import Run
 from pagefile.runs.tokens import register_counter
+from pagefile.store.batch import Batch, Put, Selector
+from pagefile.store.codec.decoder import convert
 from pagefile.surfaces.cli import main
 from pagefile.surfaces.http.app import make_app
 from pagefile.surfaces.http.config import ServerConfig
-from pagefile.typed import convert
 from run_ground import MCR, agree, change_newest, kinds, patch, released, slide, started
 
 

@@ -24,9 +24,9 @@ from pagefile.engines.sqlite import SqliteEngine
 from pagefile.engines.sqlite_file import SqliteFile
 from pagefile.engines.sqlite_format import APPLICATION_ID
 from pagefile.engines.sqlite_transaction import SqliteTransaction
-from pagefile.idempotency import KeyExpiry
 from pagefile.migration import migrate
-from pagefile.store import Store
+from pagefile.store.commit.idempotency_key import KeyExpiry
+from pagefile.store.store import Store
 from pagefile.testing.backend import FileBackend
 
 

@@ -19,7 +19,7 @@ import pagefile
 from pagefile import Append, Batch, Options, Selector, Unavailable
 
 if TYPE_CHECKING:
-    from pagefile.store import Store
+    from pagefile.store.store import Store
 
 PATIENCE_SECONDS = 60.0
 

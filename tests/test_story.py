@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import pagefile
-from pagefile import Admin, Episode, Memory, Options, Pagefile, chance
+from pagefile import Admin, Episode, Memory, Options, Pagefile
+from pagefile.store import clock
 from pagefile.testing.manager_process import ManagerProcess
 from pagefile.testing.memory.ground import HashedWords
 from pagefile.testing.postgres_server import PostgresServer, binaries
@@ -103,7 +104,7 @@ def answers(open_store: Opener) -> list[Answers]:
     said = []
     for number, text in enumerate(ASKED):
         said += [text, *(f"Note {number} of {n}: a train, the bank, a dog." for n in range(10))]
-    with chance.scripted(world.clock_us, world.entropy("rooms")):
+    with clock.scripted(world.clock_us, world.entropy("rooms")):
         handle = open_store(world.options())
         with handle, Memory(handle, embedder=HashedWords(), clock=lambda: world.moment) as memory:
             memory.remember_many(

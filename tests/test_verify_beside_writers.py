@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import pagefile
-from pagefile.audit import _LOOKS
-from pagefile.batch import Append, Selector
-from pagefile.engine import Stream
-from pagefile.gathering import Gathering
 from pagefile.handle import Pagefile
+from pagefile.store.batch import Append, Selector
+from pagefile.store.engine import Stream
+from pagefile.store.log.audit import _LOOKS
+from pagefile.store.log.prefetch import Gathering
 
 Write = Callable[[Pagefile, int], Any]
 

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pagefile import Invalid, LimitExceeded, NotFound, Unsupported, codec
+from pagefile import Invalid, LimitExceeded, NotFound, Unsupported
 from pagefile.runs import eviction, tokens
 from pagefile.runs.brief import render_context_brief
 from pagefile.runs.eviction import Budget, fit, rank
@@ -29,6 +29,7 @@ from pagefile.runs.moments import parse_time
 from pagefile.runs.patch import apply_diff, apply_patch, diff, merge
 from pagefile.runs.redaction import REDACTED, Secret, redact
 from pagefile.runs.tokens import Bpe, Cached, CharsPerFour, counter_named, register_counter
+from pagefile.store import codec
 
 Json = dict[str, Any]
 

@@ -7,7 +7,19 @@ Importing this defines names and does nothing else.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pagefile.batch import (
+from pagefile.errors import (
+    Conflict,
+    Corrupt,
+    Forbidden,
+    Invalid,
+    LimitExceeded,
+    NotFound,
+    PagefileError,
+    Unavailable,
+    Unsupported,
+)
+from pagefile.handle import Admin, Options, Pagefile, open
+from pagefile.store.batch import (
     Absent,
     Append,
     Batch,
@@ -25,23 +37,21 @@ from pagefile.batch import (
     Vector,
     VersionIs,
 )
-from pagefile.codec import Record, register
-from pagefile.engine import Limits
-from pagefile.errors import (
-    Conflict,
-    Corrupt,
-    Forbidden,
-    Invalid,
-    LimitExceeded,
-    NotFound,
-    PagefileError,
-    Unavailable,
-    Unsupported,
+from pagefile.store.codec import Record, register
+from pagefile.store.engine import Limits
+from pagefile.store.query import Query
+from pagefile.store.records import (
+    Change,
+    Commit,
+    Document,
+    Entry,
+    Head,
+    Page,
+    Receipt,
+    Report,
+    Stats,
 )
-from pagefile.handle import Admin, Options, Pagefile, open
-from pagefile.query import Query
-from pagefile.records import Change, Commit, Document, Entry, Head, Page, Receipt, Report, Stats
-from pagefile.store import Store
+from pagefile.store.store import Store
 
 if TYPE_CHECKING:
     from pagefile.assembly.assembly import Assembly

@@ -8,17 +8,17 @@ from typing import IO, Any
 import msgspec
 from msgspec import UNSET
 
-from pagefile.batch import Append, Batch, Condition, Operation, Selector, Vector
+from pagefile.store.batch import Append, Batch, Condition, Operation, Selector, Vector
 from pagefile.context.appender import NewSlot
 from pagefile.context.buffer import ContextBuffer
 from pagefile.context.path import Path
-from pagefile.capability import Near
+from pagefile.store.capabilities import Near
 from pagefile.context.registry import ThreadRegistry
 from pagefile.context.residency import Eviction
 from pagefile.context.slot import BufferSlot
 from pagefile.context.thread import ThreadContext
 from pagefile.handle import Pagefile
-from pagefile.records import (
+from pagefile.store.records import (
     Change,
     Commit,
     Document,
@@ -31,7 +31,7 @@ from pagefile.records import (
     Stats,
     StreamKind,
 )
-from pagefile.query import Query
+from pagefile.store.query import Query
 import threading
 from collections.abc import AsyncIterator as AsyncIterator
 from pagefile.memory.block import MemoryBlock
@@ -60,7 +60,7 @@ from pagefile.memory.profile import MemoryProfile
 from pagefile.memory.proposed_fact import Decision, ProposedFact, ProposedFacts
 from pagefile.memory.provenance import Provenance
 from pagefile.memory.vector_follower import VectorsFollowed
-from pagefile.batch import Put
+from pagefile.store.batch import Put
 from pagefile.memory.items import Beside, Committed, LongTermItems, Proposal
 from pagefile.memory.item import MemoryItem, Revision, Status
 from pagefile.memory.plan import Plan, Preview
@@ -84,7 +84,7 @@ from pagefile.assembly.options import AssemblyOptions
 from pagefile.assembly.prompt import Prompt
 from pagefile.assembly.receipt import AssemblyReceipt, Verification
 from pagefile.assembly.recording import ReceiptPage
-from pagefile.store import Store
+from pagefile.store.store import Store
 
 class AsyncStore:
     def __init__(self, sync: Store) -> None: ...

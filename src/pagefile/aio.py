@@ -18,13 +18,13 @@ from pagefile.context.slot import BufferSlot
 from pagefile.context.thread import ThreadContext
 from pagefile.derivation import LIFTED, derive
 from pagefile.memory.items import LongTermItems
-from pagefile.records import Durability
 from pagefile.runs.episodes import Episodes
 from pagefile.runs.knowledge import Knowledge
 from pagefile.runs.ledger import Ledger
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
-from pagefile.store import Store
+from pagefile.store.records import Durability
+from pagefile.store.store import Store
 
 __all__ = [
     "AsyncContextBuffer",

@@ -13,28 +13,28 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from pagefile.assembly.assembling import AssemblesPrompts
-from pagefile.bounds import require_count, require_seconds
-from pagefile.capability import Joinable
-from pagefile.committer import Committer
-from pagefile.engine import Engine, Limits
 from pagefile.errors import Forbidden, Invalid, PagefileError, Unavailable, Unsupported, shown
-from pagefile.feed import Feed, feed_of
-from pagefile.naming import require_callable, require_type
-from pagefile.preparation import Clock, Entropy, Preparer
-from pagefile.records import Durability, Head, Report, Stats
 from pagefile.settings import Settings
-from pagefile.store import Store
-from pagefile.vector_keeping import kept_by
+from pagefile.store.bounds import require_count, require_seconds
+from pagefile.store.capabilities import Joinable
+from pagefile.store.commit.committer import Committer
+from pagefile.store.commit.preparation import Clock, Entropy, Preparer
+from pagefile.store.engine import Engine, Limits
+from pagefile.store.log.feed import Feed, feed_of
+from pagefile.store.names import require_callable, require_type
+from pagefile.store.records import Durability, Head, Report, Stats
+from pagefile.store.store import Store
+from pagefile.store.vectors import kept_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pagefile.context.buffer import ContextBuffer
     from pagefile.context.registry import ThreadRegistry
-    from pagefile.copying import CopyReport
     from pagefile.memory.items import LongTermItems
     from pagefile.memory.memory import Memory
     from pagefile.runs.runs import Runs
+    from pagefile.store.log.copy import CopyReport
 
 _DAY_SECONDS = 86_400
 #: A thousand years; what is longer does not fit the arithmetic of microseconds for ever.
@@ -228,8 +228,8 @@ class Admin:
         progress: Callable[[CopyReport], object] | None = None,
         follow_seconds: float | None = None,
     ) -> CopyReport:
-        """Copy a tenant, history and all, into another store; see `pagefile.copying`."""
-        from pagefile.copying import copy_tenant
+        """Copy a tenant, history and all, into another store; see `pagefile.store.log.copy`."""
+        from pagefile.store.log.copy import copy_tenant
 
         require_type("target", target, Admin)
         report = copy_tenant(

@@ -14,11 +14,11 @@ from collections.abc import Callable
 import msgspec
 
 from pagefile.access.identity import ACCESS_TENANT
-from pagefile.batch import Append, Batch, Prune
 from pagefile.handle import Admin
-from pagefile.records import Entry
-from pagefile.store import Store
-from pagefile.typed import convert
+from pagefile.store.batch import Append, Batch, Prune
+from pagefile.store.codec.decoder import convert
+from pagefile.store.records import Entry
+from pagefile.store.store import Store
 
 _LOG = "refusals"
 _MOST_KEPT = 100_000

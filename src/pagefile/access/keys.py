@@ -29,13 +29,13 @@ from pagefile.access.identity import (
     require_tenant,
     require_user,
 )
-from pagefile.batch import Absent, Batch, Put, VersionIs
-from pagefile.bounds import require_count
 from pagefile.errors import Conflict, Invalid, NotFound, shown
 from pagefile.handle import Admin, machine_clock
-from pagefile.naming import Naming
-from pagefile.records import Document
-from pagefile.typed import convert
+from pagefile.store.batch import Absent, Batch, Put, VersionIs
+from pagefile.store.bounds import require_count
+from pagefile.store.codec.decoder import convert
+from pagefile.store.names import Naming
+from pagefile.store.records import Document
 
 _KEY = re.compile(r"pf_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _ID = re.compile(r"[0-9a-f]{12}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from pagefile.store import Store
+from pagefile.store.store import Store
 
 if TYPE_CHECKING:
     from pagefile.assembly.assembly import Assembly

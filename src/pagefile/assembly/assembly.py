@@ -23,7 +23,6 @@ from pagefile.assembly.relevance import Relevance
 from pagefile.assembly.sources import Source, counter_of, source_of
 from pagefile.assembly.tail import Tail, TailReader
 from pagefile.assembly.writing import Inputs, ReceiptWriter
-from pagefile.bounds import bounded, require_count
 from pagefile.context.backend import Backend, store_behind
 from pagefile.context.closing import ClosesItsStore
 from pagefile.context.names import require_name
@@ -34,9 +33,10 @@ from pagefile.memory.memory import Memory
 from pagefile.memory.owner import require_user
 from pagefile.memory.recollection import Answer, Recollection
 from pagefile.memory.text import require_text
-from pagefile.naming import require_flag, require_type
 from pagefile.runs.tokens import TokenCounter
-from pagefile.snapshot import Snapshot
+from pagefile.store.bounds import bounded, require_count
+from pagefile.store.names import require_flag, require_type
+from pagefile.store.snapshot import Snapshot
 
 #: What may differ between a receipt and the one of the same prompt made again.
 _NOT_COMPARED = frozenset({"recorded", "missing"})

@@ -11,8 +11,8 @@ import msgspec
 from pagefile.assembly.measuring import Meter
 from pagefile.assembly.receipt import Piece, Section
 from pagefile.memory.recollection import Pinned
-from pagefile.records import Document
 from pagefile.runs.lines import fixed_sections
+from pagefile.store.records import Document
 
 _BLOCKS: Final = "# Memory blocks\n\n"
 _RUN: Final = "# Task\n"

@@ -7,10 +7,10 @@ from typing import Any, get_args
 
 import msgspec
 
-from pagefile.bounds import require_count
 from pagefile.errors import Invalid, shown
 from pagefile.memory.searching import MemoryKind
-from pagefile.naming import require_flag
+from pagefile.store.bounds import require_count
+from pagefile.store.names import require_flag
 
 MOST_BUDGET = 10_000_000
 MOST_QUERY = 100_000

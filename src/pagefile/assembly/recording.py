@@ -14,16 +14,16 @@ from typing import Any
 import msgspec
 
 from pagefile.assembly.receipt import AssemblyReceipt, LeftOut, Piece
-from pagefile.batch import Absent, Batch, Condition, Operation, Put, VersionIs
-from pagefile.bounds import MOST_PER_READ
 from pagefile.errors import Conflict, Invalid, NotFound, shown
 from pagefile.memory.document import living, plain, shaped
 from pagefile.memory.forgotten import document_of as forgotten_document
 from pagefile.memory.owner import RECEIPTS, owner_key
-from pagefile.query import Query
-from pagefile.records import Document
-from pagefile.snapshot import Snapshot
-from pagefile.store import Store
+from pagefile.store.batch import Absent, Batch, Condition, Operation, Put, VersionIs
+from pagefile.store.bounds import MOST_PER_READ
+from pagefile.store.query import Query
+from pagefile.store.records import Document
+from pagefile.store.snapshot import Snapshot
+from pagefile.store.store import Store
 
 #: Keys: all receipts of a user in order, all parts of a receipt, those of a source.
 BY_POSITION = "receipt.position"

@@ -12,7 +12,7 @@ from pagefile.errors import Forbidden, Invalid, NotFound, shown
 from pagefile.memory.owner import require_user
 from pagefile.runs.names import RUNS, WORKING_SET, require_id
 from pagefile.runs.tokens import TokenCounter, counter_named
-from pagefile.snapshot import Snapshot
+from pagefile.store.snapshot import Snapshot
 
 _DEFAULT_COUNTER = "chars/4"
 

@@ -10,7 +10,7 @@ from pagefile.assembly.measuring import Meter
 from pagefile.assembly.pairing import Dropped, Paired, Told, Unit, paired, told
 from pagefile.context.names import log_of
 from pagefile.context.slot import BufferSlot, is_anothers
-from pagefile.snapshot import Snapshot
+from pagefile.store.snapshot import Snapshot
 
 _FIRST_PAGE = 32
 _LARGEST_PAGE = 512

@@ -19,7 +19,7 @@ from pagefile.assembly.recording import ID_PREFIX, Whose
 from pagefile.assembly.tail import Tail
 from pagefile.context.slot import BufferSlot
 from pagefile.memory.recollection import Recalled
-from pagefile.records import Document, Entry
+from pagefile.store.records import Document, Entry
 
 
 class Inputs(msgspec.Struct, frozen=True):

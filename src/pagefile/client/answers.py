@@ -20,8 +20,8 @@ from pagefile.errors import (
     Unsupported,
     shown,
 )
-from pagefile.new_file import new_file
-from pagefile.typed import json_decoder
+from pagefile.store.atomic_file import new_file
+from pagefile.store.codec.decoder import json_decoder
 
 Shape = TypeVar("Shape")
 #: Where a download goes: a file that is made when all of it is there, or one that is open.

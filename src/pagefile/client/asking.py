@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from pagefile import chance
-from pagefile.bounds import require_count
 from pagefile.errors import Invalid, shown
+from pagefile.store import clock
+from pagefile.store.bounds import require_count
 
 JSON = "application/json"
 _encode = msgspec.json.Encoder(decimal_format="string").encode
@@ -51,7 +51,7 @@ def asked(
     if body is not None or media:
         headers["content-type"] = media or JSON
     if not is_safe:
-        headers["idempotency-key"] = chance.token_hex(16) if key is None else _key(key)
+        headers["idempotency-key"] = clock.token_hex(16) if key is None else _key(key)
     if if_match is not None:
         number = require_count(if_match, "expected_version")
         headers["if-match"] = f'"{number}"'

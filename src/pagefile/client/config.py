@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from pagefile.bounds import require_count, require_seconds
 from pagefile.client.asking import require_header
 from pagefile.errors import Invalid, Unavailable, shown
-from pagefile.naming import Naming
 from pagefile.settings import Settings
+from pagefile.store.bounds import require_count, require_seconds
+from pagefile.store.names import Naming
 
 MOST_ANSWER_BYTES = 64 << 20
 MOST_DOWNLOAD_BYTES = 4 << 30

@@ -11,10 +11,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from pagefile import chance
 from pagefile.client.asking import Ask
 from pagefile.client.refusals import Problem, error_of, pause_asked, problem_in
 from pagefile.errors import Unavailable
+from pagefile.store import clock
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 _BUSY = frozenset({408, 429, 502, 503, 504})
@@ -108,5 +108,5 @@ def _is_busy(ask: Ask, problem: Problem, was_lost: bool) -> bool:
 
 def _pause(attempt: int) -> float:
     """Twice as long each time, and never for two clients the same."""
-    share = int.from_bytes(chance.random_bytes(2)) / 65_535
+    share = int.from_bytes(clock.random_bytes(2)) / 65_535
     return float(min(_FIRST_PAUSE * 2**attempt, _LONGEST_PAUSE) * (0.5 + share / 2))

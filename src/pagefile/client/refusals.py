@@ -20,7 +20,7 @@ from pagefile.errors import (
     Unsupported,
     revive,
 )
-from pagefile.typed import json_decoder
+from pagefile.store.codec.decoder import json_decoder
 
 _BY_CODE: Mapping[str, type[PagefileError]] = {
     cls.code: cls

@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from pagefile import chance
-from pagefile.bounds import require_count
 from pagefile.errors import Conflict, Invalid, PagefileError, shown
+from pagefile.store import clock
+from pagefile.store.bounds import require_count
 
 Change: TypeAlias = Callable[[dict[str, Any]], Mapping[str, Any]]
 ATTEMPTS = 20
@@ -58,7 +58,7 @@ def updating(change: Change, attempts: int) -> Updating:
             return outcome
         if not isinstance(outcome, Conflict) or not left:
             raise outcome
-        share = int.from_bytes(chance.random_bytes(2)) / 65_535
+        share = int.from_bytes(clock.random_bytes(2)) / 65_535
         pause = min(_FIRST_PAUSE * 2 ** (attempts - left), _LONGEST_PAUSE)
         yield Rest(share * pause)
     raise AssertionError("the last attempt returns or raises")

@@ -12,9 +12,6 @@ from typing import Any
 
 import msgspec
 
-from pagefile import codec
-from pagefile.batch import Append, Batch, Condition, CreatedAt, Drop, LengthIs, Operation, Prune
-from pagefile.bounds import require_count
 from pagefile.context.names import EVICTIONS, THREADS, log_of, require_name, require_text
 from pagefile.context.policy import Policy
 from pagefile.context.residency import NUMBER_OF_THREADS, Eviction, Leaver, Residency
@@ -29,9 +26,21 @@ from pagefile.errors import (
     PagefileError,
     shown,
 )
-from pagefile.naming import require_flag
-from pagefile.records import Entry
-from pagefile.store import Store
+from pagefile.store import codec
+from pagefile.store.batch import (
+    Append,
+    Batch,
+    Condition,
+    CreatedAt,
+    Drop,
+    LengthIs,
+    Operation,
+    Prune,
+)
+from pagefile.store.bounds import require_count
+from pagefile.store.names import require_flag
+from pagefile.store.records import Entry
+from pagefile.store.store import Store
 
 _NO_NOTES: dict[str, Any] = {}
 _PLAIN_TYPES: dict[type, str] = {cls: cls.__name__ for cls in (dict, list, str, int, float, bool)}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pagefile.errors import Invalid, shown
-from pagefile.store import Store
+from pagefile.store.store import Store
 
 
 class HasStore(Protocol):

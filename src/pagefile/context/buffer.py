@@ -10,10 +10,6 @@ from typing import Any
 
 import msgspec
 
-from pagefile import chance
-from pagefile.batch import Batch, Drop, Fork, Operation, Prune, Selector
-from pagefile.bounds import require_count
-from pagefile.callback import Then
 from pagefile.context.appender import (
     MOST_ATTEMPTS,
     Appender,
@@ -34,8 +30,12 @@ from pagefile.context.slot import BufferSlot, without_position
 from pagefile.context.thread import ThreadContext, Writer
 from pagefile.context.usage import UsageShelf
 from pagefile.errors import Conflict, LimitExceeded, NotFound, PagefileError
-from pagefile.naming import require_flag
-from pagefile.records import Entry, Receipt
+from pagefile.store import clock
+from pagefile.store.batch import Batch, Drop, Fork, Operation, Prune, Selector
+from pagefile.store.bounds import require_count
+from pagefile.store.commit.callback import Then
+from pagefile.store.names import require_flag
+from pagefile.store.records import Entry, Receipt
 
 _NAMES_AT_ONCE = 1_000
 
@@ -63,7 +63,7 @@ class ContextBuffer:
     ) -> None:
         self._policy = Policy(max_slots_per_thread, max_threads, idle_seconds, on_evict)
         self._store, self._close = store_behind(backend)
-        self._new_id = new_id or (lambda: str(chance.uuid4()))
+        self._new_id = new_id or (lambda: str(clock.uuid4()))
         self._shelf = UsageShelf(self._store)
         self._residents = residency_of(self._store)
         self._residents.listeners.add(self._policy)

@@ -7,12 +7,12 @@ from typing import Literal
 
 import msgspec
 
-from pagefile.batch import Absent, Condition, Operation
 from pagefile.context import mapping
 from pagefile.context.names import PATHS
 from pagefile.context.path import ROOT_NAMES, SYSTEM, Path, text_of
 from pagefile.errors import Invalid
-from pagefile.store import Store
+from pagefile.store.batch import Absent, Condition, Operation
+from pagefile.store.store import Store
 
 
 class Claim(msgspec.Struct, frozen=True):

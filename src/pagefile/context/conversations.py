@@ -14,7 +14,16 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from pagefile.batch import (
+from pagefile.context import mapping
+from pagefile.context.backend import Backend, store_behind
+from pagefile.context.closing import ClosesItsStore
+from pagefile.context.names import EXPIRIES, PATHS, SWEPT, THREADS, USES, log_of
+from pagefile.context.path import Path
+from pagefile.context.policy import require_time
+from pagefile.context.reader import user_of
+from pagefile.context.residency import ending
+from pagefile.errors import Conflict, Invalid, NotFound, shown
+from pagefile.store.batch import (
     Append,
     Batch,
     Condition,
@@ -26,18 +35,9 @@ from pagefile.batch import (
     Selector,
     VersionIs,
 )
-from pagefile.bounds import require_count
-from pagefile.context import mapping
-from pagefile.context.backend import Backend, store_behind
-from pagefile.context.closing import ClosesItsStore
-from pagefile.context.names import EXPIRIES, PATHS, SWEPT, THREADS, USES, log_of
-from pagefile.context.path import Path
-from pagefile.context.policy import require_time
-from pagefile.context.reader import user_of
-from pagefile.context.residency import ending
-from pagefile.errors import Conflict, Invalid, NotFound, shown
-from pagefile.query import Query
-from pagefile.records import Document, Erasure
+from pagefile.store.bounds import require_count
+from pagefile.store.query import Query
+from pagefile.store.records import Document, Erasure
 
 #: How many commits one sweep goes through, and how many threads one commit ends.
 _COMMITS_AT_ONCE = 1_000

@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Self
 
 from pagefile.context.slot import BufferSlot
-from pagefile.follower import AsyncFollower, Follower
-from pagefile.records import Entry
+from pagefile.store.log.follower import AsyncFollower, Follower
+from pagefile.store.records import Entry
 
 ToSlot = Callable[[Entry], BufferSlot]
 

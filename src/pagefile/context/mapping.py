@@ -16,7 +16,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pagefile.batch import (
+from pagefile.context.names import PATHS, log_of
+from pagefile.context.path import SYSTEM, Path
+from pagefile.errors import Corrupt, NotFound, shown
+from pagefile.store.batch import (
     Absent,
     Condition,
     Delete,
@@ -27,11 +30,8 @@ from pagefile.batch import (
     Put,
     VersionIs,
 )
-from pagefile.context.names import PATHS, log_of
-from pagefile.context.path import SYSTEM, Path
-from pagefile.errors import Corrupt, NotFound, shown
-from pagefile.store import Store
-from pagefile.typed import convert
+from pagefile.store.codec.decoder import convert
+from pagefile.store.store import Store
 
 Shape = TypeVar("Shape", bound=msgspec.Struct)
 #: Operations, and the conditions they depend on.

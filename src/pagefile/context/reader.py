@@ -15,10 +15,10 @@ from pagefile.context.names import log_of
 from pagefile.context.residency import Residency
 from pagefile.context.slot import LANE, BufferSlot, Lane, without_position
 from pagefile.context.usage import UsageShelf
-from pagefile.feed import feed_of
-from pagefile.query import Query
-from pagefile.records import Entry
-from pagefile.store import Store
+from pagefile.store.log.feed import feed_of
+from pagefile.store.query import Query
+from pagefile.store.records import Entry
+from pagefile.store.store import Store
 
 #: Among how many of a thread's newest slots its user is looked for.
 _SLOTS_ASKED = 20

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Literal, TypeVar
 
-from pagefile import chance
-from pagefile.batch import Absent, Batch, Condition, Operation
 from pagefile.context import mapping
 from pagefile.context.backend import Backend, store_behind
 from pagefile.context.claim import Claim, claim, claim_root, root_kind
@@ -25,7 +23,9 @@ from pagefile.context.path import (
 )
 from pagefile.context.residency import ending
 from pagefile.errors import Conflict, Invalid, NotFound, PagefileError, shown
-from pagefile.naming import Naming, require_callable
+from pagefile.store import clock
+from pagefile.store.batch import Absent, Batch, Condition, Operation
+from pagefile.store.names import Naming, require_callable
 
 Answer = TypeVar("Answer")
 OnRelease = Literal["keep", "delete"]
@@ -39,7 +39,7 @@ _RELEASING = (Conflict, NotFound)
 
 def made_id() -> str:
     """A new thread or conversation id."""
-    return str(chance.uuid4())
+    return str(clock.uuid4())
 
 
 class ThreadRegistry(ClosesItsStore):

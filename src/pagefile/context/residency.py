@@ -15,11 +15,11 @@ from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
-from pagefile.batch import Drop, Operation
 from pagefile.context.names import THREADS
-from pagefile.engine import Engine
 from pagefile.errors import LimitExceeded
-from pagefile.store import Store
+from pagefile.store.batch import Drop, Operation
+from pagefile.store.engine import Engine
+from pagefile.store.store import Store
 
 Reason = Literal["max_threads", "idle"]
 

@@ -17,7 +17,7 @@ from pagefile.context.policy import Policy
 from pagefile.context.registry import ThreadRegistry
 from pagefile.context.sweeper import Sweeper
 from pagefile.errors import Invalid, PagefileError, shown
-from pagefile.store import Store
+from pagefile.store.store import Store
 
 _REDIS_URL, _REDIS_PREFIX = "redis://localhost:6379", "xp:"
 #: Which settings belong to which kind; the two limits belong to all.

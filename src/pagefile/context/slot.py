@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
-from pagefile import codec
 from pagefile.errors import NotFound
-from pagefile.records import Entry
+from pagefile.store import codec
+from pagefile.store.records import Entry
 
 #: The secondary key every slot has: what it is, from whom, to whom.
 LANE = "lane"

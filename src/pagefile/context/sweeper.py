@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pagefile.context.conversations import Conversations
 from pagefile.errors import Invalid, Unavailable, shown
-from pagefile.rounds import Rounds
+from pagefile.store.periodic_thread import Rounds
 
 
 class Sweeper(Rounds):

@@ -11,13 +11,14 @@ from heapq import merge
 from itertools import islice
 from typing import Any, NamedTuple, NoReturn, overload
 
-from pagefile import codec, ordering
 from pagefile.context.following import AsyncSlotFollower, SlotFollower
 from pagefile.context.names import require_text
 from pagefile.context.policy import MOST_SLOTS
 from pagefile.context.reader import Reader
 from pagefile.context.slot import BufferSlot, Lane
 from pagefile.errors import Forbidden, Invalid, shown
+from pagefile.store import codec
+from pagefile.store.codec import sort_key
 
 #: Later than any time that a store can have.
 _AFTER_ALL = 2**63
@@ -276,7 +277,7 @@ def _bare_name(payload_type: str) -> str:
 def _microseconds(field: str, moment: object) -> int:
     if not isinstance(moment, datetime) or moment.utcoffset() is None:
         raise Invalid(field, f"{shown(moment)} is no aware datetime", "give one with a time zone")
-    return ordering.microseconds(moment)
+    return sort_key.microseconds(moment)
 
 
 def _alone(thread_id: str) -> tuple[Reader, Writer]:

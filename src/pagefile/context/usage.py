@@ -12,10 +12,10 @@ from collections import OrderedDict
 from contextlib import suppress
 from hashlib import sha256
 
-from pagefile.batch import Batch, Put, VersionIs
 from pagefile.context.names import require_text, usage_document
 from pagefile.errors import Conflict
-from pagefile.store import Store
+from pagefile.store.batch import Batch, Put, VersionIs
+from pagefile.store.store import Store
 
 _TEXTS_KEPT = 1_024
 #: A text may have been erased: after so many seconds the store is asked again.

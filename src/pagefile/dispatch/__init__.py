@@ -1,4 +1,27 @@
-"""Dispatch: typed messages between listeners, each recorded once, delivered until done."""
+"""Dispatch: typed messages between listeners, each recorded once, delivered until done.
+
+Read in this order:
+
+listener, response, payloads, identity, limits, retry
+                          what callers build
+organism, components, lifecycle
+                          all of it in one process
+letter, journal, conversation, activation, hop, steps
+                          one step of a conversation
+intake, draft, outbox, effects, outcome
+                          from messages to commits
+dispatcher, scheduler     whose turn it is
+workers/                  who runs handlers: threads, processes, clusters; and which processes
+                          are alive
+claims, dead_letter, retention, watchers, answers
+                          taking over, giving up, letting go, waiting
+own_thread, usage, names, thread_ids
+                          what a handler has, and where things are stored
+events, metrics, overview
+                          watching it
+organism_file, yaml_node  organism.yaml
+xml/                      payloads as XML
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

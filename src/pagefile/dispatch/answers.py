@@ -10,9 +10,9 @@ from pagefile.dispatch.identity import Answer, Delivery
 from pagefile.dispatch.names import JOURNALS
 from pagefile.dispatch.payloads import SystemError
 from pagefile.errors import NotFound
-from pagefile.feed import feed_of
-from pagefile.records import Entry
-from pagefile.store import Store
+from pagefile.store.log.feed import feed_of
+from pagefile.store.records import Entry
+from pagefile.store.store import Store
 
 #: How far back from the end of a thread a slot is looked for at first.
 _NEAR = 32

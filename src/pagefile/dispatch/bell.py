@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from pagefile.dispatch.names import BELL
 from pagefile.errors import PagefileError
-from pagefile.store import Store
+from pagefile.store.store import Store
 
 _WAIT_SECONDS = 1.0
 #: Commits may come by the thousand; looking at each of them would cost more than they do.

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pagefile.batch import Append, Batch, Condition, Operation, Put, VersionIs
 from pagefile.dispatch.conversation import Conversation, ConversationDocument
 from pagefile.dispatch.dispatcher import Dispatcher, now_us
 from pagefile.dispatch.events import Events, ThreadEvent
@@ -19,10 +18,11 @@ from pagefile.dispatch.names import BELL, CONVERSATIONS, ENDED, JOURNALS, OPEN
 from pagefile.dispatch.outcome import Failure, Outcome
 from pagefile.dispatch.presence import Presence
 from pagefile.errors import Conflict, Corrupt, Unavailable
-from pagefile.query import Query
-from pagefile.records import Document
-from pagefile.store import Store
-from pagefile.typed import convert
+from pagefile.store.batch import Append, Batch, Condition, Operation, Put, VersionIs
+from pagefile.store.codec.decoder import convert
+from pagefile.store.query import Query
+from pagefile.store.records import Document
+from pagefile.store.store import Store
 
 _PAGE = 64
 _AT_ONCE = 16

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pagefile.batch import Put
 from pagefile.context.path import Path
 from pagefile.dispatch.activation import Activation
 from pagefile.dispatch.letter import Letter
 from pagefile.dispatch.names import CONVERSATIONS, ENDED, JOURNALS, OPEN
+from pagefile.store.batch import Put
 
 if TYPE_CHECKING:
     from pagefile.dispatch.outcome import Outcome, Stop

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from pagefile import codec
 from pagefile.context.slot import HandlerMetadata
 from pagefile.dispatch.effects import (
     CloseEffect,
@@ -18,7 +17,8 @@ from pagefile.dispatch.effects import (
 from pagefile.dispatch.letter import LetterKind
 from pagefile.dispatch.response import HandlerResponse
 from pagefile.errors import Corrupt
-from pagefile.typed import msgpack_decoder
+from pagefile.store import codec
+from pagefile.store.codec.decoder import msgpack_decoder
 
 
 class Encoded(msgspec.Struct, frozen=True, array_like=True):

@@ -6,16 +6,16 @@ from typing import Any
 
 import msgspec
 
-from pagefile.batch import Batch, Delete, Put, VersionIs
 from pagefile.dispatch.conversation import Conversation
 from pagefile.dispatch.letter import Letter
 from pagefile.dispatch.names import DEAD, DEAD_AT
 from pagefile.dispatch.outcome import Failure
 from pagefile.errors import Conflict, NotFound
-from pagefile.query import Query
-from pagefile.records import Document
-from pagefile.store import Store
-from pagefile.typed import convert
+from pagefile.store.batch import Batch, Delete, Put, VersionIs
+from pagefile.store.codec.decoder import convert
+from pagefile.store.query import Query
+from pagefile.store.records import Document
+from pagefile.store.store import Store
 
 _MOST_TEXT = 2_000
 

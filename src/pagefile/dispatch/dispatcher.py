@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 
-from pagefile.batch import LengthIs, VersionIs
 from pagefile.context.slot import payload_type_of
 from pagefile.dispatch.activation import Activation
 from pagefile.dispatch.answers import Answers
@@ -22,8 +21,9 @@ from pagefile.dispatch.outcome import Failure, Outcome, Stop
 from pagefile.dispatch.schedule import Schedule, Turn
 from pagefile.dispatch.stepping import Stepper
 from pagefile.errors import Conflict, PagefileError, Unavailable
-from pagefile.records import Entry
-from pagefile.store import Store
+from pagefile.store.batch import LengthIs, VersionIs
+from pagefile.store.records import Entry
+from pagefile.store.store import Store
 
 _SECOND = 1_000_000
 #: How long a store that does not answer is left alone, at most.

@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from pagefile.batch import NO_NOTES, Append, Condition, Operation
 from pagefile.context.names import THREADS
 from pagefile.context.slot import LANE, payload_type_of
 from pagefile.dispatch.activation import Activation
 from pagefile.dispatch.conversation import Conversation
 from pagefile.dispatch.letter import Letter
 from pagefile.dispatch.outcome import Outcome, Stop
+from pagefile.store.batch import NO_NOTES, Append, Condition, Operation
 
 #: The names of payload classes met so far.
 _TYPES: dict[type, str] = {}

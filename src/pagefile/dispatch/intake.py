@@ -8,8 +8,6 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
-from pagefile import codec
-from pagefile.batch import Absent, Append, Batch, CountBelow, Operation, VersionIs
 from pagefile.context import mapping
 from pagefile.context.appender import NewSlot, slot_append
 from pagefile.context.names import log_of, require_name
@@ -23,9 +21,11 @@ from pagefile.dispatch.listener import Listeners
 from pagefile.dispatch.names import CONVERSATIONS, JOURNALS, OPEN, TAKEN
 from pagefile.dispatch.payloads import SYSTEM
 from pagefile.errors import Conflict, Forbidden, Invalid, LimitExceeded, NotFound, Unavailable
-from pagefile.naming import require_type
-from pagefile.records import Document, Entry
-from pagefile.store import Store
+from pagefile.store import codec
+from pagefile.store.batch import Absent, Append, Batch, CountBelow, Operation, VersionIs
+from pagefile.store.names import require_type
+from pagefile.store.records import Document, Entry
+from pagefile.store.store import Store
 
 _ATTEMPTS = 20
 #: A thread id is part of the names of documents next to others.

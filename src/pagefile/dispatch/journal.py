@@ -9,7 +9,7 @@ from pagefile.dispatch.answers import slot_of
 from pagefile.dispatch.conversation import Conversation
 from pagefile.dispatch.letter import Letter
 from pagefile.errors import Corrupt
-from pagefile.store import Store
+from pagefile.store.store import Store
 
 _PAGE = 1_000
 

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from pagefile import codec
-from pagefile.records import Entry
+from pagefile.store import codec
+from pagefile.store.records import Entry
 
 #: Whether values of a class can never change, for those met so far.
 _FIXED: dict[type, bool] = {}

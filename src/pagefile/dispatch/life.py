@@ -6,7 +6,6 @@ import asyncio
 
 import msgspec
 
-from pagefile.bounds import require_seconds
 from pagefile.dispatch.dispatcher import now_us
 from pagefile.dispatch.parts import Parts
 from pagefile.dispatch.pool import Pool
@@ -14,6 +13,7 @@ from pagefile.dispatch.retention import let_go, quieten
 from pagefile.dispatch.runner import Runner
 from pagefile.dispatch.usage import usage_of
 from pagefile.errors import Forbidden, PagefileError
+from pagefile.store.bounds import require_seconds
 
 _SECOND = 1_000_000
 

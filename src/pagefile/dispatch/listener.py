@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from pagefile import codec
-from pagefile.bounds import require_seconds
 from pagefile.context.names import require_name, require_text
 from pagefile.dispatch.payloads import SYSTEM
 from pagefile.dispatch.retry import Retry, require_retry
 from pagefile.errors import Invalid, shown
-from pagefile.naming import require_callable, require_flag
+from pagefile.store import codec
+from pagefile.store.bounds import require_seconds
+from pagefile.store.names import require_callable, require_flag
 
 Mode = Literal["async", "thread", "pool"]
 _MOST_LISTENERS = 10_000

@@ -10,7 +10,6 @@ from hashlib import sha256
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from pagefile.bounds import require_seconds
 from pagefile.context.backend import Backend, store_behind
 from pagefile.context.names import require_name
 from pagefile.dispatch.claims import OpenConversation, open_conversations
@@ -26,7 +25,8 @@ from pagefile.dispatch.pool import ProcessPool, pool_for
 from pagefile.dispatch.retry import Retry
 from pagefile.dispatch.thread_ids import thread_ids
 from pagefile.errors import Forbidden, Invalid, LimitExceeded, NotFound, Unsupported, shown
-from pagefile.naming import require_flag
+from pagefile.store.bounds import require_seconds
+from pagefile.store.names import require_flag
 
 _Handler = TypeVar("_Handler", bound=Callable[..., Any])
 _DRAIN_SECONDS = 10.0

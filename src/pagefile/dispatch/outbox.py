@@ -12,12 +12,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from pagefile.batch import Batch, Condition, Operation
 from pagefile.dispatch.conversation import Conversation
 from pagefile.dispatch.draft import Draft
 from pagefile.errors import Invalid, PagefileError, Unavailable
-from pagefile.records import Entry
-from pagefile.store import Store
+from pagefile.store.batch import Batch, Condition, Operation
+from pagefile.store.records import Entry
+from pagefile.store.store import Store
 
 #: Bounds one batch: by conversations, and by the operations that one more may find in it.
 _MOST_DRAFTS = 256

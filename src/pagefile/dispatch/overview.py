@@ -9,7 +9,7 @@ import msgspec
 from pagefile.dispatch.claims import OpenConversation, open_conversations
 from pagefile.dispatch.dead_letter import DeadLetter, dead_letters
 from pagefile.dispatch.names import WORKERS
-from pagefile.store import Store
+from pagefile.store.store import Store
 
 _MOST = 1_000
 

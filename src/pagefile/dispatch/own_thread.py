@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from pagefile import codec
-from pagefile.bounds import require_count
 from pagefile.context.names import require_name, require_text
 from pagefile.context.thread import ThreadContext
 from pagefile.dispatch.effects import (
@@ -18,6 +16,8 @@ from pagefile.dispatch.effects import (
 )
 from pagefile.dispatch.letter import LetterKind
 from pagefile.errors import Forbidden, Invalid, LimitExceeded, shown
+from pagefile.store import codec
+from pagefile.store.bounds import require_count
 
 #: A state's name is part of a document's, next to a thread id.
 _MOST_STATE_NAME = 128

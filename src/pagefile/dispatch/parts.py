@@ -22,7 +22,7 @@ from pagefile.dispatch.own_thread import Reach
 from pagefile.dispatch.presence import Presence
 from pagefile.dispatch.schedule import Schedule
 from pagefile.dispatch.stepping import Stepper
-from pagefile.store import Store
+from pagefile.store.store import Store
 
 _WORKER_BYTES = 8
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from pagefile.bounds import require_count, require_seconds
 from pagefile.context.slot import HandlerMetadata
 from pagefile.dispatch.crossing import Task, decode_result, encode_task, encoded, outcome_of
 from pagefile.dispatch.effects import Effects
@@ -25,7 +24,8 @@ from pagefile.dispatch.response import HandlerResponse
 from pagefile.dispatch.retry import Refused
 from pagefile.errors import Invalid, Unsupported
 from pagefile.settings import Settings
-from pagefile.store import Store
+from pagefile.store.bounds import require_count, require_seconds
+from pagefile.store.store import Store
 
 _MOST_WORKERS = 1_024
 

@@ -12,12 +12,12 @@ import os
 import time
 from typing import Any
 
-from pagefile.batch import Batch, Delete, Prune, Put, VersionIs
 from pagefile.dispatch.names import OPEN, WORKERS
 from pagefile.errors import Conflict, NotFound
-from pagefile.query import Query
-from pagefile.records import Document
-from pagefile.store import Store
+from pagefile.store.batch import Batch, Delete, Prune, Put, VersionIs
+from pagefile.store.query import Query
+from pagefile.store.records import Document
+from pagefile.store.store import Store
 
 _MOST_WORKERS = 1_000
 #: Old versions of a heartbeat are of no use to anybody.

@@ -5,12 +5,12 @@ Threads and their slots stay: they are the agents' memory, not the organism's.
 
 from __future__ import annotations
 
-from pagefile.batch import Batch, Condition, Delete, Drop, Operation, Prune, VersionIs
 from pagefile.dispatch.names import BELL, CONVERSATIONS, ENDED, JOURNALS
 from pagefile.errors import Conflict, NotFound
-from pagefile.query import Query
-from pagefile.records import Document
-from pagefile.store import Store
+from pagefile.store.batch import Batch, Condition, Delete, Drop, Operation, Prune, VersionIs
+from pagefile.store.query import Query
+from pagefile.store.records import Document
+from pagefile.store.store import Store
 
 _PAGE = 100
 #: So much of the bell may stand before what everybody has heard is let go.

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from pagefile.batch import Delete, Put
 from pagefile.context import mapping
 from pagefile.context.names import PATHS
 from pagefile.context.path import MOST_NAMES, ROOT_NAMES
@@ -46,6 +45,7 @@ from pagefile.dispatch.payloads import (
 )
 from pagefile.dispatch.response import HandlerResponse
 from pagefile.dispatch.watching import close, raise_matching, watch
+from pagefile.store.batch import Delete, Put
 
 _SECOND = 1_000_000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pagefile.engine import Prepared
+from pagefile.store.engine import Prepared
 
 
 def parts_of(

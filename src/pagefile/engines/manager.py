@@ -16,7 +16,14 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from pagefile.engine import (
+from pagefile.engines import manager_wire as wire
+from pagefile.engines.group_parts import parts_of
+from pagefile.engines.manager_address import Address, address_of
+from pagefile.engines.manager_child import Child, start_child
+from pagefile.engines.manager_errors import error_of, no_key
+from pagefile.engines.manager_link import Link
+from pagefile.errors import Invalid, LimitExceeded, PagefileError, shown
+from pagefile.store.engine import (
     Hit,
     KeyRange,
     Prepared,
@@ -26,14 +33,7 @@ from pagefile.engine import (
     Stream,
     TenantHead,
 )
-from pagefile.engines import manager_wire as wire
-from pagefile.engines.group_parts import parts_of
-from pagefile.engines.manager_address import Address, address_of
-from pagefile.engines.manager_child import Child, start_child
-from pagefile.engines.manager_errors import error_of, no_key
-from pagefile.engines.manager_link import Link
-from pagefile.errors import Invalid, LimitExceeded, PagefileError, shown
-from pagefile.records import Durability, Problem, StreamKind
+from pagefile.store.records import Durability, Problem, StreamKind
 
 _LEAST_ANSWER_SECONDS, _MOST_ANSWER_SECONDS = 10.0, 60.0
 #: How many bytes of content go into one request, unless a single batch has more.

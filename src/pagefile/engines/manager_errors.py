@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from pagefile.engine import Wiped
 from pagefile.engines.manager_wire import Refusal
 from pagefile.errors import (
     Conflict,
@@ -18,8 +17,9 @@ from pagefile.errors import (
     Unsupported,
     revive,
 )
-from pagefile.selection import Rehearsed
-from pagefile.typed import convert
+from pagefile.store.codec.decoder import convert
+from pagefile.store.commit.erasure import Rehearsed
+from pagefile.store.engine import Wiped
 
 _CLASSES: dict[str, type[PagefileError]] = {
     cls.code: cls

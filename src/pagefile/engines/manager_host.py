@@ -6,12 +6,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from pagefile.content import Action
-from pagefile.engine import Hit, Prepared, RawCommit, Row, Sealed
 from pagefile.engines import manager_wire as wire
 from pagefile.engines.manager_errors import refusal_of
 from pagefile.engines.memory import MemoryEngine
 from pagefile.errors import Invalid, PagefileError
+from pagefile.store.content import Action
+from pagefile.store.engine import Hit, Prepared, RawCommit, Row, Sealed
 
 _ACTIONS = frozenset(
     {

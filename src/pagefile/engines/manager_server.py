@@ -18,7 +18,6 @@ from types import FrameType
 
 import msgspec
 
-from pagefile.bounds import require_count
 from pagefile.engines.manager_address import (
     DEFAULT_PORT,
     LOOPBACK,
@@ -31,6 +30,7 @@ from pagefile.engines.manager_key import new_key
 from pagefile.engines.manager_loop import Bounds, Loop
 from pagefile.errors import Invalid, PagefileError, Unavailable, shown
 from pagefile.settings import Settings
+from pagefile.store.bounds import require_count
 
 #: What a key needs where strangers can listen and guess at leisure.
 LEAST_KEY_BYTES = 16

@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from pagefile.engine import (
+from pagefile.store.codec.decoder import msgpack_decoder
+from pagefile.store.engine import (
     LOG,
     Hit,
     KeyRange,
@@ -24,8 +25,7 @@ from pagefile.engine import (
     Stream,
     TenantHead,
 )
-from pagefile.records import Problem, StreamKind
-from pagefile.typed import msgpack_decoder
+from pagefile.store.records import Problem, StreamKind
 
 VERSION = 1
 MAGIC = "pagefile manager"

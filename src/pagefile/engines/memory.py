@@ -15,7 +15,13 @@ from typing import ClassVar
 from msgspec.structs import force_setattr, replace
 from sortedcontainers import SortedList
 
-from pagefile.engine import (
+from pagefile.engines.memory_index import KeyIndex
+from pagefile.errors import Forbidden, PagefileError
+from pagefile.store.commit.flag import Crowd
+from pagefile.store.commit.idempotency_key import KeyExpiry
+from pagefile.store.commit.rules import apply
+from pagefile.store.commit.single_log import append_one, batch_of
+from pagefile.store.engine import (
     DOCUMENT,
     LOG,
     Hit,
@@ -29,13 +35,7 @@ from pagefile.engine import (
     Stream,
     TenantHead,
 )
-from pagefile.engines.memory_index import KeyIndex
-from pagefile.errors import Forbidden, PagefileError
-from pagefile.flag import Crowd
-from pagefile.idempotency import KeyExpiry
-from pagefile.records import Durability, Erasure, Problem, StreamKind
-from pagefile.single import append_one, batch_of
-from pagefile.transaction import apply
+from pagefile.store.records import Durability, Erasure, Problem, StreamKind
 
 #: How often, in commits, expired idempotency keys are swept out.
 _SWEEP_EVERY = 256

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from sortedcontainers import SortedDict
 
-from pagefile.engine import Hit, IndexKey, KeyRange, Row, Scope, Stream, index_keys
+from pagefile.store.engine import Hit, IndexKey, KeyRange, Row, Scope, Stream, index_keys
 
 Owner = str | int | None
 

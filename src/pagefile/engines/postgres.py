@@ -11,9 +11,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from pagefile.batch import Vector
-from pagefile.capability import Near
-from pagefile.engine import Hit, KeyRange, Prepared, RawCommit, Row, Sealed, Stream, TenantHead
 from pagefile.engines.postgres_address import address_of
 from pagefile.engines.postgres_check import examine
 from pagefile.engines.postgres_format import prepare_format
@@ -32,7 +29,19 @@ from pagefile.engines.postgres_watch import Watch
 from pagefile.engines.postgres_writer import Writer
 from pagefile.engines.queries import load_queries
 from pagefile.errors import PagefileError
-from pagefile.records import Durability, Erasure, Problem, StreamKind
+from pagefile.store.batch import Vector
+from pagefile.store.capabilities import Near
+from pagefile.store.engine import (
+    Hit,
+    KeyRange,
+    Prepared,
+    RawCommit,
+    Row,
+    Sealed,
+    Stream,
+    TenantHead,
+)
+from pagefile.store.records import Durability, Erasure, Problem, StreamKind
 
 _LAST_CHARACTER = "\U0010ffff"
 _MOST_CACHED = 100_000

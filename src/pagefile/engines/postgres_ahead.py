@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pagefile.engine import Row, Stream
 from pagefile.engines.postgres_link import whole
 from pagefile.engines.postgres_pending import Pending
 from pagefile.engines.postgres_rows import row_from
-from pagefile.records import StreamKind
+from pagefile.store.engine import Row, Stream
+from pagefile.store.records import StreamKind
 
 #: How many rows are held at once, as far as the lengths of their streams tell.
 _ROWS_AT_ONCE = 1_000

@@ -11,7 +11,7 @@ import sys
 from psycopg.adapt import Buffer, Dumper
 from psycopg.pq import Format
 
-from pagefile.vector_bytes import floats_of
+from pagefile.store.codec.vector import floats_of
 
 #: How many numbers, and a word that is not used; the numbers follow, all big endian.
 _HEAD = struct.Struct(">HH")

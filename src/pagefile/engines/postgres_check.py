@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pagefile.engine import DOCUMENT, index_keys
 from pagefile.engines.postgres_link import Session
 from pagefile.engines.postgres_rows import row_from, space_for
 from pagefile.errors import PagefileError
-from pagefile.records import Problem
+from pagefile.store.engine import DOCUMENT, index_keys
+from pagefile.store.records import Problem
 
 _COUNTED = (
     ("records_astray", "records stand where they do not belong"),

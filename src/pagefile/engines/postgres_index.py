@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pagefile.engine import IndexKey, Row, Stream, index_keys
 from pagefile.engines.postgres_pending import Pending
 from pagefile.engines.postgres_rows import TENANT_SPACE, row_from, space_for, space_of_user
 from pagefile.engines.postgres_users import Users
+from pagefile.store.engine import IndexKey, Row, Stream, index_keys
 
 
 class _Top(NamedTuple):

@@ -21,7 +21,7 @@ from pagefile.engines.postgres_binary import Bigints, BigintsDumper, Embedding, 
 from pagefile.engines.postgres_errors import cannot_connect, is_lost, translate
 from pagefile.engines.postgres_patience import PatientConnection, asking
 from pagefile.errors import Corrupt, Forbidden, Unavailable, Unsupported
-from pagefile.records import Durability
+from pagefile.store.records import Durability
 
 Connection = PatientConnection
 _T = TypeVar("_T")

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from pagefile.content import Action, Content
-from pagefile.engine import LOG, IndexKey, Row, Stream, TenantHead
 from pagefile.errors import Corrupt
-from pagefile.typed import json_decoder
+from pagefile.store.codec.decoder import json_decoder
+from pagefile.store.content import Action, Content
+from pagefile.store.engine import LOG, IndexKey, Row, Stream, TenantHead
 
 #: A number no record of a stream reaches.
 MOST_RECORDS = 1 << 32

@@ -12,16 +12,25 @@ from typing import Any
 
 import msgspec
 
-from pagefile.batch import Vector
-from pagefile.engine import DOCUMENT, LOG, IndexKey, Prepared, RawCommit, Row, Stream, TenantHead
 from pagefile.engines.postgres_ahead import Ahead, Name
 from pagefile.engines.postgres_binary import Embedding
 from pagefile.engines.postgres_index import KeyIndex
 from pagefile.engines.postgres_pending import Door, Pending, Statement
 from pagefile.engines.postgres_rows import MOST_RECORDS, fill_head, row_from, stream_from
 from pagefile.engines.postgres_users import Users
-from pagefile.idempotency import KeyExpiry
-from pagefile.records import StreamKind
+from pagefile.store.batch import Vector
+from pagefile.store.commit.idempotency_key import KeyExpiry
+from pagefile.store.engine import (
+    DOCUMENT,
+    LOG,
+    IndexKey,
+    Prepared,
+    RawCommit,
+    Row,
+    Stream,
+    TenantHead,
+)
+from pagefile.store.records import StreamKind
 
 _MOST_CACHED = 100_000
 #: Conditions on streams, and on which kind.
@@ -39,7 +48,7 @@ _RECENT_KEYS = 4_096
 
 
 class PostgresTransaction:
-    """See `pagefile.engine.Transaction`. `columns` are those of the query `head`."""
+    """See `pagefile.store.engine.Transaction`. `columns` are those of the query `head`."""
 
     def __init__(
         self, door: Door, tenant: str, columns: tuple[Any, ...] | None, key_lifetime_us: int

@@ -16,13 +16,13 @@ from typing import Any
 import psycopg
 from psycopg import errors as pg
 
-from pagefile.batch import Vector
-from pagefile.capability import Near
 from pagefile.engines.postgres_binary import Embedding
 from pagefile.engines.postgres_errors import translate
 from pagefile.engines.postgres_link import Link, Session, query, whole
 from pagefile.engines.queries import load_migrations, load_queries
 from pagefile.errors import Forbidden, Unsupported
+from pagefile.store.batch import Vector
+from pagefile.store.capabilities import Near
 
 _FOLDER = "postgres/vectors"
 _PAIR = struct.Struct(">qd")

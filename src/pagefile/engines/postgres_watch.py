@@ -20,7 +20,7 @@ import psycopg
 from pagefile.engines.postgres_errors import translate
 from pagefile.engines.postgres_link import Link, query
 from pagefile.errors import Forbidden, PagefileError
-from pagefile.flag import Crowd, Flag
+from pagefile.store.commit.flag import Crowd, Flag
 
 #: The pause between two announcements of one process.
 _ANNOUNCE_SECONDS = 0.01

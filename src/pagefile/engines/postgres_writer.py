@@ -23,7 +23,6 @@ from typing import Any
 import psycopg
 from psycopg import errors as pg
 
-from pagefile.engine import Prepared, Sealed
 from pagefile.engines.postgres_errors import TRANSIENT, UNFIT, is_lost, translate
 from pagefile.engines.postgres_inserts import MOST_IN_TURN, Inserts
 from pagefile.engines.postgres_link import Link, Session, query
@@ -31,7 +30,8 @@ from pagefile.engines.postgres_patience import MOST_SECONDS
 from pagefile.engines.postgres_pending import Statement
 from pagefile.engines.postgres_transaction import PostgresTransaction
 from pagefile.errors import PagefileError, Unavailable
-from pagefile.transaction import apply
+from pagefile.store.commit.rules import apply
+from pagefile.store.engine import Prepared, Sealed
 
 Outcomes = list[Sealed | PagefileError]
 

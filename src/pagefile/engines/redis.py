@@ -13,16 +13,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from pagefile.engine import (
-    Hit,
-    KeyRange,
-    Prepared,
-    RawCommit,
-    Row,
-    Sealed,
-    Stream,
-    TenantHead,
-)
 from pagefile.engines.group_parts import parts_of
 from pagefile.engines.redis_address import Address
 from pagefile.engines.redis_attempt import Attempt
@@ -37,7 +27,17 @@ from pagefile.engines.redis_rows import commit_from, head_from, row_from, stream
 from pagefile.engines.redis_scrub import scrub
 from pagefile.engines.redis_sender import Sender
 from pagefile.errors import Corrupt, PagefileError
-from pagefile.records import Durability, Erasure, Problem, StreamKind
+from pagefile.store.engine import (
+    Hit,
+    KeyRange,
+    Prepared,
+    RawCommit,
+    Row,
+    Sealed,
+    Stream,
+    TenantHead,
+)
+from pagefile.store.records import Durability, Erasure, Problem, StreamKind
 
 _MOST_CACHED_TENANTS = 1_000
 _ROWS_AT_ONCE = 512

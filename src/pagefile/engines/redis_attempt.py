@@ -8,7 +8,6 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from pagefile.engine import Prepared, RawCommit, Sealed
 from pagefile.engines.redis_errors import refused
 from pagefile.engines.redis_known import MOST_TOLD, Known
 from pagefile.engines.redis_lone import LoneAppend, lone_append
@@ -18,8 +17,9 @@ from pagefile.engines.redis_transaction import RedisTransaction
 from pagefile.engines.redis_turn import Turn
 from pagefile.engines.redis_wire import Command
 from pagefile.errors import Corrupt, Forbidden, Invalid, PagefileError, Unavailable, Unsupported
-from pagefile.ticket import own_copy
-from pagefile.transaction import apply
+from pagefile.store.commit.rules import apply
+from pagefile.store.commit.ticket import own_copy
+from pagefile.store.engine import Prepared, RawCommit, Sealed
 
 #: How often others may come in between before the turn is waited for.
 _MOST_HURRIED = 2

@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pagefile.engine import DOCUMENT, LOG, Row, Stream, TenantHead, index_keys
 from pagefile.engines import redis_layout as layout
 from pagefile.engines.redis_layout import Keys
 from pagefile.engines.redis_link import Link
 from pagefile.engines.redis_rows import commit_from, head_from, row_from, stream_from
 from pagefile.errors import PagefileError
-from pagefile.records import Problem
+from pagefile.store.engine import DOCUMENT, LOG, Row, Stream, TenantHead, index_keys
+from pagefile.store.records import Problem
 
 _AT_ONCE = 500
 _MOST_ROUNDS = 5

@@ -6,12 +6,12 @@ import heapq
 import itertools
 from collections.abc import Iterator
 
-from pagefile.engine import Hit, KeyRange, Row
 from pagefile.engines import redis_layout as layout
 from pagefile.engines.redis_layout import Found, Keys
 from pagefile.engines.redis_link import Link
 from pagefile.engines.redis_rows import row_from
 from pagefile.engines.redis_wire import Command
+from pagefile.store.engine import Hit, KeyRange, Row
 
 _AT_ONCE = 256
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pagefile.engine import DOCUMENT, Row, Stream
 from pagefile.engines.redis_layout import Keys, name_field
 from pagefile.engines.redis_link import Link
 from pagefile.engines.redis_rows import row_from, stream_from
 from pagefile.engines.redis_wire import Command
 from pagefile.errors import Corrupt
+from pagefile.store.engine import DOCUMENT, Row, Stream
 
 _ATTEMPTS = 100
 

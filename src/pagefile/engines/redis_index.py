@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pagefile.engine import DOCUMENT, IndexKey, Row, Stream, index_keys
 from pagefile.engines import redis_layout as layout
 from pagefile.engines.redis_known import Known
 from pagefile.engines.redis_pending import Changes
-from pagefile.records import StreamKind
+from pagefile.store.engine import DOCUMENT, IndexKey, Row, Stream, index_keys
+from pagefile.store.records import StreamKind
 
 
 class KeyIndex:

@@ -10,14 +10,14 @@ from typing import Any
 
 import msgspec
 
-from pagefile.content import Action, unpack
-from pagefile.engine import Stream, TenantHead
 from pagefile.engines.redis_layout import Keys
 from pagefile.engines.redis_link import Link
 from pagefile.engines.redis_rows import Counted, commit_from, head_from, move
 from pagefile.errors import Corrupt
-from pagefile.idempotency import KeyExpiry
-from pagefile.records import StreamKind
+from pagefile.store.commit.idempotency_key import KeyExpiry
+from pagefile.store.content import Action, unpack
+from pagefile.store.engine import Stream, TenantHead
+from pagefile.store.records import StreamKind
 
 #: How many commits of others are told in one answer; more than that is read anew.
 MOST_TOLD = 512

@@ -21,8 +21,8 @@ import hashlib
 import struct
 from typing import NamedTuple
 
-from pagefile.engine import IndexKey, Row, Scope
-from pagefile.records import StreamKind
+from pagefile.store.engine import IndexKey, Row, Scope
+from pagefile.store.records import StreamKind
 
 _number = struct.Struct(">Q").pack
 _read_number = struct.Struct(">Q").unpack

@@ -22,7 +22,7 @@ from redis.exceptions import ResponseError
 from pagefile.engines.redis_address import Address
 from pagefile.engines.redis_server import Server
 from pagefile.errors import Forbidden, Unavailable, Unsupported
-from pagefile.records import Durability
+from pagefile.store.records import Durability
 
 RANK: dict[Durability, int] = {"none": 0, "process": 1, "power": 2}
 _OLDEST = 7

@@ -11,8 +11,6 @@ import functools
 from collections.abc import Sequence
 from typing import cast
 
-from pagefile.content import Action
-from pagefile.engine import LOG, IndexKey, Prepared, RawCommit, Row, Sealed, Stream, Transaction
 from pagefile.engines.redis_known import MOST_TOLD, Known
 from pagefile.engines.redis_layout import Keys
 from pagefile.engines.redis_rows import copy_head, copy_of, pack_commit, pack_row, pack_stream
@@ -20,8 +18,19 @@ from pagefile.engines.redis_scripts import script
 from pagefile.engines.redis_transaction import SWEEP_EVERY
 from pagefile.engines.redis_turn import LEASE_MS, Turn
 from pagefile.engines.redis_wire import Command, Ready, packed
-from pagefile.records import StreamKind
-from pagefile.transaction import apply
+from pagefile.store.commit.rules import apply
+from pagefile.store.content import Action
+from pagefile.store.engine import (
+    LOG,
+    IndexKey,
+    Prepared,
+    RawCommit,
+    Row,
+    Sealed,
+    Stream,
+    Transaction,
+)
+from pagefile.store.records import StreamKind
 
 #: What `commit.lua` and `append.lua` name, each with the count of its bytes: the key of the
 #: records, head, new head, token, whether it is queued, lease, position, how many to tell of;
@@ -63,7 +72,7 @@ class LoneAppend:
         self.last = commit
 
     def apply(self, batch: Prepared, now_us: int) -> Sealed:
-        """What `pagefile.transaction.apply` says of it.
+        """What `pagefile.store.commit.rules.apply` says of it.
 
         Raises:
             PagefileError: it is refused for what is known here, which may not be true there.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pagefile.engine import Row
 from pagefile.engines.redis_layout import Keys
 from pagefile.engines.redis_rows import pack_row
+from pagefile.store.engine import Row
 
 #: Lua hands on a few thousand arguments at once and no more.
 _MOST_ARGUMENTS = 2_000

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from pagefile.content import Content
-from pagefile.engine import DOCUMENT, LOG, RawCommit, Row, Stream, TenantHead
 from pagefile.errors import Corrupt
-from pagefile.typed import msgpack_decoder
+from pagefile.store.codec.decoder import msgpack_decoder
+from pagefile.store.content import Content
+from pagefile.store.engine import DOCUMENT, LOG, RawCommit, Row, Stream, TenantHead
 
 
 class _StoredRow(msgspec.Struct, array_like=True, gc=False, frozen=True):

@@ -21,7 +21,7 @@ from pagefile.engines.redis_level import RANK, read_settings, require_level
 from pagefile.engines.redis_server import Server
 from pagefile.engines.redis_wire import Command
 from pagefile.errors import PagefileError, Unavailable
-from pagefile.records import Durability
+from pagefile.store.records import Durability
 
 Sent = list[tuple[Attempt, Command]]
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pagefile.engine import Stream
 from pagefile.engines.redis_known import Known
 from pagefile.engines.redis_layout import name_field
 from pagefile.engines.redis_pending import Commands
 from pagefile.engines.redis_rows import copy_of, pack_stream, stream_from
-from pagefile.records import StreamKind
+from pagefile.store.engine import Stream
+from pagefile.store.records import StreamKind
 
 Name = tuple[StreamKind, str]
 

@@ -10,15 +10,6 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from pagefile.engine import (
-    DOCUMENT,
-    LOG,
-    IndexKey,
-    Prepared,
-    RawCommit,
-    Row,
-    Stream,
-)
 from pagefile.engines import redis_layout as layout
 from pagefile.engines.redis_index import KeyIndex
 from pagefile.engines.redis_known import MOST_TOLD, Known
@@ -32,7 +23,16 @@ from pagefile.engines.redis_rows import (
     stream_from,
 )
 from pagefile.engines.redis_streams import Moved, Streams
-from pagefile.records import StreamKind
+from pagefile.store.engine import (
+    DOCUMENT,
+    LOG,
+    IndexKey,
+    Prepared,
+    RawCommit,
+    Row,
+    Stream,
+)
+from pagefile.store.records import StreamKind
 
 #: How often, in commits, expired idempotency keys are swept out, and how many at a time.
 SWEEP_EVERY, _SWEEP_AT_ONCE = 256, 256
@@ -40,7 +40,7 @@ _ROWS_AT_ONCE = 1_000
 
 
 class RedisTransaction:
-    """See `pagefile.engine.Transaction`. Made for one attempt, and thrown away with it."""
+    """See `pagefile.store.engine.Transaction`. Made for one attempt, and thrown away with it."""
 
     def __init__(self, link: Link, known: Known, key_lifetime_us: int) -> None:
         self._link = link

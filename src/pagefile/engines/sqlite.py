@@ -8,17 +8,6 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from pagefile.engine import (
-    Hit,
-    KeyRange,
-    Lone,
-    Prepared,
-    RawCommit,
-    Row,
-    Sealed,
-    Stream,
-    TenantHead,
-)
 from pagefile.engines.queries import load_queries
 from pagefile.engines.sqlite_check import examine
 from pagefile.engines.sqlite_file import SqliteFile
@@ -42,7 +31,18 @@ from pagefile.engines.sqlite_rows import (
 from pagefile.engines.sqlite_writer import SqliteWriter
 from pagefile.engines.watch import Watch
 from pagefile.errors import Corrupt, PagefileError
-from pagefile.records import Durability, Erasure, Problem, StreamKind
+from pagefile.store.engine import (
+    Hit,
+    KeyRange,
+    Lone,
+    Prepared,
+    RawCommit,
+    Row,
+    Sealed,
+    Stream,
+    TenantHead,
+)
+from pagefile.store.records import Durability, Erasure, Problem, StreamKind
 
 _LAST_CHARACTER = "\U0010ffff"
 _MOST_CACHED_USERS = 100_000

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 import apsw
 
-from pagefile.engine import DOCUMENT, index_keys
 from pagefile.engines.sqlite_rows import (
     commit_ids,
     fetch,
@@ -23,7 +22,8 @@ from pagefile.engines.sqlite_rows import (
     space_of_user,
 )
 from pagefile.errors import PagefileError
-from pagefile.records import Problem
+from pagefile.store.engine import DOCUMENT, index_keys
+from pagefile.store.records import Problem
 
 #: How SQLite mentions a page that it could not get, and why.
 _ERROR_CODE = re.compile(r"error code=(\d+)")

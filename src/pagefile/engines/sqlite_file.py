@@ -17,7 +17,7 @@ from pagefile.engines.sqlite_errors import misshapen, translate, translating
 from pagefile.engines.sqlite_format import bring_up_to_date, count_names, pragma, require_place
 from pagefile.engines.sqlite_rows import fetch
 from pagefile.errors import Forbidden, Unavailable, Unsupported
-from pagefile.records import Durability
+from pagefile.store.records import Durability
 
 #: Older ones can lose pages when two connections checkpoint at the same instant.
 OLDEST_SAFE_SQLITE = (3, 51, 3)

@@ -7,7 +7,6 @@ from typing import Any
 
 import apsw
 
-from pagefile.engine import DOCUMENT, IndexKey, Row, Scope, Stream, index_keys
 from pagefile.engines.sqlite_rows import (
     fetch,
     row_from,
@@ -16,6 +15,7 @@ from pagefile.engines.sqlite_rows import (
     space_of_user,
 )
 from pagefile.engines.sqlite_users import Users
+from pagefile.store.engine import DOCUMENT, IndexKey, Row, Scope, Stream, index_keys
 
 
 class KeyIndex:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pagefile.engine import Prepared
+from pagefile.store.engine import Prepared
 
 _MOST_RECENT = 4_096
 

@@ -9,10 +9,10 @@ from typing import Any
 import apsw
 import msgspec
 
-from pagefile.content import Action, Content
-from pagefile.engine import DOCUMENT, LOG, RawCommit, Row, Stream
 from pagefile.errors import Corrupt
-from pagefile.typed import json_decoder
+from pagefile.store.codec.decoder import json_decoder
+from pagefile.store.content import Action, Content
+from pagefile.store.engine import DOCUMENT, LOG, RawCommit, Row, Stream
 
 #: A number no record of a stream reaches.
 MOST_RECORDS = 1 << 32

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pagefile.engine import DOCUMENT, LOG, Stream
 from pagefile.engines.sqlite_news import News
-from pagefile.records import StreamKind
+from pagefile.store.engine import DOCUMENT, LOG, Stream
+from pagefile.store.records import StreamKind
 
 _MOST_MISSING = 4_096
 

@@ -12,15 +12,6 @@ from typing import Any
 import apsw
 import msgspec
 
-from pagefile.engine import (
-    DOCUMENT,
-    IndexKey,
-    Prepared,
-    RawCommit,
-    Row,
-    Stream,
-    TenantHead,
-)
 from pagefile.engines.sqlite_index import KeyIndex
 from pagefile.engines.sqlite_keys import MadeKeys
 from pagefile.engines.sqlite_news import MOST_COMMITS, news_of
@@ -41,8 +32,17 @@ from pagefile.engines.sqlite_rows import (
 )
 from pagefile.engines.sqlite_streams import KnownStreams
 from pagefile.engines.sqlite_users import Users
-from pagefile.idempotency import KeyExpiry
-from pagefile.records import StreamKind
+from pagefile.store.commit.idempotency_key import KeyExpiry
+from pagefile.store.engine import (
+    DOCUMENT,
+    IndexKey,
+    Prepared,
+    RawCommit,
+    Row,
+    Stream,
+    TenantHead,
+)
+from pagefile.store.records import StreamKind
 
 _MOST_CACHED = 100_000
 #: How often, in commits, expired idempotency keys are swept out.
@@ -50,7 +50,7 @@ _SWEEP_EVERY = 256
 
 
 class SqliteTransaction:
-    """See `pagefile.engine.Transaction`."""
+    """See `pagefile.store.engine.Transaction`."""
 
     def __init__(
         self, writer: apsw.Connection, sql: dict[str, str], tenant: str, key_lifetime_us: int

@@ -13,15 +13,15 @@ from collections.abc import Callable, Sequence
 
 import apsw
 
-from pagefile.engine import Lone, Prepared, RawCommit, Sealed
 from pagefile.engines.sqlite_errors import MISSHAPEN, misshapen, translate
 from pagefile.engines.sqlite_file import SqliteFile
 from pagefile.engines.sqlite_transaction import SqliteTransaction
 from pagefile.engines.watch import Watch
 from pagefile.errors import Corrupt, LimitExceeded, PagefileError
-from pagefile.single import append_one, batch_of
-from pagefile.ticket import result_of
-from pagefile.transaction import apply
+from pagefile.store.commit.rules import apply
+from pagefile.store.commit.single_log import append_one, batch_of
+from pagefile.store.commit.ticket import result_of
+from pagefile.store.engine import Lone, Prepared, RawCommit, Sealed
 
 _MOST_CACHED_TENANTS = 1_000
 #: From so many conditions on, asking for what they are about at once is worth it.

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from pagefile.batch import Append, Put
 from pagefile.context.names import THREADS
 from pagefile.context.slot import ERASED
 from pagefile.errors import Conflict, Invalid
 from pagefile.memory.export import TAKEN_AT, TAKEN_NUMBER, ExportLine, told_body
-from pagefile.records import Document, Entry
+from pagefile.store.batch import Append, Put
+from pagefile.store.records import Document, Entry
 
 #: In the notes of a record that only keeps a number, until it is erased.
 _PLACE = "~place"

@@ -15,13 +15,13 @@ from datetime import datetime
 
 import msgspec
 
-from pagefile import chance
-from pagefile.batch import Put
 from pagefile.errors import Invalid, shown
 from pagefile.memory.document import plain, shaped
 from pagefile.memory.owner import owner_key, users_key
-from pagefile.records import Document
-from pagefile.typed import convert
+from pagefile.store import clock
+from pagefile.store.batch import Put
+from pagefile.store.codec.decoder import convert
+from pagefile.store.records import Document
 
 #: A user's blocks stand under this key in their order.
 BY_ORDER = "memory.block.order"
@@ -37,7 +37,7 @@ class MemoryBlock(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     content: str
-    updated_at: datetime = msgspec.field(default_factory=chance.now)
+    updated_at: datetime = msgspec.field(default_factory=clock.now)
     pinned_order: int = 0
     version: int = 0
 

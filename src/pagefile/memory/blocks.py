@@ -7,8 +7,6 @@ from datetime import datetime
 
 import msgspec
 
-from pagefile.batch import Absent, Batch, Condition, CountBelow, Unchanged, VersionIs
-from pagefile.bounds import require_count
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, shown
 from pagefile.memory.block import (
     ALL,
@@ -23,9 +21,11 @@ from pagefile.memory.block import (
 )
 from pagefile.memory.document import living
 from pagefile.memory.owner import require_user
-from pagefile.query import Query
-from pagefile.records import Document
-from pagefile.store import Store
+from pagefile.store.batch import Absent, Batch, Condition, CountBelow, Unchanged, VersionIs
+from pagefile.store.bounds import require_count
+from pagefile.store.query import Query
+from pagefile.store.records import Document
+from pagefile.store.store import Store
 
 #: How often a change is tried again after somebody else was faster.
 _ATTEMPTS = 1_000

@@ -9,17 +9,6 @@ from typing import BinaryIO
 
 import msgspec
 
-from pagefile import codec
-from pagefile.batch import (
-    Append,
-    Batch,
-    Condition,
-    LengthIs,
-    Operation,
-    Put,
-    Selector,
-    VersionIs,
-)
 from pagefile.context.names import THREADS
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, shown
 from pagefile.memory.arranging import (
@@ -44,8 +33,19 @@ from pagefile.memory.export_forms import require_own
 from pagefile.memory.forgotten import Forgotten, forgotten_of
 from pagefile.memory.owner import require_user
 from pagefile.memory.use import OF_MEMORY, USES
-from pagefile.records import Document, Entry
-from pagefile.store import Store
+from pagefile.store import codec
+from pagefile.store.batch import (
+    Append,
+    Batch,
+    Condition,
+    LengthIs,
+    Operation,
+    Put,
+    Selector,
+    VersionIs,
+)
+from pagefile.store.records import Document, Entry
+from pagefile.store.store import Store
 
 _AT_ONCE = 200
 _PAGE = 1_000

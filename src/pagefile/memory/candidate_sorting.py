@@ -8,7 +8,6 @@ from datetime import datetime
 
 import msgspec
 
-from pagefile.batch import Operation
 from pagefile.errors import Invalid, PagefileError
 from pagefile.memory.contradiction import contradicted_by
 from pagefile.memory.document import is_kept
@@ -17,7 +16,8 @@ from pagefile.memory.extraction.candidate import Candidate, Extractor, signature
 from pagefile.memory.fact import Fact
 from pagefile.memory.facts import FactStore
 from pagefile.memory.proposed_fact import ProposedFact, candidate_name
-from pagefile.store import Store
+from pagefile.store.batch import Operation
+from pagefile.store.store import Store
 
 
 class CandidateSorting:

@@ -10,8 +10,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from pagefile.errors import Invalid, LimitExceeded, shown
-from pagefile.naming import Naming
-from pagefile.typed import convert
+from pagefile.store.codec.decoder import convert
+from pagefile.store.names import Naming
 
 Op = Literal["add", "supersede", "deprecate", "noop"]
 ItemType = Literal["fact", "preference", "policy", "decision", "invariant"]

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 from datetime import datetime
 
-from pagefile.bounds import require_count
 from pagefile.errors import Invalid, shown
 from pagefile.memory.consolidation import Consolidation, ConsolidationPolicy, ConsolidationReport
 from pagefile.memory.extraction.candidate import Extractor
@@ -14,8 +13,9 @@ from pagefile.memory.extraction.choice import chosen_extractor
 from pagefile.memory.fact_index import FactIndexing
 from pagefile.memory.facts import FactStore
 from pagefile.memory.reopening import reopen_failed
-from pagefile.naming import require_callable, require_flag
-from pagefile.store import Store
+from pagefile.store.bounds import require_count
+from pagefile.store.names import require_callable, require_flag
+from pagefile.store.store import Store
 
 
 class Consolidating:

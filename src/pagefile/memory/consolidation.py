@@ -17,7 +17,6 @@ from datetime import datetime
 
 import msgspec
 
-from pagefile.batch import Batch, Condition, Operation
 from pagefile.errors import (
     Conflict,
     Forbidden,
@@ -54,10 +53,11 @@ from pagefile.memory.fact_index import FactIndexing
 from pagefile.memory.facts import FactStore
 from pagefile.memory.proposed_fact import put_candidate
 from pagefile.memory.spoken import as_spoken
-from pagefile.naming import require_type
-from pagefile.ordering import microseconds
-from pagefile.query import Query
-from pagefile.store import Store
+from pagefile.store.batch import Batch, Condition, Operation
+from pagefile.store.codec.sort_key import microseconds
+from pagefile.store.names import require_type
+from pagefile.store.query import Query
+from pagefile.store.store import Store
 
 __all__ = ["Consolidation", "ConsolidationPolicy", "ConsolidationReport"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from pagefile.bounds import require_count
 from pagefile.errors import Invalid, shown
 from pagefile.memory.candidate_sorting import fact_from, says_it_ended
 from pagefile.memory.episode import Episode
@@ -14,7 +13,8 @@ from pagefile.memory.extraction.choice import chosen_extractor, require_extracto
 from pagefile.memory.fact import Fact
 from pagefile.memory.facts import FactStore
 from pagefile.memory.spoken import as_spoken
-from pagefile.naming import require_type
+from pagefile.store.bounds import require_count
+from pagefile.store.names import require_type
 
 
 class Consolidator:

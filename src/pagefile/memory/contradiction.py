@@ -10,8 +10,8 @@ from __future__ import annotations
 from pagefile.memory.episode import Episode, document_of, episode_of
 from pagefile.memory.fact import Fact
 from pagefile.memory.facts import FactStore
-from pagefile.ordering import microseconds
-from pagefile.store import Store
+from pagefile.store.codec.sort_key import microseconds
+from pagefile.store.store import Store
 
 #: How many statements one may contradict, the newest of them.
 _MOST = 100

@@ -7,7 +7,6 @@ from datetime import datetime
 
 import msgspec
 
-from pagefile.batch import Condition, Operation, Put, VersionIs
 from pagefile.errors import Corrupt, Invalid
 from pagefile.memory.derived_items import derived_items
 from pagefile.memory.document import living
@@ -21,10 +20,11 @@ from pagefile.memory.gone import Gone
 from pagefile.memory.ids import new_id
 from pagefile.memory.owner import owner_key
 from pagefile.memory.proposed_fact import BY_STATUS, proposed_of, put_candidate
-from pagefile.query import Query
 from pagefile.recall.catalogue import DOCUMENT
-from pagefile.records import Document
-from pagefile.store import Store
+from pagefile.store.batch import Condition, Operation, Put, VersionIs
+from pagefile.store.query import Query
+from pagefile.store.records import Document
+from pagefile.store.store import Store
 
 _PAGE = 1_000
 

@@ -7,7 +7,14 @@ from typing import TypeVar
 
 import msgspec
 
-from pagefile.batch import (
+from pagefile.errors import Corrupt
+from pagefile.memory.change import Change
+from pagefile.memory.document import living, shaped
+from pagefile.memory.extent import Derived
+from pagefile.memory.gone import Gone
+from pagefile.memory.item import Place, StoredItem, id_in, put_item
+from pagefile.memory.proposal import OF_USER, ItemBatch, put_batch
+from pagefile.store.batch import (
     Batch,
     Condition,
     Operation,
@@ -16,16 +23,9 @@ from pagefile.batch import (
     Unchanged,
     VersionIs,
 )
-from pagefile.errors import Corrupt
-from pagefile.memory.change import Change
-from pagefile.memory.document import living, shaped
-from pagefile.memory.extent import Derived
-from pagefile.memory.gone import Gone
-from pagefile.memory.item import Place, StoredItem, id_in, put_item
-from pagefile.memory.proposal import OF_USER, ItemBatch, put_batch
-from pagefile.query import Query
-from pagefile.records import Document
-from pagefile.store import Store
+from pagefile.store.query import Query
+from pagefile.store.records import Document
+from pagefile.store.store import Store
 
 replace = msgspec.structs.replace
 

@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pagefile.content import Action
 from pagefile.errors import Corrupt
-from pagefile.records import Document, Entry
-from pagefile.store import Store
-from pagefile.typed import convert, from_json
+from pagefile.store.codec.decoder import convert, from_json
+from pagefile.store.content import Action
+from pagefile.store.records import Document, Entry
+from pagefile.store.store import Store
 
 Shape = TypeVar("Shape", bound=msgspec.Struct)
 

@@ -15,9 +15,6 @@ from typing import Any
 
 import msgspec
 
-from pagefile import chance
-from pagefile.batch import Put
-from pagefile.codec.encoded import encoded
 from pagefile.errors import Invalid, shown
 from pagefile.memory.document import shaped
 from pagefile.memory.fact import require_moment
@@ -25,9 +22,12 @@ from pagefile.memory.ids import new_id
 from pagefile.memory.message import Message, ToolCall
 from pagefile.memory.owner import owner_key, require_user, users_key
 from pagefile.memory.text import MOST_SESSION_BYTES, require_session, require_text
-from pagefile.ordering import microseconds
 from pagefile.recall.embedding import embedding_of
-from pagefile.records import Document
+from pagefile.store import clock
+from pagefile.store.batch import Put
+from pagefile.store.codec.raw import encoded
+from pagefile.store.codec.sort_key import microseconds
+from pagefile.store.records import Document
 
 #: A session's episodes stand under this key in the order of their time, then of their id.
 BY_SESSION = "memory.session"
@@ -57,7 +57,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     output: str = ""
     id: str = msgspec.field(default_factory=lambda: new_id("ep"))
     user_id: str | None = None
-    occurred_at: datetime = msgspec.field(default_factory=chance.now)
+    occurred_at: datetime = msgspec.field(default_factory=clock.now)
     tool_calls: Sequence[ToolCall] = ()
     embedding: Sequence[float] | None = None
     tool_transcript: Sequence[Message] | None = None

@@ -8,15 +8,15 @@ from datetime import datetime
 
 import msgspec
 
-from pagefile.batch import Batch, Condition, VersionIs
 from pagefile.errors import Conflict
 from pagefile.memory.episode import Episode, episode_of
 from pagefile.memory.extraction.candidate import Candidate, Extractor, signature_of
 from pagefile.memory.extraction_state import ExtractionState, HeldState, put_state, read_state
 from pagefile.memory.ids import new_id
-from pagefile.ordering import microseconds
-from pagefile.records import Document
-from pagefile.store import Store
+from pagefile.store.batch import Batch, Condition, VersionIs
+from pagefile.store.codec.sort_key import microseconds
+from pagefile.store.records import Document
+from pagefile.store.store import Store
 
 _SECOND = 1_000_000
 

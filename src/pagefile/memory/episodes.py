@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from datetime import datetime
 
-from pagefile.bounds import require_count
 from pagefile.errors import Invalid, NotFound, shown
 from pagefile.memory.document import living
 from pagefile.memory.episode import (
@@ -19,10 +18,11 @@ from pagefile.memory.episode import (
 )
 from pagefile.memory.fact import moment_us
 from pagefile.memory.owner import require_user
-from pagefile.ordering import KeyValue, microseconds
-from pagefile.query import Query
-from pagefile.records import Document
-from pagefile.store import Store
+from pagefile.store.bounds import require_count
+from pagefile.store.codec.sort_key import KeyValue, microseconds
+from pagefile.store.query import Query
+from pagefile.store.records import Document
+from pagefile.store.store import Store
 
 _PAGE = 500
 #: Nothing happens after this; keys of moments end here.

@@ -16,9 +16,6 @@ from typing import Any
 
 import msgspec
 
-from pagefile import codec
-from pagefile.batch import Selector
-from pagefile.content import mapping_from_bytes
 from pagefile.errors import Corrupt, Invalid, Unavailable, shown
 from pagefile.memory.episode import Episode, episode_of
 from pagefile.memory.episodes import Episodes
@@ -27,10 +24,13 @@ from pagefile.memory.facts import FactStore
 from pagefile.memory.forget import of_nobody
 from pagefile.memory.owner import RECEIPTS
 from pagefile.memory.rehearsal import rehearsed
-from pagefile.new_file import new_file
-from pagefile.records import Document, Entry
-from pagefile.store import Store
-from pagefile.typed import from_json
+from pagefile.store import codec
+from pagefile.store.atomic_file import new_file
+from pagefile.store.batch import Selector
+from pagefile.store.codec.decoder import from_json
+from pagefile.store.content import mapping_from_bytes
+from pagefile.store.records import Document, Entry
+from pagefile.store.store import Store
 
 FORMAT = "pagefile-export"
 VERSION = 1

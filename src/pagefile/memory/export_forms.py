@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import msgspec
 
-from pagefile.batch import Append, Put
 from pagefile.context.names import PATHS, THREADS, USAGE, USES, usage_document
 from pagefile.context.slot import LANE
 from pagefile.errors import Invalid, PagefileError
@@ -40,8 +39,9 @@ from pagefile.memory.owner import RECEIPTS, owner_key, users_key
 from pagefile.memory.proposal import ItemBatch, put_batch
 from pagefile.memory.proposed_fact import ProposedFact, put_candidate
 from pagefile.memory.use import OF_MEMORY, Use, use_log
-from pagefile.ordering import moment
-from pagefile.typed import convert
+from pagefile.store.batch import Append, Put
+from pagefile.store.codec.decoder import convert
+from pagefile.store.codec.sort_key import moment
 
 #: What the store, the index and servers keep for all users; no export has it.
 _NOBODYS_TO_BRING: Final = (

@@ -8,13 +8,13 @@ from typing import Protocol
 
 import msgspec
 
-from pagefile.batch import Batch, Condition, Operation, Selector
 from pagefile.errors import Invalid
 from pagefile.memory.episode import require_episode_id
 from pagefile.memory.fact import require_moment
 from pagefile.memory.gone import Gone
 from pagefile.memory.owner import require_user
 from pagefile.memory.text import require_session
+from pagefile.store.batch import Batch, Condition, Operation, Selector
 
 
 class Extent(msgspec.Struct, frozen=True):

@@ -9,11 +9,11 @@ from typing import Literal
 
 import msgspec
 
-from pagefile.batch import Put, VersionIs
 from pagefile.memory.document import plain, shaped
 from pagefile.memory.extraction.candidate import Candidate
 from pagefile.memory.owner import owner_key
-from pagefile.store import Store
+from pagefile.store.batch import Put, VersionIs
+from pagefile.store.store import Store
 
 #: What the names of all of them begin with.
 STATES = "memory/extraction/"

@@ -15,11 +15,12 @@ from typing import Literal
 
 import msgspec
 
-from pagefile import chance, ordering
 from pagefile.errors import Invalid, shown
 from pagefile.memory.change import MOST_ID_BYTES, require_name, require_name_or_none
 from pagefile.memory.ids import new_id
-from pagefile.naming import Naming
+from pagefile.store import clock
+from pagefile.store.codec import sort_key
+from pagefile.store.names import Naming
 
 MOST_TEXT = 4_096
 MOST_PREDICATE_BYTES = 256
@@ -66,7 +67,7 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True):
     id: str = msgspec.field(default_factory=lambda: new_id("fact"))
     user_id: str | None = None
     confidence: float = 1.0
-    valid_from: datetime = msgspec.field(default_factory=chance.now)
+    valid_from: datetime = msgspec.field(default_factory=clock.now)
     valid_until: datetime | None = None
     recorded_at: datetime | None = None
     sources: tuple[str, ...] = ()
@@ -206,4 +207,4 @@ def require_actor(actor: object) -> str:
 
 def moment_us(field: str, moment: object) -> int:
     """The moment as microseconds since 1970 UTC."""
-    return ordering.microseconds(require_moment(field, moment))
+    return sort_key.microseconds(require_moment(field, moment))

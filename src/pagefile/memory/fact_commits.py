@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from pagefile.batch import Batch, Condition, LengthIs, Operation, Selector
 from pagefile.errors import Conflict
 from pagefile.memory.fact import Fact
 from pagefile.memory.owner import owner_key
 from pagefile.recall.catalogue import DOCUMENT
 from pagefile.recall.index import SearchIndex
 from pagefile.recall.shelf import Shelf
-from pagefile.store import Store
+from pagefile.store.batch import Batch, Condition, LengthIs, Operation, Selector
+from pagefile.store.store import Store
 
 #: How often a commit is tried again after what stands beside it has changed.
 _ATTEMPTS = 100

@@ -16,18 +16,18 @@ from typing import Any
 
 import msgspec
 
-from pagefile import ordering
-from pagefile.batch import Absent, Condition, Operation, Put
 from pagefile.errors import Conflict, Invalid, shown
 from pagefile.memory.document import plain, shaped
 from pagefile.memory.fact import Fact, normalised
 from pagefile.memory.ids import new_id
 from pagefile.memory.owner import owner_key, users_key
 from pagefile.memory.plane import Claim, Order, Withdrawal
-from pagefile.ordering import KeyValue
-from pagefile.query import Query
-from pagefile.records import Document
-from pagefile.store import Store
+from pagefile.store.batch import Absent, Condition, Operation, Put
+from pagefile.store.codec import sort_key
+from pagefile.store.codec.sort_key import KeyValue
+from pagefile.store.query import Query
+from pagefile.store.records import Document
+from pagefile.store.store import Store
 
 FACTS = "fact/"
 ASSERTION, RETRACTION, ALIAS = "fact", "fact-retraction", "fact-alias"
@@ -109,9 +109,9 @@ class Assertion(msgspec.Struct, frozen=True, gc=False):
             "predicate": stored.predicate,
             "object": stored.object,
             "confidence": stored.confidence,
-            "valid_from": ordering.moment(stored.from_us),
-            "valid_until": None if until is None else ordering.moment(until),
-            "recorded_at": ordering.moment(self.order[0]),
+            "valid_from": sort_key.moment(stored.from_us),
+            "valid_until": None if until is None else sort_key.moment(until),
+            "recorded_at": sort_key.moment(self.order[0]),
             "sources": self.sources,
             "reason": stored.reason,
             "actor": self.actor,
@@ -353,9 +353,9 @@ def assertion_put(fact: Fact, place: int) -> Put:
         fact.predicate,
         fact.object,
         fact.confidence,
-        ordering.microseconds(fact.valid_from),
-        None if until is None else ordering.microseconds(until),
-        None if recorded is None else ordering.microseconds(recorded),
+        sort_key.microseconds(fact.valid_from),
+        None if until is None else sort_key.microseconds(until),
+        None if recorded is None else sort_key.microseconds(recorded),
         place,
         fact.reason,
     )

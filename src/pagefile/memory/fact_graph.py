@@ -7,7 +7,6 @@ from typing import Protocol
 
 import msgspec
 
-from pagefile.bounds import bounded, require_count
 from pagefile.memory.fact import Fact, normalised, require_text
 from pagefile.memory.fact_reader import FactReader
 from pagefile.memory.fact_view import Sight, Viewpoint
@@ -22,7 +21,8 @@ from pagefile.memory.graph import (
     shortest_first,
     walk,
 )
-from pagefile.naming import require_callable
+from pagefile.store.bounds import bounded, require_count
+from pagefile.store.names import require_callable
 
 #: How many assertions and retractions of one subject are read.
 MOST_RECORDS = 10_000

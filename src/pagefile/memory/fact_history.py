@@ -7,12 +7,12 @@ from datetime import datetime
 
 import msgspec
 
-from pagefile import ordering
 from pagefile.memory.fact import Fact
 from pagefile.memory.fact_documents import Alias, Ledger
 from pagefile.memory.fact_kinds import Statement, kinds_at
 from pagefile.memory.fact_names import Names
 from pagefile.memory.fact_view import Group, Viewpoint, groups_of
+from pagefile.store.codec import sort_key
 
 #: How many changes of belief a history goes through, counted from the newest.
 MOST_CHANGES = 500
@@ -117,7 +117,7 @@ def history_of(
     known: dict[bytes, Rectangle] = {}
     done: list[Rectangle] = []
     for moment in looked:
-        by, at = tuple(events.get(moment, ())), ordering.moment(moment)
+        by, at = tuple(events.get(moment, ())), sort_key.moment(moment)
         then = Viewpoint(moment, moment, Names(aliases, moment), kinds_at(statements, moment))
         now: dict[bytes, Rectangle] = {}
         for group in groups_of(ledger, then):

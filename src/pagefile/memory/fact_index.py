@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pagefile.batch import Condition, Operation, Selector
 from pagefile.errors import Conflict
 from pagefile.memory.fact import Fact
 from pagefile.memory.fact_documents import assertions_of, document_of
 from pagefile.memory.guard import Guard
 from pagefile.memory.owner import owner_key
-from pagefile.ordering import microseconds
 from pagefile.recall.entry import IndexEntry
 from pagefile.recall.index import Findable, SearchIndex
+from pagefile.store.batch import Condition, Operation, Selector
+from pagefile.store.codec.sort_key import microseconds
 
 
 class FactIndexing:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from pagefile.batch import Absent, Put
 from pagefile.errors import Conflict, Invalid, shown
 from pagefile.memory.change import require_name_or_none
 from pagefile.memory.fact import Fact, moment_us
@@ -25,8 +24,9 @@ from pagefile.memory.fact_documents import (
 from pagefile.memory.fact_lines import line_of, lines_of, puts_of
 from pagefile.memory.fact_reader import FactReader
 from pagefile.memory.owner import owner_key
-from pagefile.query import Query
-from pagefile.store import Store
+from pagefile.store.batch import Absent, Put
+from pagefile.store.query import Query
+from pagefile.store.store import Store
 
 _CHUNK = 500
 

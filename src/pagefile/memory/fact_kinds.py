@@ -7,16 +7,16 @@ from typing import Any, get_args
 
 import msgspec
 
-from pagefile.batch import Append
-from pagefile.bounds import MOST_PER_READ
 from pagefile.errors import Invalid, shown
 from pagefile.memory.extraction.predicates import MULTI as EXTRACTED
 from pagefile.memory.fact import canonical_predicate
 from pagefile.memory.owner import OF_TENANT
 from pagefile.memory.plane import Kind
 from pagefile.memory.unchanged import WhileUnchanged
-from pagefile.records import Entry
-from pagefile.store import Store
+from pagefile.store.batch import Append
+from pagefile.store.bounds import MOST_PER_READ
+from pagefile.store.records import Entry
+from pagefile.store.store import Store
 
 #: Stands for every predicate that nobody declared.
 ANY = "*"

@@ -13,8 +13,8 @@ from pagefile.memory.fact_documents import (
     ledger_of,
 )
 from pagefile.memory.fact_view import Viewpoint
-from pagefile.query import Query
-from pagefile.store import Store
+from pagefile.store.query import Query
+from pagefile.store.store import Store
 
 #: How often reading goes on after the first predicate that would have to be read in part.
 _ROUNDS = 3

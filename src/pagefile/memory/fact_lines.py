@@ -8,8 +8,6 @@ from typing import Any
 
 import msgspec
 
-from pagefile import ordering
-from pagefile.batch import Put
 from pagefile.errors import Invalid, shown
 from pagefile.memory.fact import (
     Fact,
@@ -25,7 +23,9 @@ from pagefile.memory.fact_documents import (
     assertion_put,
     retraction_put,
 )
-from pagefile.typed import convert
+from pagefile.store.batch import Put
+from pagefile.store.codec import sort_key
+from pagefile.store.codec.decoder import convert
 
 
 class AssertionLine(msgspec.Struct, frozen=True, tag="assertion", tag_field="record"):
@@ -81,14 +81,14 @@ def lines_of(ledger: Ledger, aliases: Sequence[Alias]) -> Iterator[dict[str, Any
         line = RetractionLine(
             retraction.id,
             retraction.target,
-            None if since is None else ordering.moment(since),
-            ordering.moment(retraction.order[0]),
+            None if since is None else sort_key.moment(since),
+            sort_key.moment(retraction.order[0]),
             retraction.reason,
             retraction.actor,
         )
         found.append((retraction.order, line))
     for alias in aliases:
-        at = ordering.moment(alias.order[0])
+        at = sort_key.moment(alias.order[0])
         said = AliasLine(alias.id, alias.name, alias.canonical, at, alias.actor)
         found.append((alias.order, said))
     for _, one in sorted(found, key=lambda pair: pair[0]):

@@ -7,8 +7,6 @@ from datetime import datetime
 from heapq import nsmallest
 from typing import get_args
 
-from pagefile import chance
-from pagefile.bounds import MOST_PER_READ, bounded
 from pagefile.errors import Invalid, NotFound, shown
 from pagefile.memory.change import MOST_ID_BYTES, require_name_or_none
 from pagefile.memory.fact import (
@@ -35,9 +33,11 @@ from pagefile.memory.fact_text import ranked
 from pagefile.memory.fact_view import Group, Sight, Viewpoint, active, groups_of
 from pagefile.memory.owner import owner_key
 from pagefile.memory.unchanged import WhileUnchanged
-from pagefile.naming import Naming, require_flag
-from pagefile.records import Document
-from pagefile.store import Store
+from pagefile.store import clock
+from pagefile.store.bounds import MOST_PER_READ, bounded
+from pagefile.store.names import Naming, require_flag
+from pagefile.store.records import Document
+from pagefile.store.store import Store
 
 MOST_QUERY = 10_000
 MOST_IDS = 1_000
@@ -48,7 +48,7 @@ _Asked = tuple[str | None, int | None]
 
 def machine_clock() -> int:
     """Microseconds since 1970 UTC."""
-    return chance.now_us()
+    return clock.now_us()
 
 
 class FactReader:

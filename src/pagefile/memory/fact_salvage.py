@@ -15,9 +15,9 @@ from pagefile.memory.fact_documents import (
     documents_under,
     retraction_in,
 )
-from pagefile.query import Query
-from pagefile.records import Document
-from pagefile.store import Store
+from pagefile.store.query import Query
+from pagefile.store.records import Document
+from pagefile.store.store import Store
 
 
 class Readable(msgspec.Struct, frozen=True):

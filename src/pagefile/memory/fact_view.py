@@ -10,12 +10,12 @@ from typing import Literal
 
 import msgspec
 
-from pagefile import ordering
 from pagefile.memory.fact import MOST_SOURCES, Closing, Fact, Status
 from pagefile.memory.fact_documents import Assertion, Ledger, Retraction
 from pagefile.memory.fact_kinds import Kinds
 from pagefile.memory.fact_names import Names
 from pagefile.memory.plane import Claim, Kind, Window, standing, windows
+from pagefile.store.codec import sort_key
 
 
 class Viewpoint(msgspec.Struct, frozen=True):
@@ -109,8 +109,8 @@ class Group:
     def fact(self, assertion: Assertion, window: Window, status: Status) -> Fact:
         """What holds in a window, under the name of the assertion that was first."""
         return assertion.fact(
-            valid_from=ordering.moment(window.start),
-            valid_until=None if window.end is None else ordering.moment(window.end),
+            valid_from=sort_key.moment(window.start),
+            valid_until=None if window.end is None else sort_key.moment(window.end),
             confidence=window.confidence,
             # Those recorded last: a fact may rest on more than one may be asserted with.
             sources=window.sources[-MOST_SOURCES:],
@@ -161,7 +161,7 @@ class Group:
 
     def _by_assertion(self, how: Literal["superseded", "outweighed"], name: str) -> Closing:
         by = self.assertions[name]
-        return Closing(how, name, by.stored.reason, by.actor, ordering.moment(by.order[0]))
+        return Closing(how, name, by.stored.reason, by.actor, sort_key.moment(by.order[0]))
 
 
 def groups_of(ledger: Ledger, view: Viewpoint) -> Iterator[Group]:
@@ -185,5 +185,5 @@ def active(groups: Iterator[Group]) -> list[Sight]:
 
 def _by_retraction(cut: Sequence[Retraction]) -> Closing:
     last = max(cut, key=lambda each: each.order)
-    moment = ordering.moment(last.order[0])
+    moment = sort_key.moment(last.order[0])
     return Closing("retracted", last.id, last.reason, last.actor, moment)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from pagefile.batch import Absent, Batch, Condition, CountBelow, Put, Unchanged, VersionIs
 from pagefile.context.backend import Backend, store_behind
 from pagefile.context.closing import ClosesItsStore
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, shown
@@ -31,7 +30,8 @@ from pagefile.memory.fact_kinds import PredicateKinds
 from pagefile.memory.fact_names import Names
 from pagefile.memory.fact_reader import machine_clock
 from pagefile.memory.plane import Kind
-from pagefile.naming import require_callable, require_flag, require_type
+from pagefile.store.batch import Absent, Batch, Condition, CountBelow, Put, Unchanged, VersionIs
+from pagefile.store.names import require_callable, require_flag, require_type
 
 __all__ = ["Beside", "FactStore", "PredicateKinds", "assertions_of"]
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from pagefile.batch import Append, Condition, Operation, Put
 from pagefile.errors import Invalid
 from pagefile.memory.episode import Episode
 from pagefile.memory.fact_documents import StoredAssertion
@@ -17,8 +16,9 @@ from pagefile.memory.owner import owner_key
 from pagefile.memory.remember import findable as findable_episode
 from pagefile.recall.catalogue import Catalogue
 from pagefile.recall.index import Findable, Place, SearchIndex, Source
-from pagefile.store import Store
-from pagefile.typed import convert
+from pagefile.store.batch import Append, Condition, Operation, Put
+from pagefile.store.codec.decoder import convert
+from pagefile.store.store import Store
 
 _EPISODES = "memory/episode/"
 _FACTS = "fact/"

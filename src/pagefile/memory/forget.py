@@ -7,7 +7,6 @@ from datetime import datetime
 
 import msgspec
 
-from pagefile.batch import Batch, Condition, Selector, VersionIs
 from pagefile.context.names import USAGE
 from pagefile.context.names import log_of as thread_log
 from pagefile.errors import Conflict, Invalid
@@ -33,11 +32,12 @@ from pagefile.memory.prompt_receipts import receipts_naming
 from pagefile.memory.rehearsal import rehearsed
 from pagefile.memory.run_events import LEDGERS
 from pagefile.memory.use import OF_MEMORY, use_log
-from pagefile.ordering import microseconds
 from pagefile.recall.index import SearchIndex
 from pagefile.recall.logs import entries_of
-from pagefile.records import Receipt, Touched
-from pagefile.store import Store
+from pagefile.store.batch import Batch, Condition, Selector, VersionIs
+from pagefile.store.codec.sort_key import microseconds
+from pagefile.store.records import Receipt, Touched
+from pagefile.store.store import Store
 
 #: How often it is tried again after something was remembered meanwhile.
 _ATTEMPTS = 100

@@ -8,7 +8,7 @@ from typing import Self
 
 from pagefile.context.names import THREADS, USAGE
 from pagefile.memory.owner import RECEIPTS
-from pagefile.records import Receipt, Touched
+from pagefile.store.records import Receipt, Touched
 
 #: What streams are called, and what a receipt calls what was in them.
 _KINDS = {

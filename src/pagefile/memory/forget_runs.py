@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from pagefile.batch import Selector
 from pagefile.memory.leavings import is_in
 from pagefile.memory.run_events import LEDGERS, RUNS
-from pagefile.records import Touched
-from pagefile.store import Store
+from pagefile.store.batch import Selector
+from pagefile.store.records import Touched
+from pagefile.store.store import Store
 
 #: What else a run keeps under its id: what left its working set, and items that came with it.
 _EVICTED = "evicted/"

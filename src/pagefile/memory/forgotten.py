@@ -18,11 +18,11 @@ from functools import lru_cache
 
 import msgspec
 
-from pagefile import chance
-from pagefile.batch import Operation, Prune, Put
 from pagefile.memory.document import plain, shaped
 from pagefile.memory.owner import OF_TENANT, owner_key
-from pagefile.store import Store
+from pagefile.store import clock
+from pagefile.store.batch import Operation, Prune, Put
+from pagefile.store.store import Store
 
 _DIGEST_BYTES = 8
 #: Eight megabytes of digests; the oldest leave first, long after any replay.
@@ -63,7 +63,7 @@ class Forgotten(msgspec.Struct, frozen=True):
 
     def with_names(self, names: Iterable[str]) -> list[Operation]:
         """What adds these documents to what must not come back."""
-        salt = self.salt or chance.random_bytes(16)
+        salt = self.salt or clock.random_bytes(16)
         added = b"".join(_digest(salt, name) for name in names)
         since = self.since
         if not since or self.version - since >= _MOST_PARTS:

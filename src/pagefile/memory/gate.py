@@ -12,14 +12,14 @@ import re
 
 import msgspec
 
-from pagefile import chance
-from pagefile.batch import Condition, Operation, Put, VersionIs
 from pagefile.errors import Forbidden
 from pagefile.memory.document import plain, shaped
 from pagefile.memory.item import Gate
 from pagefile.memory.proposal import ItemBatch
-from pagefile.store import Store
-from pagefile.typed import convert
+from pagefile.store import clock
+from pagefile.store.batch import Condition, Operation, Put, VersionIs
+from pagefile.store.codec.decoder import convert
+from pagefile.store.store import Store
 
 _TOKENS = "item-token/"
 _FORM = re.compile(r"mst_([0-9a-f]{24})_([0-9a-f]{64})")
@@ -46,7 +46,7 @@ class _Token(msgspec.Struct, frozen=True):
 
 def issue(run_id: str, user_id: str | None, expires_us: int) -> tuple[str, Put]:
     """A new token, and what stores all of it but its secret."""
-    name, secret, salt = chance.token_hex(12), chance.token_hex(32), chance.token_hex(16)
+    name, secret, salt = clock.token_hex(12), clock.token_hex(32), clock.token_hex(16)
     token = _Token(run_id, salt, _digest(salt, secret), expires_us, user_id)
     return f"mst_{name}_{secret}", _put(name, token)
 

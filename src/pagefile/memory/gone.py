@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from pagefile.context.names import THREADS
-from pagefile.records import Touched
+from pagefile.store.records import Touched
 
 _EPISODES = "memory/episode/"
 #: Documents that rest on others, and may go by themselves.

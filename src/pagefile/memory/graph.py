@@ -13,11 +13,12 @@ from typing import Literal, get_args
 
 import msgspec
 
-from pagefile import chance, ordering
-from pagefile.bounds import bounded, require_count
 from pagefile.errors import Invalid, shown
 from pagefile.memory.fact import Fact, normalised, require_moment
-from pagefile.naming import require_type
+from pagefile.store import clock
+from pagefile.store.bounds import bounded, require_count
+from pagefile.store.codec import sort_key
+from pagefile.store.names import require_type
 
 Direction = Literal["both", "out", "in"]
 Way = Literal["out", "in"]
@@ -262,8 +263,8 @@ def _extended(path: Path | None, edge: Edge, node: str) -> Path:
 
 
 def _recorded(fact: Fact) -> int:
-    return 0 if fact.recorded_at is None else ordering.microseconds(fact.recorded_at)
+    return 0 if fact.recorded_at is None else sort_key.microseconds(fact.recorded_at)
 
 
 def _moment(valid_at: datetime | None) -> datetime:
-    return chance.now() if valid_at is None else require_moment("valid_at", valid_at)
+    return clock.now() if valid_at is None else require_moment("valid_at", valid_at)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from pagefile.batch import VersionIs
 from pagefile.errors import Conflict, Forbidden
 from pagefile.memory.forgotten import Forgotten, document_of, forgotten_of
-from pagefile.store import Store
+from pagefile.store.batch import VersionIs
+from pagefile.store.store import Store
 
 _USERS_KNOWN = 10_000
 

@@ -6,8 +6,8 @@ import functools
 import os
 import threading
 
-from pagefile import chance
 from pagefile.errors import Invalid, shown
+from pagefile.store import clock
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _RANDOM_BITS = 80
@@ -59,14 +59,14 @@ def new_id(prefix: str = "") -> str:
 
 
 def _next() -> int:
-    milliseconds = chance.now_us() // 1_000
+    milliseconds = clock.now_us() // 1_000
     _watch_forks()
     with _last.lock:
-        era = chance.era()
+        era = clock.era()
         if _last.era != era:
             _last.number, _last.drawn, _last.era = 0, b"", era
         if not _last.drawn:
-            _last.drawn = chance.random_bytes(_RANDOM_BYTES * _DRAWN_AT_ONCE)
+            _last.drawn = clock.random_bytes(_RANDOM_BYTES * _DRAWN_AT_ONCE)
         drawn, _last.drawn = _last.drawn[:_RANDOM_BYTES], _last.drawn[_RANDOM_BYTES:]
         fresh = (milliseconds << _RANDOM_BITS) | int.from_bytes(drawn, "big")
         if fresh <= _last.number:

@@ -10,8 +10,8 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from pagefile.memory.owner import USERS
-from pagefile.query import Query
-from pagefile.store import Store
+from pagefile.store.query import Query
+from pagefile.store.store import Store
 
 _INSIDE = re.compile(r"pagefile(?!\.testing)(\.|$)")
 #: Where the calls of a worker thread begin.

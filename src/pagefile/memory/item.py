@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from pagefile.batch import Put
 from pagefile.memory.change import ItemType, Scope
 from pagefile.memory.document import plain, shaped
-from pagefile.ordering import KeyPart, KeyValue
-from pagefile.records import Document
+from pagefile.store.batch import Put
+from pagefile.store.codec.sort_key import KeyPart, KeyValue
+from pagefile.store.records import Document
 
 Status = Literal["proposed", "active", "superseded", "deprecated", "rejected"]
 Gate = Literal["", "reviewer", "token", "milestone", "none"]

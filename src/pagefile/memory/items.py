@@ -9,9 +9,6 @@ from typing import Any
 
 import msgspec
 
-from pagefile import chance, ordering
-from pagefile.batch import Absent, Batch, Operation
-from pagefile.bounds import require_count
 from pagefile.context.backend import Backend, store_behind
 from pagefile.context.closing import ClosesItsStore
 from pagefile.errors import Conflict, Forbidden, Invalid, PagefileError, shown
@@ -37,7 +34,11 @@ from pagefile.memory.proposal import (
 )
 from pagefile.memory.reader import ItemReader
 from pagefile.memory.run_events import RunEvent, run_event
-from pagefile.naming import require_callable, require_flag
+from pagefile.store import clock
+from pagefile.store.batch import Absent, Batch, Operation
+from pagefile.store.bounds import require_count
+from pagefile.store.codec import sort_key
+from pagefile.store.names import require_callable, require_flag
 
 #: How often a change is tried again after somebody else was faster.
 _ATTEMPTS = 100
@@ -52,12 +53,12 @@ _WRITER = "items"
 
 def made_id() -> str:
     """What a new batch's id ends in."""
-    return chance.uuid4().hex
+    return clock.uuid4().hex
 
 
 def machine_clock() -> int:
     """Microseconds since 1970 UTC."""
-    return chance.now_us()
+    return clock.now_us()
 
 
 #: From a batch's id and the items it makes true to what else belongs in that commit.
@@ -184,7 +185,7 @@ class LongTermItems(ItemReader, ClosesItsStore):
     def preview(self, batch_id: str) -> Preview:
         """What committing the batch would change now, and why it would be refused."""
         read = self._read(batch_id)
-        return preview_of(self._store, read, ordering.moment(self._clock()))
+        return preview_of(self._store, read, sort_key.moment(self._clock()))
 
     # Deciding
 
@@ -236,7 +237,7 @@ class LongTermItems(ItemReader, ClosesItsStore):
                 raise read.refusal("committed", "propose its changes again")
             now_us = self._clock()
             passed = self._pass(read.batch, token, reviewer, now_us)
-            return plan_of(self._store, read, passed, ordering.moment(now_us))
+            return plan_of(self._store, read, passed, sort_key.moment(now_us))
 
         return self._settle(batch_id, "committed", plan, key, beside)
 
@@ -267,7 +268,7 @@ class LongTermItems(ItemReader, ClosesItsStore):
                 raise read.refusal("committed", "propose its changes again")
             spent = Pass("") if token is None else gate.spend(self._store, token, batch, now_us)
             passed = msgspec.structs.replace(spent, gate="milestone", by=milestone)
-            return plan_of(self._store, read, passed, ordering.moment(now_us))
+            return plan_of(self._store, read, passed, sort_key.moment(now_us))
 
         while (planned := self._planned(self._read(batch_id), plan)) is None:
             continue  # A batch has few versions, so this comes to an end.
@@ -306,7 +307,7 @@ class LongTermItems(ItemReader, ClosesItsStore):
         def plan(read: ReadBatch) -> Plan:
             if read.batch.status != "committed":
                 raise read.refusal("undone", "undo only what is committed")
-            return undo_of(self._store, read, passed, ordering.moment(self._clock()))
+            return undo_of(self._store, read, passed, sort_key.moment(self._clock()))
 
         return self._settle(batch_id, "undone", plan, beside=beside)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pagefile.memory.episode import Episode, episode_of
-from pagefile.store import Store
+from pagefile.store.store import Store
 
 #: How many are kept, and how many characters of them; beyond, all are let go.
 _MOST = 4_096

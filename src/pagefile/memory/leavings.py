@@ -7,16 +7,16 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
-from pagefile.batch import Selector
 from pagefile.context.names import THREADS, usage_document
 from pagefile.context.slot import ERASED
 from pagefile.errors import Corrupt
 from pagefile.memory.rehearsal import rehearsed
 from pagefile.memory.run_events import LEDGERS, RUNS, RunEvent, run_event
-from pagefile.query import Query
 from pagefile.recall.logs import entries_of
-from pagefile.records import Entry, Touched
-from pagefile.store import Store
+from pagefile.store.batch import Selector
+from pagefile.store.query import Query
+from pagefile.store.records import Entry, Touched
+from pagefile.store.store import Store
 
 _PACKED = "RESUME_SNAPSHOT"
 #: Where runs keep what is theirs, and what it is called.

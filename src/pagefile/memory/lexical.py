@@ -15,10 +15,10 @@ import msgspec
 
 from pagefile.memory.bm25 import bm25
 from pagefile.memory.item import MemoryItem, Place, Revision, revision_of
-from pagefile.ordering import KeyValue
-from pagefile.query import Query
-from pagefile.records import Document
-from pagefile.store import Store
+from pagefile.store.codec.sort_key import KeyValue
+from pagefile.store.query import Query
+from pagefile.store.records import Document
+from pagefile.store.store import Store
 
 MOST_CANDIDATES = 10_000
 _PAGE = 1_000

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from pagefile import chance
-from pagefile.bounds import MOST_SECONDS, require_count, require_seconds
 from pagefile.context.backend import Backend, store_behind
 from pagefile.context.closing import ClosesItsStore
 from pagefile.errors import Invalid, shown
@@ -53,7 +51,6 @@ from pagefile.memory.text import require_session
 from pagefile.memory.use import UseRecorder
 from pagefile.memory.vector_follower import follower_of
 from pagefile.memory.watched_facts import WatchedFacts, WatchedGraph
-from pagefile.naming import require_callable, require_flag
 from pagefile.recall.arms.arm import VectorArm
 from pagefile.recall.arms.choice import chosen_arm
 from pagefile.recall.choice import chosen_embedder
@@ -61,7 +58,10 @@ from pagefile.recall.embedder import Embedder
 from pagefile.recall.index import SearchIndex
 from pagefile.recall.reranker import Reranker
 from pagefile.recall.shelf import Shelf
-from pagefile.snapshot import Snapshot
+from pagefile.store import clock
+from pagefile.store.bounds import MOST_SECONDS, require_count, require_seconds
+from pagefile.store.names import require_callable, require_flag
+from pagefile.store.snapshot import Snapshot
 
 _MOST_USERS = 100_000_000
 _MOST_MESSAGES = 10_000
@@ -70,7 +70,7 @@ _MOST_BLOCK_CHARS = 1_000_000
 
 def utc_now() -> datetime:
     """The moment, by this machine."""
-    return chance.now()
+    return clock.now()
 
 
 class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):

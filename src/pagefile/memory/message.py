@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from pagefile import codec
 from pagefile.errors import Invalid, shown
 from pagefile.memory.ids import new_id
 from pagefile.memory.text import require_text
-from pagefile.naming import require_flag, require_type
+from pagefile.store import codec
+from pagefile.store.names import require_flag, require_type
 
 
 class Role(enum.StrEnum):

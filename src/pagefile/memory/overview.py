@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from pagefile.bounds import require_count
 from pagefile.memory.blocks import Blocks
 from pagefile.memory.duplicates import Duplicate, duplicates_of, require_threshold
 from pagefile.memory.episode import episode_of, stored_form
@@ -19,6 +18,7 @@ from pagefile.memory.recognition import repetitions
 from pagefile.memory.text import require_text
 from pagefile.memory.watched import WatchedCalls
 from pagefile.recall.index import SearchIndex
+from pagefile.store.bounds import require_count
 
 
 class Overview(WatchedCalls):

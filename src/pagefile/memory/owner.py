@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from functools import lru_cache
 
-from pagefile.batch import Unchanged
 from pagefile.errors import Invalid
-from pagefile.naming import OF_TENANT, Naming
-from pagefile.ordering import KeyValue
+from pagefile.store.batch import Unchanged
+from pagefile.store.codec.sort_key import KeyValue
+from pagefile.store.names import OF_TENANT, Naming
 
 __all__ = [
     "NOBODY",

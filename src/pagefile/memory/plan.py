@@ -12,7 +12,6 @@ from datetime import datetime
 import msgspec
 from msgspec import UNSET
 
-from pagefile.batch import Absent, Condition, Operation, Put, VersionIs
 from pagefile.errors import Conflict, Forbidden, NotFound, PagefileError
 from pagefile.memory.change import Change
 from pagefile.memory.forgotten import Forgotten, forgotten_of
@@ -29,7 +28,8 @@ from pagefile.memory.item import (
     revision_of,
 )
 from pagefile.memory.proposal import ItemBatch, ReadBatch, put_batch
-from pagefile.store import Store
+from pagefile.store.batch import Absent, Condition, Operation, Put, VersionIs
+from pagefile.store.store import Store
 
 replace = msgspec.structs.replace
 

@@ -11,7 +11,7 @@ from pagefile.memory.fact import Fact
 from pagefile.memory.facts import FactStore
 from pagefile.memory.owner import owner_key
 from pagefile.recall.index import SearchIndex
-from pagefile.store import Store
+from pagefile.store.store import Store
 
 _MOST_SHOWN = 10
 

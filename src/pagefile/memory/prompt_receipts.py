@@ -12,8 +12,8 @@ import msgspec
 from pagefile.errors import Corrupt
 from pagefile.memory.document import living, shaped
 from pagefile.memory.owner import RECEIPTS, owner_key
-from pagefile.records import Touched
-from pagefile.store import Store
+from pagefile.store.records import Touched
+from pagefile.store.store import Store
 
 _PAGE = 1_000
 

@@ -11,15 +11,15 @@ from typing import Any, Literal
 
 import msgspec
 
-from pagefile.batch import Condition, Put, VersionIs
 from pagefile.errors import Conflict, Invalid, NotFound, shown
 from pagefile.memory.change import MOST_NAME_BYTES, Change, require_name
 from pagefile.memory.document import plain, shaped
 from pagefile.memory.item import Gate, id_in
-from pagefile.ordering import KeyValue, moment
-from pagefile.query import Query
-from pagefile.records import Document
-from pagefile.store import Store
+from pagefile.store.batch import Condition, Put, VersionIs
+from pagefile.store.codec.sort_key import KeyValue, moment
+from pagefile.store.query import Query
+from pagefile.store.records import Document
+from pagefile.store.store import Store
 
 BatchStatus = Literal["staged", "committed", "aborted", "undone", "expired"]
 STATUSES = ("staged", "committed", "aborted", "undone", "expired")

@@ -11,18 +11,18 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from pagefile.batch import Batch, Condition, Operation, Put, VersionIs
-from pagefile.bounds import require_count
 from pagefile.errors import Conflict, Invalid, NotFound, shown
 from pagefile.memory.change import require_name
 from pagefile.memory.document import living, plain, shaped
 from pagefile.memory.fact import Fact, require_reason
 from pagefile.memory.isolation import warn_if_anonymous
 from pagefile.memory.owner import owner_key, require_user, users_key
-from pagefile.ordering import microseconds
-from pagefile.query import Query
-from pagefile.records import Document
-from pagefile.store import Store
+from pagefile.store.batch import Batch, Condition, Operation, Put, VersionIs
+from pagefile.store.bounds import require_count
+from pagefile.store.codec.sort_key import microseconds
+from pagefile.store.query import Query
+from pagefile.store.records import Document
+from pagefile.store.store import Store
 
 Decision = Literal["proposed", "committed", "rejected"]
 _DECISIONS = ("proposed", "committed", "rejected")

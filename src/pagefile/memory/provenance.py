@@ -19,8 +19,8 @@ from pagefile.memory.proposal import read_batch
 from pagefile.memory.proposed_fact import ProposedFact, candidate_name, proposed_of
 from pagefile.memory.reader import ItemReader
 from pagefile.memory.use import Use, UseRecorder
-from pagefile.naming import Naming
-from pagefile.store import Store
+from pagefile.store.names import Naming
+from pagefile.store.store import Store
 
 #: Facts and items may have ids that no episode could have.
 _IDS = Naming(MOST_ID_BYTES)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-from pagefile.bounds import require_count
 from pagefile.errors import Invalid, NotFound, shown
 from pagefile.memory.change import ItemType, Scope, require_id, require_name_or_none
 from pagefile.memory.item import MemoryItem, Place, Revision, Status, place_of, revision_of, visible
 from pagefile.memory.lexical import Hit, candidates, ranked
-from pagefile.store import Store
+from pagefile.store.bounds import require_count
+from pagefile.store.store import Store
 
 _MOST_TOP_K = 1_000
 _MOST_QUERY = 10_000

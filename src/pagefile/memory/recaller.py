@@ -20,12 +20,12 @@ from pagefile.memory.match import EpisodeMatch, FactMatch
 from pagefile.memory.owner import owner_key
 from pagefile.memory.text import require_session, require_text
 from pagefile.memory.use import UseRecorder
-from pagefile.ordering import microseconds
 from pagefile.recall.fusion import Weights
 from pagefile.recall.hit import Hit
 from pagefile.recall.index import SearchIndex
 from pagefile.recall.reranker import Reranker
-from pagefile.store import Store
+from pagefile.store.codec.sort_key import microseconds
+from pagefile.store.store import Store
 
 MOST_QUERY = 100_000
 _DEFAULT = Weights()

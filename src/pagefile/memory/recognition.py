@@ -17,8 +17,8 @@ from pagefile.memory.owner import owner_key
 from pagefile.recall.analysis import folded, terms
 from pagefile.recall.fusion import Weights
 from pagefile.recall.index import SearchIndex
-from pagefile.records import Document
-from pagefile.store import Store
+from pagefile.store.records import Document
+from pagefile.store.store import Store
 
 #: "keep" stores everything, "report" too and says so, "merge" adds to what was there.
 DuplicatePolicy = Literal["keep", "report", "merge"]

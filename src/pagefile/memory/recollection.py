@@ -7,7 +7,6 @@ from datetime import datetime
 
 import msgspec
 
-from pagefile import ordering
 from pagefile.memory.block import MemoryBlock, document_of
 from pagefile.memory.blocks import MOST_BLOCKS, Blocks
 from pagefile.memory.episode import Episode, episode_of
@@ -26,8 +25,9 @@ from pagefile.recall.hit import Hit
 from pagefile.recall.past_index import PastIndex
 from pagefile.recall.reranker import Reranker
 from pagefile.recall.shelf import Shelf
-from pagefile.records import Document
-from pagefile.snapshot import Snapshot
+from pagefile.store.codec import sort_key
+from pagefile.store.records import Document
+from pagefile.store.snapshot import Snapshot
 
 _MOST_CHARS = 1_000_000
 
@@ -82,7 +82,7 @@ class Recollection:
         self._past = past
         self._user_id = user_id
         self._uses = parts.uses
-        self._now = ordering.moment(past.time_us)
+        self._now = sort_key.moment(past.time_us)
         self._index = PastIndex(past, parts.embedder, parts.shelf)
         silent = UseRecorder(past, Guard(past), parts.clock, on=False)
         self._facts = FactStore(past, clock=lambda: past.time_us)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from pagefile.batch import Selector
-from pagefile.records import Receipt
-from pagefile.store import Store
+from pagefile.store.batch import Selector
+from pagefile.store.records import Receipt
+from pagefile.store.store import Store
 
 #: How many selectors a store unites in one erasure.
 MOST_NAMED = 100_000

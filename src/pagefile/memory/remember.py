@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from pagefile.batch import Absent, Batch, Condition, Operation, Put, VersionIs
 from pagefile.errors import Conflict, Invalid, LimitExceeded, shown
 from pagefile.memory.crowd import Crowd
 from pagefile.memory.duplicates import Duplicate
@@ -14,11 +13,12 @@ from pagefile.memory.episode import UNREAD, Episode, episode_of, merging, put_ep
 from pagefile.memory.guard import Guard
 from pagefile.memory.owner import owner_key
 from pagefile.memory.recognition import POLICIES, DuplicatePolicy, Recognition
-from pagefile.ordering import microseconds
 from pagefile.recall.entry import IndexEntry, speaker_in
 from pagefile.recall.index import Findable, SearchIndex
-from pagefile.records import Document
-from pagefile.store import Store
+from pagefile.store.batch import Absent, Batch, Condition, Operation, Put, VersionIs
+from pagefile.store.codec.sort_key import microseconds
+from pagefile.store.records import Document
+from pagefile.store.store import Store
 
 MOST_AT_ONCE = 1_000
 #: How often a batch is tried again after somebody else was faster.

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pagefile.batch import Batch, Condition, Operation, VersionIs
 from pagefile.errors import Conflict, LimitExceeded
 from pagefile.memory.document import shaped
 from pagefile.memory.episode import document_of, episode_of, merging, put_episode
 from pagefile.memory.extraction_state import STATES, ExtractionState, put_state
-from pagefile.records import Document
-from pagefile.store import Store
+from pagefile.store.batch import Batch, Condition, Operation, VersionIs
+from pagefile.store.records import Document
+from pagefile.store.store import Store
 
 _PAGE = 500
 _AT_ONCE = 20

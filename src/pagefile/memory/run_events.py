@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from pagefile import chance
-from pagefile.batch import Append, Condition, VersionIs
-from pagefile.store import Store
+from pagefile.store import clock
+from pagefile.store.batch import Append, Condition, VersionIs
+from pagefile.store.store import Store
 
 RUNS = "run/"
 LEDGERS = "ledger/"
@@ -34,6 +34,6 @@ def run_event(
     run = store.get(RUNS + run_id)
     if run is None or run.erased or run.kind != _WORKING_SET:
         return None
-    body = {"event_id": str(chance.uuid4()), "parent_event_id": None, "payload": dict(payload)}
+    body = {"event_id": str(clock.uuid4()), "parent_event_id": None, "payload": dict(payload)}
     append = Append(LEDGERS + run_id, body, run.user, kind, writer_id, (), {"type": kind})
     return RunEvent(append, VersionIs(run.name, run.version))

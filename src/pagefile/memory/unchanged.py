@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from pagefile.store import Store
+from pagefile.store.store import Store
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")

@@ -11,14 +11,14 @@ from datetime import datetime
 
 import msgspec
 
-from pagefile.batch import Append, Batch
 from pagefile.errors import Conflict
 from pagefile.memory.guard import Guard
 from pagefile.memory.ids import new_id
 from pagefile.memory.owner import owner_key
-from pagefile.query import Query
-from pagefile.store import Store
-from pagefile.typed import convert
+from pagefile.store.batch import Append, Batch
+from pagefile.store.codec.decoder import convert
+from pagefile.store.query import Query
+from pagefile.store.store import Store
 
 #: Logs, one per user.
 USES = "memory/use/"

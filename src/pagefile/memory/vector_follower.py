@@ -6,12 +6,12 @@ import threading
 
 import msgspec
 
-from pagefile.bounds import require_seconds
 from pagefile.errors import Forbidden, PagefileError
 from pagefile.recall.arms.keeper import Keeper
-from pagefile.rounds import Rounds
 from pagefile.settings import Settings
-from pagefile.store import Store
+from pagefile.store.bounds import require_seconds
+from pagefile.store.periodic_thread import Rounds
+from pagefile.store.store import Store
 
 #: How long closing waits for the request under way; an arm's own requests end sooner.
 CLOSE_SECONDS = 15.0

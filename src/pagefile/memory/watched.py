@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pagefile.memory.isolation import warn_if_anonymous
 from pagefile.memory.owner import require_user
-from pagefile.store import Store
+from pagefile.store.store import Store
 
 
 class WatchedCalls:

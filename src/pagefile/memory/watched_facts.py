@@ -17,7 +17,7 @@ from pagefile.memory.fact_commits import Beside
 from pagefile.memory.fact_graph import FindsFacts, StoredGraph
 from pagefile.memory.facts import FactStore
 from pagefile.memory.isolation import warn_if_anonymous
-from pagefile.store import Store
+from pagefile.store.store import Store
 
 Class = TypeVar("Class", bound=type)
 

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from pagefile.errors import Invalid, shown
 from pagefile.memory.consolidation_report import ConsolidationReport
-from pagefile.naming import require_callable
-from pagefile.rounds import Rounds
+from pagefile.store.names import require_callable
+from pagefile.store.periodic_thread import Rounds
 
 
 class Consolidates(Protocol):

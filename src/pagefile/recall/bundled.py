@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pagefile.bounds import require_count
 from pagefile.recall._models import BGE_SMALL
 from pagefile.recall._onnx import BertModel
 from pagefile.recall.embedder import Floats, unit_rows, unit_vector
+from pagefile.store.bounds import require_count
 
 _MOST_THREADS = 256
 #: Far more than the tokens that are seen; the rest need not even be split.

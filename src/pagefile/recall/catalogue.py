@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pagefile.batch import Batch, Condition, Operation, Put, VersionIs
 from pagefile.errors import Conflict, Corrupt, Unavailable, Unsupported
-from pagefile.naming import OF_TENANT
-from pagefile.store import Store
-from pagefile.typed import convert
+from pagefile.store.batch import Batch, Condition, Operation, Put, VersionIs
+from pagefile.store.codec.decoder import convert
+from pagefile.store.names import OF_TENANT
+from pagefile.store.store import Store
 
 DOCUMENT = "recall-model"
 #: The name of having no embedder: the lexical arm alone.

@@ -9,7 +9,7 @@ from pagefile.errors import Corrupt, Invalid, Unsupported, shown
 from pagefile.recall.catalogue import NO_MODEL, UNKNOWN, read_catalogue
 from pagefile.recall.embedder import Embedder
 from pagefile.settings import Settings
-from pagefile.store import Store
+from pagefile.store.store import Store
 
 _WORDS = "use 'auto', 'bundled', 'openai', None for none, or an embedder of your own"
 #: What an embedder of one's own has.

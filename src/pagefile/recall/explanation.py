@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pagefile.ordering import moment
 from pagefile.recall.hit import Arm, Boost
 from pagefile.recall.keys import Keys
 from pagefile.recall.lexical import Rows
 from pagefile.recall.question import Question
 from pagefile.recall.scoring import Ground, Scored
+from pagefile.store.codec.sort_key import moment
 
 #: A difference that nobody would want explained.
 _NOTHING = 1e-6

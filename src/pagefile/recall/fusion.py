@@ -11,9 +11,9 @@ from typing import Self
 import msgspec
 import numpy as np
 
-from pagefile.bounds import require_count
 from pagefile.errors import Invalid, shown
 from pagefile.recall.embedder import Floats
+from pagefile.store.bounds import require_count
 
 #: What is left for similarities below the floor: enough to keep their order.
 _BELOW = 0.02

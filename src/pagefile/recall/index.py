@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from pagefile.batch import Condition, LengthIs, Operation, Selector
 from pagefile.errors import Conflict, Corrupt
 from pagefile.recall.analysis import ANALYSIS_VERSION
 from pagefile.recall.arms.keeper import VectorStatus
@@ -32,7 +31,8 @@ from pagefile.recall.hit import Hit
 from pagefile.recall.logs import REREAD, append_entry, before, decoded, entries_of, log_of, mark_of
 from pagefile.recall.partition import PartitionIndex, TimeRange
 from pagefile.recall.shelf import Shelf
-from pagefile.store import Store
+from pagefile.store.batch import Condition, LengthIs, Operation, Selector
+from pagefile.store.store import Store
 
 _DEFAULT = Weights()
 

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pagefile.batch import Append, Vector
-from pagefile.codec.encoded import encoded
 from pagefile.errors import Corrupt
 from pagefile.recall.entry import IndexEntry
-from pagefile.records import Entry
-from pagefile.store import Store
-from pagefile.typed import json_decoder
+from pagefile.store.batch import Append, Vector
+from pagefile.store.codec.decoder import json_decoder
+from pagefile.store.codec.raw import encoded
+from pagefile.store.records import Entry
+from pagefile.store.store import Store
 
 #: How many entries are read at once; more take no less time, and stay in memory meanwhile.
 PAGE = 250

@@ -10,7 +10,7 @@ from pagefile.recall.hit import Hit
 from pagefile.recall.index import SearchIndex
 from pagefile.recall.partition import PartitionIndex
 from pagefile.recall.shelf import Shelf
-from pagefile.snapshot import Snapshot
+from pagefile.store.snapshot import Snapshot
 
 
 class PastIndex(SearchIndex):

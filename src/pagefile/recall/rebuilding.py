@@ -18,7 +18,6 @@ from typing import Protocol
 
 import msgspec
 
-from pagefile.batch import Batch, Condition, Drop, LengthIs, Operation, Prune, VersionIs
 from pagefile.errors import Conflict, Corrupt, NotFound, PagefileError, Unavailable
 from pagefile.recall.catalogue import (
     DOCUMENT,
@@ -32,7 +31,8 @@ from pagefile.recall.entry import IndexEntry
 from pagefile.recall.index import SearchIndex, Source
 from pagefile.recall.logs import generation_of, log_of, logs_of_index, marks_of
 from pagefile.recall.shelf import Shelf
-from pagefile.store import Store
+from pagefile.store.batch import Batch, Condition, Drop, LengthIs, Operation, Prune, VersionIs
+from pagefile.store.store import Store
 
 #: How many things are embedded and committed at once.
 _BATCH = 200

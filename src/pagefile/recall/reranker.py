@@ -12,10 +12,10 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
-from pagefile.bounds import require_count
 from pagefile.recall._models import RERANKER
 from pagefile.recall._onnx import BertModel
 from pagefile.recall.hit import Boost, Hit
+from pagefile.store.bounds import require_count
 
 _MOST_THREADS = 256
 _MOST_CHARACTERS = 4_096

@@ -24,9 +24,9 @@ from pagefile.recall.entry import IndexEntry
 from pagefile.recall.logs import PAGE, REREAD, decoded, entries_of, log_of
 from pagefile.recall.partition import PartitionIndex
 from pagefile.recall.vectors import Vectors
-from pagefile.records import Entry
-from pagefile.snapshot import Snapshot
-from pagefile.store import Store
+from pagefile.store.records import Entry
+from pagefile.store.snapshot import Snapshot
+from pagefile.store.store import Store
 
 #: Folding so many entries at once leaves holes in the heap that are worth giving back.
 _LONG = 10_000

@@ -13,8 +13,8 @@ from datetime import UTC, date, datetime
 
 import msgspec
 
-from pagefile.ordering import microseconds, moment
 from pagefile.recall._dates import HINT, OPEN, READINGS, Calendar, Range
+from pagefile.store.codec.sort_key import microseconds, moment
 
 _EARLIEST, _LATEST = date(1, 1, 2), date(9999, 12, 30)
 #: Of a partition over more years than this, those nearest to now are asked for.

@@ -6,13 +6,13 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from pagefile.batch import Append
-from pagefile.bounds import bounded
 from pagefile.errors import Invalid, NotFound, shown
-from pagefile.query import Query
 from pagefile.runs.ledger import Ledger, body_of
 from pagefile.runs.names import EVICTED
-from pagefile.store import Store
+from pagefile.store.batch import Append
+from pagefile.store.bounds import bounded
+from pagefile.store.query import Query
+from pagefile.store.store import Store
 
 _ITEM = "item"
 _PAGE = 500

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from pagefile.codec.wire import decode_json, depth_of
 from pagefile.runs.moments import MOST_CHARACTERS, all_moments
 from pagefile.runs.shapes import (
     DEPTH,
@@ -36,7 +35,8 @@ from pagefile.runs.shapes import (
     Whole,
     Word,
 )
-from pagefile.typed import convert
+from pagefile.store.codec.canonical_json import decode_json, depth_of
+from pagefile.store.codec.decoder import convert
 
 Test: TypeAlias = Callable[[Any], bool]
 #: Tests many values of one shape that msgspec has passed already.

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from pagefile.bounds import require_count
 from pagefile.errors import Invalid, shown
-from pagefile.naming import require_flag
 from pagefile.runs.definitions import MOST_PINNED
 from pagefile.runs.eviction import Budget
 from pagefile.runs.tokens import Cached, TokenCounter, counter_named
-from pagefile.typed import convert
+from pagefile.store.bounds import require_count
+from pagefile.store.codec.decoder import convert
+from pagefile.store.names import require_flag
 
 #: Which status may follow which, where a run asks for that to be checked.
 TRANSITIONS: Mapping[str, frozenset[str]] = {

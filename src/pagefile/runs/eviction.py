@@ -16,11 +16,11 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from pagefile.bounds import require_count
 from pagefile.errors import LimitExceeded
 from pagefile.runs.lines import HEADINGS, LEFT_OUT, NONE, TITLE, fixed_sections, sliding_line
 from pagefile.runs.moments import parse_time
 from pagefile.runs.tokens import Cached, TokenCounter
+from pagefile.store.bounds import require_count
 
 #: Where an item stands: the lowest leaves first. The content parts items of one id.
 Rank: TypeAlias = tuple[int, int, str, str]

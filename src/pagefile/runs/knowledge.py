@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pagefile.batch import Operation
 from pagefile.errors import Forbidden
 from pagefile.memory.items import Committed, LongTermItems, Proposal
 from pagefile.memory.plan import Preview
 from pagefile.memory.proposal import ItemBatch
 from pagefile.runs.working import WorkingRun
+from pagefile.store.batch import Operation
 
 
 class Knowledge:

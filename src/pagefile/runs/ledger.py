@@ -14,17 +14,17 @@ from typing import IO, Any
 
 import msgspec
 
-from pagefile import chance
-from pagefile.batch import Append
-from pagefile.bounds import bounded, require_count
 from pagefile.errors import Corrupt, Invalid, shown
-from pagefile.query import Query
-from pagefile.records import Entry
 from pagefile.runs import artifacts
 from pagefile.runs.config import SETTINGS
 from pagefile.runs.names import LEDGERS
 from pagefile.runs.redaction import redact
-from pagefile.store import Store
+from pagefile.store import clock
+from pagefile.store.batch import Append
+from pagefile.store.bounds import bounded, require_count
+from pagefile.store.query import Query
+from pagefile.store.records import Entry
+from pagefile.store.store import Store
 
 _TYPE = "type"
 #: The note of an event that came from elsewhere: when it happened there.
@@ -71,7 +71,7 @@ class Ledger:
         if not isinstance(payload, Mapping):
             raise Invalid("payload", f"{shown(payload)} is no mapping", "give a dict")
         body: dict[str, Any] = {
-            "event_id": str(chance.uuid4()),
+            "event_id": str(clock.uuid4()),
             "parent_event_id": parent_event_id,
             "payload": dict(payload),
         }

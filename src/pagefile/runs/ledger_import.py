@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pagefile.batch import Append, Batch, Condition, LengthIs, Operation, Put, VersionIs
 from pagefile.errors import Conflict, Invalid, shown
-from pagefile.ordering import moment
 from pagefile.runs.archive import Archive
 from pagefile.runs.config import RunConfig, config_from
 from pagefile.runs.episodes import LAST_EVENTS, body_of_episode, digest_of, summary_of
@@ -30,6 +28,8 @@ from pagefile.runs.rebuild import Fold
 from pagefile.runs.remembered import require_remembered
 from pagefile.runs.result import WorkingSet
 from pagefile.runs.run import Run
+from pagefile.store.batch import Append, Batch, Condition, LengthIs, Operation, Put, VersionIs
+from pagefile.store.codec.sort_key import moment
 
 if TYPE_CHECKING:
     from pagefile.runs.runs import Runs

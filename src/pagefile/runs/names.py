@@ -7,8 +7,8 @@ import os
 import re
 from pathlib import Path
 
-from pagefile import chance
 from pagefile.errors import Invalid, shown
+from pagefile.store import clock
 
 #: Documents: the working set of each run.
 RUNS = "run/"
@@ -63,7 +63,7 @@ def path_from(path: object) -> Path | None:
 
 def made_id(prefix: str) -> str:
     """A new id: the prefix and 32 hexadecimal digits."""
-    return f"{prefix}_{chance.uuid4().hex}"
+    return f"{prefix}_{clock.uuid4().hex}"
 
 
 def episode_name(run_id: str, episode_id: str) -> str:

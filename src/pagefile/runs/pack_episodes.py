@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from pagefile.batch import Put
-from pagefile.records import Document
 from pagefile.runs.episodes import created_at, digest_of
 from pagefile.runs.names import episode_name
 from pagefile.runs.pack_errors import WrongContent
 from pagefile.runs.pack_format import checked, parse_object
-from pagefile.typed import convert
+from pagefile.store.batch import Put
+from pagefile.store.codec.decoder import convert
+from pagefile.store.records import Document
 
 
 class PackedEpisode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -20,11 +20,11 @@ from typing import Any, Final
 
 import msgspec
 
-from pagefile.bounds import require_count
 from pagefile.errors import Invalid
 from pagefile.runs import artifacts
 from pagefile.runs.pack_errors import NewerPack, UnsafeName, WrongContent
-from pagefile.typed import convert, json_decoder
+from pagefile.store.bounds import require_count
+from pagefile.store.codec.decoder import convert, json_decoder
 
 FORMAT: Final = 1
 ENGINE: Final = f"pagefile-pack/{FORMAT}"

@@ -11,8 +11,6 @@ from typing import Any
 
 import msgspec
 
-from pagefile import codec
-from pagefile.batch import Put
 from pagefile.errors import Invalid, NotFound
 from pagefile.memory.change import require_id
 from pagefile.memory.document import plain
@@ -21,8 +19,10 @@ from pagefile.memory.proposal import read_batch
 from pagefile.runs.names import BROUGHT
 from pagefile.runs.pack_errors import WrongContent
 from pagefile.runs.pack_format import ITEMS, checked, parse_object, placed
-from pagefile.store import Store
-from pagefile.typed import convert
+from pagefile.store import codec
+from pagefile.store.batch import Put
+from pagefile.store.codec.decoder import convert
+from pagefile.store.store import Store
 
 #: Where items stand that are for one user each.
 _OF_USERS = "item/user/"

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from pagefile.errors import Invalid, shown
-from pagefile.naming import require_callable
 from pagefile.runs import pack_format as pack
 from pagefile.runs.config import RunConfig, config_from
 from pagefile.runs.names import path_from
@@ -19,6 +18,7 @@ from pagefile.runs.pack_errors import MissingMember, NotAPack, UnknownMember, Wr
 from pagefile.runs.pack_items import PackedItem, read_item
 from pagefile.runs.pack_slots import PackedSlot, read_slots
 from pagefile.runs.rebuild import Fold
+from pagefile.store.names import require_callable
 
 WorkingSet = dict[str, Any]
 

@@ -12,18 +12,18 @@ from typing import Any
 
 import msgspec
 
-from pagefile import codec
-from pagefile.batch import Append, Put
-from pagefile.content import mapping_from_bytes, mapping_to_bytes
 from pagefile.context.names import usage_document
 from pagefile.context.slot import ERASED
 from pagefile.context.usage import stored_text
 from pagefile.errors import PagefileError
-from pagefile.records import Entry
 from pagefile.runs.pack_errors import WrongContent
 from pagefile.runs.pack_format import SLOTS, parse_object, placed
-from pagefile.store import Store
-from pagefile.typed import convert
+from pagefile.store import codec
+from pagefile.store.batch import Append, Put
+from pagefile.store.codec.decoder import convert
+from pagefile.store.content import mapping_from_bytes, mapping_to_bytes
+from pagefile.store.records import Entry
+from pagefile.store.store import Store
 
 
 class PackedSlot(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

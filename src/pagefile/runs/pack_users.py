@@ -13,8 +13,8 @@ from pagefile.context.names import THREADS
 from pagefile.memory.forgotten import forgotten_of
 from pagefile.runs.names import RUNS
 from pagefile.runs.pack_format import ITEMS, MANIFEST, SLOTS
-from pagefile.store import Store
-from pagefile.typed import from_json
+from pagefile.store.codec.decoder import from_json
+from pagefile.store.store import Store
 
 
 def was_forgotten(path: Path, run_id: str, store: Store) -> bool:

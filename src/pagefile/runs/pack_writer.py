@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import msgspec
 
-from pagefile import chance
 from pagefile.context.names import THREADS
 from pagefile.context.slot import is_anothers
 from pagefile.errors import (
@@ -23,9 +22,6 @@ from pagefile.errors import (
     Unsupported,
     shown,
 )
-from pagefile.naming import require_callable
-from pagefile.new_file import new_file
-from pagefile.records import Document, Entry, Head
 from pagefile.runs import names as stored
 from pagefile.runs import pack_format as pack
 from pagefile.runs.pack_episodes import episode_of
@@ -33,7 +29,11 @@ from pagefile.runs.pack_items import item_documents, item_lines
 from pagefile.runs.pack_slots import UsageTexts, erased_slot, slot_of
 from pagefile.runs.redaction import redact
 from pagefile.runs.working import WorkingRun
-from pagefile.store import Store
+from pagefile.store import clock
+from pagefile.store.atomic_file import new_file
+from pagefile.store.names import require_callable
+from pagefile.store.records import Document, Entry, Head
+from pagefile.store.store import Store
 
 _PAGE = 500
 #: The time that every member has, so that the same content gives the same bytes.
@@ -216,7 +216,7 @@ def _write(
             left = (_evicted(entry) for entry in cut.entries(cut.evicted) if not entry.erased)
             writer.lines(pack.EVICTED, left)
         told: dict[str, Any] = redact(dict(given)) | _pointers(cut)
-        moment = chance.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        moment = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
         writer.document(
             pack.MANIFEST, pack.manifest_bytes(pack_id, moment, writer.files, told), listed=False
         )

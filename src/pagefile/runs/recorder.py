@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from pagefile.batch import Append, Batch, Drop, Prune
 from pagefile.errors import NotFound, PagefileError
 from pagefile.runs.ledger import Identity, Ledger
 from pagefile.runs.redaction import redact
-from pagefile.store import Store
+from pagefile.store.batch import Append, Batch, Drop, Prune
+from pagefile.store.store import Store
 
 
 class Recorder:

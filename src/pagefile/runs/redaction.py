@@ -12,8 +12,8 @@ from types import NoneType
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
-from pagefile.codec.registry import shape_for
-from pagefile.codec.wire import MAX_DEPTH
+from pagefile.store.codec.canonical_json import MAX_DEPTH
+from pagefile.store.codec.registry import shape_for
 
 REDACTED: Final = "[redacted]"
 

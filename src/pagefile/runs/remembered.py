@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pagefile.batch import Batch, VersionIs
 from pagefile.errors import Conflict, Forbidden
 from pagefile.memory.forgotten import forgotten_of
 from pagefile.memory.owner import require_user
 from pagefile.runs.ledger import Identity
 from pagefile.runs.names import RUNS
-from pagefile.store import Store
+from pagefile.store.batch import Batch, VersionIs
+from pagefile.store.store import Store
 
 _ATTEMPTS = 100
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pagefile.batch import Condition, LengthIs, Put, VersionIs
 from pagefile.errors import Conflict, Corrupt
-from pagefile.records import Document
 from pagefile.runs import artifacts
 from pagefile.runs.ledger import Identity, Ledger, body_of
 from pagefile.runs.names import GONE, RUNS, WORKING_SET
@@ -14,7 +12,9 @@ from pagefile.runs.patch import diff
 from pagefile.runs.rebuild import Fold
 from pagefile.runs.result import WorkingSet, working_set_in
 from pagefile.runs.working import WorkingRun, events_of
-from pagefile.store import Store
+from pagefile.store.batch import Condition, LengthIs, Put, VersionIs
+from pagefile.store.records import Document
+from pagefile.store.store import Store
 
 _ATTEMPTS = 1_000
 

@@ -13,20 +13,9 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from pagefile.batch import (
-    Absent,
-    Append,
-    Batch,
-    Condition,
-    LengthIs,
-    Operation,
-    Put,
-    VersionIs,
-)
 from pagefile.context.names import THREADS
 from pagefile.errors import Conflict, Forbidden
 from pagefile.memory.forgotten import Forgotten, forgotten_of
-from pagefile.naming import require_callable, require_flag
 from pagefile.runs.archive import Archive
 from pagefile.runs.config import config_from
 from pagefile.runs.ledger import Identity, copied
@@ -44,7 +33,18 @@ from pagefile.runs.pack_format import PackLimits, Progress, encode_json
 from pagefile.runs.pack_reader import Contents, open_pack
 from pagefile.runs.pack_slots import PackedSlot
 from pagefile.runs.run import Run
-from pagefile.store import Store
+from pagefile.store.batch import (
+    Absent,
+    Append,
+    Batch,
+    Condition,
+    LengthIs,
+    Operation,
+    Put,
+    VersionIs,
+)
+from pagefile.store.names import require_callable, require_flag
+from pagefile.store.store import Store
 
 if TYPE_CHECKING:
     from pagefile.runs.runs import Runs

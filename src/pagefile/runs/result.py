@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from pagefile.errors import Corrupt
-from pagefile.records import Document
+from pagefile.store.records import Document
 
 WorkingSet = dict[str, Any]
 

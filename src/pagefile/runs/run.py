@@ -17,7 +17,7 @@ from pagefile.runs.rebuild import Rebuilt, rebuild
 from pagefile.runs.repair import Repaired, repair
 from pagefile.runs.result import PatchResult, WorkingSet
 from pagefile.runs.working import WorkingRun
-from pagefile.store import Store
+from pagefile.store.store import Store
 
 if TYPE_CHECKING:
     from pagefile.runs.pack_format import Progress

@@ -6,23 +6,10 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pagefile.batch import (
-    Batch,
-    Condition,
-    Delete,
-    Drop,
-    Fork,
-    LengthIs,
-    Operation,
-    Prune,
-    Put,
-    VersionIs,
-)
 from pagefile.context.names import log_of
 from pagefile.context.slot import is_anothers
 from pagefile.errors import Conflict, Corrupt, Forbidden, Invalid, NotFound, shown
 from pagefile.memory.items import LongTermItems
-from pagefile.records import Document
 from pagefile.runs import artifacts
 from pagefile.runs.config import RunConfig, config_from
 from pagefile.runs.eviction import fit
@@ -42,7 +29,20 @@ from pagefile.runs.remembered import commit_unless_forgotten
 from pagefile.runs.repair import identity_told
 from pagefile.runs.result import WorkingSet, working_set_in
 from pagefile.runs.run import Run
-from pagefile.store import Store
+from pagefile.store.batch import (
+    Batch,
+    Condition,
+    Delete,
+    Drop,
+    Fork,
+    LengthIs,
+    Operation,
+    Prune,
+    Put,
+    VersionIs,
+)
+from pagefile.store.records import Document
+from pagefile.store.store import Store
 
 if TYPE_CHECKING:
     from pagefile.runs.pack_format import PackLimits, PackReport, Progress

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pagefile.batch import Batch, Condition, Operation, Put, VersionIs
-from pagefile.bounds import require_count
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, PagefileError, shown
-from pagefile.naming import require_callable
-from pagefile.records import Document
 from pagefile.runs import artifacts
 from pagefile.runs.archive import Archive, is_sliding
 from pagefile.runs.config import RunConfig, require_transition
@@ -21,7 +17,11 @@ from pagefile.runs.patch import apply_patch, diff
 from pagefile.runs.recorder import Recorder
 from pagefile.runs.redaction import redact
 from pagefile.runs.result import PatchResult, WorkingSet, copy_of, working_set_in
-from pagefile.store import Store
+from pagefile.store.batch import Batch, Condition, Operation, Put, VersionIs
+from pagefile.store.bounds import require_count
+from pagefile.store.names import require_callable
+from pagefile.store.records import Document
+from pagefile.store.store import Store
 
 _UPDATE_ATTEMPTS = 1_000
 #: What states, milestones, packs and receipts are read from: nobody else may say it.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from pagefile.handle import Admin, Options, Pagefile
-from pagefile.records import Erasure, Problem
+from pagefile.store.records import Erasure, Problem
 
 #: What a contract test is noted under: the engine's name, and the promises it is about.
 PROPERTY = "pagefile contract"

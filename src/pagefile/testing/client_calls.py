@@ -100,7 +100,7 @@ def _module(noun: str, calls: list[Described], shapes: Shapes, *, is_async: bool
         "from datetime import datetime",
         "from decimal import Decimal",
         "from typing import Any, Literal",
-        "import pagefile.records as library",
+        "import pagefile.store.records as library",
         "from pagefile.client import shapes",
         "from pagefile.client.answers import Target, Upload",
         "from pagefile.client.asking import Ask, asked, given, place",

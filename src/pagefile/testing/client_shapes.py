@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import msgspec
 
 SHARED = "shared"
-_RECORDS = "pagefile.records"
+_RECORDS = "pagefile.store.records"
 _PLAIN = {int: "int", str: "str", float: "float", bool: "bool", bytes: "bytes", Any: "Any"}
 _MORE = {
     datetime: "datetime",
@@ -92,7 +92,7 @@ class Shapes:
             "from decimal import Decimal",
             "from typing import Any, Literal",
             "import msgspec",
-            "import pagefile.records as library",
+            "import pagefile.store.records as library",
         ]
         if noun != SHARED and SHARED in self.nouns:
             imports.append("from pagefile.client.shapes import shared")

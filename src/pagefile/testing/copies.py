@@ -7,8 +7,8 @@ import os
 import time
 from multiprocessing.context import ForkServerContext
 
-from pagefile.batch import Append, Batch, Put, Selector
 from pagefile.handle import Admin, Options
+from pagefile.store.batch import Append, Batch, Put, Selector
 
 _ERASE_EVERY = 10
 #: Many writers leave something of the machine to the copy.
@@ -24,7 +24,7 @@ def ready_processes() -> ForkServerContext:
     """Where processes start within milliseconds: everything is imported before they do."""
     context = multiprocessing.get_context("forkserver")
     engines = [f"pagefile.engines.{name}" for name in ("memory", "sqlite", "postgres", "redis")]
-    context.set_forkserver_preload([__name__, "pagefile.copying", *engines])
+    context.set_forkserver_preload([__name__, "pagefile.store.log.copy", *engines])
     return context
 
 

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import apsw
 import msgspec
 
-from pagefile.committer import Committer
-from pagefile.content import Action
-from pagefile.engine import (
+from pagefile.errors import Conflict, PagefileError, Unavailable
+from pagefile.store.commit.committer import Committer
+from pagefile.store.content import Action
+from pagefile.store.engine import (
     Engine,
     Hit,
     KeyRange,
@@ -30,9 +31,8 @@ from pagefile.engine import (
     Stream,
     TenantHead,
 )
-from pagefile.errors import Conflict, PagefileError, Unavailable
-from pagefile.records import Durability, Erasure, Problem, StreamKind
-from pagefile.store import Store
+from pagefile.store.records import Durability, Erasure, Problem, StreamKind
+from pagefile.store.store import Store
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -9,8 +9,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from pagefile.batch import Append, Delete, Drop, Fork, Operation, Prune, Put
 from pagefile.errors import Conflict, Invalid, NotFound
+from pagefile.store.batch import Append, Delete, Drop, Fork, Operation, Prune, Put
 
 ERASED = "«erased»"
 _GONE = object()

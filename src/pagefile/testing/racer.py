@@ -13,9 +13,9 @@ from collections import Counter
 from typing import Any
 
 import pagefile
-from pagefile.batch import Append, Batch, Put, VersionIs
 from pagefile.errors import Conflict, PagefileError
-from pagefile.store import Store
+from pagefile.store.batch import Append, Batch, Put, VersionIs
+from pagefile.store.store import Store
 
 #: How many entries `fill_to_a_limit` may leave.
 LIMIT = 100

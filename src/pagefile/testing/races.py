@@ -21,8 +21,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from pagefile.batch import Append, Batch
-from pagefile.store import Store
+from pagefile.store.batch import Append, Batch
+from pagefile.store.store import Store
 from pagefile.testing.backend import Backend, promise
 from pagefile.testing.contract.ground import ContractFixtures
 from pagefile.testing.racer import LIMIT, TASKS

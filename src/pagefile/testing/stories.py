@@ -13,7 +13,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pagefile.batch import (
+from pagefile.errors import Conflict, PagefileError, Unavailable
+from pagefile.store.batch import (
     Append,
     Batch,
     Delete,
@@ -26,9 +27,8 @@ from pagefile.batch import (
     Selector,
     VersionIs,
 )
-from pagefile.errors import Conflict, PagefileError, Unavailable
-from pagefile.query import Query
-from pagefile.store import Store
+from pagefile.store.query import Query
+from pagefile.store.store import Store
 from pagefile.testing.backend import Backend
 from pagefile.testing.faults import on_faulty_engine
 from pagefile.testing.model import ERASED, Model, shown_by_model

@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
-from pagefile import chance
 from pagefile.handle import Options, Pagefile
 from pagefile.memory.episode import Episode
 from pagefile.memory.fact import Fact
 from pagefile.memory.memory import Memory
 from pagefile.recall.embedder import Embedder
 from pagefile.runs.config import RunConfig
+from pagefile.store import clock
 
 _START = datetime(2026, 3, 1, 9, tzinfo=UTC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -75,7 +75,7 @@ def tell(
     world: World, open_store: Callable[[Options], Pagefile], embedder: Embedder | None = None
 ) -> dict[str, bytes]:
     """Live through the story on a store that holds nothing; what came out, by name."""
-    with chance.scripted(world.clock_us, world.entropy("rooms")):
+    with clock.scripted(world.clock_us, world.entropy("rooms")):
         handle = open_store(world.options())
         told: dict[str, Any] = {}
         memory = Memory(handle.store, embedder=embedder, clock=lambda: world.moment)

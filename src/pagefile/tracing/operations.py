@@ -26,7 +26,7 @@ _MEMORY = ("pagefile.memory.memory:Memory", "pagefile.aio_memory:AsyncMemory")
 _FACTS = ("pagefile.memory.facts:FactStore", "pagefile.aio_memory:AsyncFactStore")
 _ITEMS = ("pagefile.memory.items:LongTermItems", "pagefile.aio:AsyncLongTermItems")
 _ASSEMBLY = ("pagefile.assembly.assembly:Assembly", "pagefile.aio_memory:AsyncAssembly")
-_STORE = ("pagefile.store:Store", "pagefile.aio:AsyncStore")
+_STORE = ("pagefile.store.store:Store", "pagefile.aio:AsyncStore")
 _MOST_CONTENT = 64_000
 _MOST_RECORDS = 100
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import pagefile.records as library
+import pagefile.store.records as library
 from pagefile.client import shapes
 from pagefile.client.asking import asked, given
 from pagefile.client.link import Link

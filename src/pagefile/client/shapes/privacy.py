@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-import pagefile.records as library
+import pagefile.store.records as library
 from pagefile.client.shapes import shared
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-import pagefile.records as library
+import pagefile.store.records as library
 
 
 class NewSlot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

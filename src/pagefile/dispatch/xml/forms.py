@@ -11,9 +11,9 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from pagefile.codec.shapes import HINT_ERRORS, Shape, is_pydantic_model, shape_of
 from pagefile.dispatch.xml.scalars import SCALARS, Scalar
 from pagefile.errors import Invalid, PagefileError
+from pagefile.store.codec.shapes import HINT_ERRORS, Shape, is_pydantic_model, shape_of
 
 _MOST_CLASSES = 1_000
 _LISTS: dict[Any, Callable[[list[Any]], Any]] = {

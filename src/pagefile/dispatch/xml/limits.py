@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from pagefile.bounds import require_count
 from pagefile.errors import LimitExceeded, Unsupported
+from pagefile.store.bounds import require_count
 
 
 class XmlLimits(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import msgspec
 
-from pagefile.typed import convert
+from pagefile.store.codec.decoder import convert
 
 _MOST_EXPONENT = 1_000
 #: XML Schema knows no zone further from UTC.

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pagefile.bounds import require_count
 from pagefile.memory.extraction.faults import BudgetSpent, Cancelled, Oversized
+from pagefile.store.bounds import require_count
 
 _GLANCE_SECONDS = 0.05
 

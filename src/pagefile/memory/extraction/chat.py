@@ -13,7 +13,6 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
-from pagefile.bounds import require_count, require_seconds
 from pagefile.errors import Forbidden, Invalid, Unsupported, shown
 from pagefile.memory.extraction.budget import TokenBudget
 from pagefile.memory.extraction.completion import BUSY, Busy, Completion, completion_of
@@ -25,6 +24,7 @@ from pagefile.memory.extraction.faults import (
     Refused,
     Silent,
 )
+from pagefile.store.bounds import require_count, require_seconds
 
 if TYPE_CHECKING:
     pass

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from typing import Self
 
-from pagefile.bounds import require_count
 from pagefile.errors import Invalid
 from pagefile.memory.extraction import prompt
 from pagefile.memory.extraction.budget import TokenBudget
@@ -13,6 +12,7 @@ from pagefile.memory.extraction.candidate import Candidate, Exchange
 from pagefile.memory.extraction.chat import ChatClient, tokens_of
 from pagefile.memory.extraction.faults import Malformed
 from pagefile.memory.extraction.reply import candidates_in
+from pagefile.store.bounds import require_count
 
 
 class ChatExtractor:

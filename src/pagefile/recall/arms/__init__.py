@@ -1,1 +1,6 @@
-"""Vector arms: where the vectors of a user may lie, and how they are asked for the nearest."""
+"""Vectors that are kept outside this process: in pgvector, Qdrant or Redis, or by the store itself.
+
+Read in this order: arm (the interface), choice, index_log, remote_vectors, rows, synchronizer;
+store_arm and store_synchronizer for vectors in the store's own commits; then one module for
+each kind of server.
+"""

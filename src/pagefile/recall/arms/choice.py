@@ -6,7 +6,7 @@ from pagefile.errors import Invalid, shown
 from pagefile.recall.arms.arm import VectorArm
 from pagefile.recall.arms.kept import KeptVectors
 from pagefile.settings import Settings
-from pagefile.store import Store
+from pagefile.store.store import Store
 
 _WORDS = "use 'auto', 'memory', 'qdrant', 'pgvector', 'redis', or an arm of your own"
 _METHODS = ("prepare", "upsert", "delete", "forget", "nearest", "ids", "count", "mark", "owners")

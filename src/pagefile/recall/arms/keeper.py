@@ -20,7 +20,7 @@ from pagefile.recall.arms.rows import ArmRows
 from pagefile.recall.catalogue import NO_MODEL, Catalogue, Model, read_catalogue
 from pagefile.recall.logs import log_of
 from pagefile.recall.shelf import Resident, Shelf
-from pagefile.store import Store
+from pagefile.store.store import Store
 
 #: How many ids are let go at once.
 _DELETED = 5_000

@@ -14,7 +14,6 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pagefile.batch import Vector
 from pagefile.recall.arms.arm import Found
 from pagefile.recall.arms.elsewhere import RowsElsewhere
 from pagefile.recall.arms.log import VectorLog
@@ -22,9 +21,10 @@ from pagefile.recall.embedder import Floats, unit_rows
 from pagefile.recall.entry import IndexEntry
 from pagefile.recall.logs import log_of
 from pagefile.recall.vectors import VectorIndex
-from pagefile.records import Entry
-from pagefile.store import Store
-from pagefile.vector_bytes import SLOT_BYTES
+from pagefile.store.batch import Vector
+from pagefile.store.codec.vector import SLOT_BYTES
+from pagefile.store.records import Entry
+from pagefile.store.store import Store
 
 _ID_BYTES = 8
 

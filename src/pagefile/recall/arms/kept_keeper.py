@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import ClassVar
 
-from pagefile.batch import Vector
 from pagefile.errors import Unsupported
 from pagefile.recall.arms.keeper import ArmKeeper, Cancelled, Keeper, VectorStatus, never, owners_of
 from pagefile.recall.arms.kept import KeptVectors, vectors_of
 from pagefile.recall.catalogue import Catalogue, Model, read_catalogue
 from pagefile.recall.logs import REREAD, decoded, entries_of, log_of
 from pagefile.recall.shelf import Shelf
-from pagefile.store import Store
-from pagefile.vector_bytes import MOST_DIMENSIONS
+from pagefile.store.batch import Vector
+from pagefile.store.codec.vector import MOST_DIMENSIONS
+from pagefile.store.store import Store
 
 #: How many vectors are sent at once.
 _AT_ONCE = 500

@@ -10,8 +10,8 @@ from pagefile.recall.arms.arm import Mark, Part
 from pagefile.recall.embedder import Floats, unit_rows
 from pagefile.recall.entry import IndexEntry
 from pagefile.recall.logs import decoded, log_of
-from pagefile.records import Entry
-from pagefile.store import Store
+from pagefile.store.records import Entry
+from pagefile.store.store import Store
 
 #: How many entries are read, and vectors sent, at once.
 BATCH = 500

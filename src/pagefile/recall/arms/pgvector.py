@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, LiteralString, TypeVar
 
-from pagefile.bounds import require_seconds
 from pagefile.errors import Forbidden, Invalid, Unavailable, Unsupported
 from pagefile.recall._optional import required
 from pagefile.recall.arms.arm import NOTHING, Found, Mark, Part
 from pagefile.recall.embedder import Floats
+from pagefile.store.bounds import require_seconds
 
 _T = TypeVar("_T")
 _MOST_CONNECTIONS = 8

@@ -23,13 +23,13 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from pagefile.bounds import require_count, require_seconds
 from pagefile.errors import Forbidden, Invalid, PagefileError, Unavailable, Unsupported, shown
-from pagefile.naming import require_flag
 from pagefile.recall._optional import required
 from pagefile.recall.arms.arm import NOTHING, Found, Mark, Part
 from pagefile.recall.embedder import Floats
-from pagefile.typed import convert
+from pagefile.store.bounds import require_count, require_seconds
+from pagefile.store.codec.decoder import convert
+from pagefile.store.names import require_flag
 
 _PAGE = 10_000
 _MARK = "mark"

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from pagefile.bounds import require_seconds
 from pagefile.errors import Invalid, PagefileError, Unavailable, Unsupported
 from pagefile.recall._optional import required
 from pagefile.recall.arms.arm import NOTHING, Found, Mark, Part
 from pagefile.recall.embedder import Floats
-from pagefile.typed import msgpack_decoder
+from pagefile.store.bounds import require_seconds
+from pagefile.store.codec.decoder import msgpack_decoder
 
 if TYPE_CHECKING:
     from pagefile.engines.redis_cluster import Shards

@@ -1,13 +1,8 @@
 """The command line: `pagefile`. Every command mirrors a call of the library.
 
-entry        one run of the program: parse, call, print, exit status
-commands     which commands there are, loaded when they are asked for
-everywhere   the options that every command takes
-call         what a command is given: the options, the store, the screen
-answer       what a command gives back
-envelope     an answer or an error as JSON
-screen       an answer or an error for people
-exits        the exit statuses
+Read in this order: entry, registry, common_options, parameters, call, answer, envelope,
+exit_codes, screen, memory_view, stacked_rows, organism_view with `organism_frame`, copy; then
+`commands/`, a module for each noun.
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from pagefile.copying import CopyReport
 from pagefile.errors import Conflict, Invalid, NotFound, shown
 from pagefile.handle import Admin
 from pagefile.migration import migrate
-from pagefile.records import Head
+from pagefile.store.log.copy import CopyReport
+from pagefile.store.records import Head
 from pagefile.surfaces.cli.envelope import masked
 
 Progress = Callable[[CopyReport], object]

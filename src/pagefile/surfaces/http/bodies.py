@@ -11,11 +11,11 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pagefile.codec import Record
 from pagefile.errors import Invalid, LimitExceeded, PagefileError
+from pagefile.store.codec import Record
+from pagefile.store.codec.decoder import json_decoder
 from pagefile.surfaces.http.call import call_of
 from pagefile.surfaces.http.problems import Refused
-from pagefile.typed import json_decoder
 
 Shape = TypeVar("Shape")
 

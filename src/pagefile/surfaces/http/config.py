@@ -9,9 +9,9 @@ import msgspec
 
 from pagefile.access.identity import is_loopback, require_tenant
 from pagefile.access.tokens import TokenSettings
-from pagefile.bounds import require_count, require_seconds
 from pagefile.errors import Invalid, shown
-from pagefile.records import Durability
+from pagefile.store.bounds import require_count, require_seconds
+from pagefile.store.records import Durability
 
 _MEGABYTE = 1_048_576
 

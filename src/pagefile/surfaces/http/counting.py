@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
+from pagefile.store.codec.decoder import json_decoder
 from pagefile.surfaces.http.metrics import Counted, Metrics
-from pagefile.typed import json_decoder
 
 _EVERY_SECONDS = 1.0
 _decode = json_decoder(Counted).decode

@@ -10,8 +10,8 @@ import msgspec
 from pagefile.access.tokens import TokenSettings
 from pagefile.errors import Invalid, shown
 from pagefile.settings import Settings
+from pagefile.store.codec.decoder import convert, json_decoder
 from pagefile.surfaces.http.config import ServerConfig
-from pagefile.typed import convert, json_decoder
 
 _FLAGS = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
 

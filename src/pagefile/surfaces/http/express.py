@@ -16,7 +16,7 @@ from starlette.types import Scope
 
 from pagefile.context.appender import NewSlot
 from pagefile.errors import PagefileError
-from pagefile.records import Entry
+from pagefile.store.records import Entry
 from pagefile.surfaces.http import hot, slots
 from pagefile.surfaces.http.bodies import LARGE_BYTES, decoded, encoded
 from pagefile.surfaces.http.call import Call

@@ -17,9 +17,9 @@ from starlette.types import Scope
 
 from pagefile.access.identity import Identity
 from pagefile.errors import Conflict, NotFound
-from pagefile.records import Document, Entry
 from pagefile.runs.names import RUNS, WORKING_SET, require_id
 from pagefile.runs.result import working_set_in
+from pagefile.store.records import Document, Entry
 from pagefile.surfaces.http import etag, slots
 from pagefile.surfaces.http.bodies import LARGE_BYTES, decoded_aside, encoded, require_json
 from pagefile.surfaces.http.call import Call, caller_of

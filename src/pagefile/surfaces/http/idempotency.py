@@ -24,20 +24,20 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pagefile import chance
 from pagefile.access.identity import digest_of
 from pagefile.aio import AsyncPagefile
-from pagefile.batch import Absent, Batch, Condition, Delete, Operation, Prune, Put, VersionIs
 from pagefile.errors import Conflict, Invalid, Unavailable
-from pagefile.query import Query
-from pagefile.records import Document
+from pagefile.store import clock
+from pagefile.store.batch import Absent, Batch, Condition, Delete, Operation, Prune, Put, VersionIs
+from pagefile.store.codec.decoder import convert
+from pagefile.store.query import Query
+from pagefile.store.records import Document
 from pagefile.surfaces.http.bodies import LARGE_BYTES
 from pagefile.surfaces.http.call import Call
 from pagefile.surfaces.http.gate import READS
 from pagefile.surfaces.http.limits import UPLOADS, whole_body
 from pagefile.surfaces.http.problems import AsRefused, Problem, Refused
 from pagefile.surfaces.http.spool import Spool
-from pagefile.typed import convert
 
 #: What refusals are called, so that nobody has to know their words.
 UNDER_WAY, ALREADY_DONE = "under_way", "already_done"
@@ -187,7 +187,7 @@ class Idempotent:
             return  # What was done is not known, and that is what the claim says.
         if call.kept_answer is not None:
             answer = call.kept_answer
-        salt = chance.token_hex(16)
+        salt = clock.token_hex(16)
         once = _Once(
             _fingerprint(scope, None if call.is_untraceable else body, salt),
             _now_us(),

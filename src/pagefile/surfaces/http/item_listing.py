@@ -8,7 +8,7 @@ from pagefile.errors import Invalid
 from pagefile.memory.change import ItemType, Scope
 from pagefile.memory.item import MemoryItem, place_of, visible
 from pagefile.memory.lexical import candidates
-from pagefile.store import Store
+from pagefile.store.store import Store
 from pagefile.surfaces.http.pagination import cursor_of, place_in
 
 #: What is newer comes first; of equal moments the order is one that does not change.

@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from pagefile.errors import LimitExceeded, NotFound, Unavailable
 from pagefile.runs.pack_users import holds_user, was_forgotten
-from pagefile.store import Store
+from pagefile.store.store import Store
 from pagefile.surfaces.http.problems import Refused
 
 _NAME = re.compile(r"([A-Za-z0-9_-]{1,64})_(pack_[0-9a-f]{32})\.zip")

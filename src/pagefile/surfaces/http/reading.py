@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 
-from pagefile.records import Document
-from pagefile.store import Store
+from pagefile.store.records import Document
+from pagefile.store.store import Store
 
 _MOST_AT_ONCE = 256
 

@@ -20,8 +20,8 @@ import msgspec
 from pagefile.access.keys import KeyStore
 from pagefile.errors import Invalid, Unavailable, Unsupported, shown
 from pagefile.handle import Admin, Options
+from pagefile.store.codec.decoder import convert
 from pagefile.surfaces.http.config import ServerConfig
-from pagefile.typed import convert
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

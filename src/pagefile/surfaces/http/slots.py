@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from pagefile.context.slot import BufferSlot
-from pagefile.records import Entry
+from pagefile.store.records import Entry
 from pagefile.surfaces.http.clock import iso_of
 
 #: Values of these types are stored as the JSON they are, unless something in them has a tag.

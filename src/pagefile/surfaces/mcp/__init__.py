@@ -4,15 +4,16 @@ identity        who calls: a tenant, perhaps one user of it, and rights
 rights          what a call needs, in one table
 caller          what a tool is given: the handle, and whose things may be touched
 budget          the cap on an answer, and what was left out
-tool            one tool: what it takes and gives
-memory_tools, thread_tools, proposal_tools      our ten tools
-resources, listing, prompts
-refusal         an error as a client sees it
-places          the handles of a server's tenants
+tool            one tool: what it takes and gives; `allowed_values` for its refusals
+memory_tools, thread_tools, proposal_tools
+                our ten tools
+resources, cursor, prompts
+errors          an error as a client sees it
+tenants         the handles of a server's tenants
 service         all of it, apart from the protocol
 server          the protocol, on the official SDK
 http            an ASGI application at /mcp
-serving         a server in this process: standard input and output, or a port
+transport       a server in this process: standard input and output, or a port
 reference       the tools of the reference memory server, on our store
 """
 

@@ -14,8 +14,8 @@ import msgspec
 from pagefile.context.names import THREADS
 from pagefile.errors import Invalid, shown
 from pagefile.runs.names import RUNS
-from pagefile.store import Store
-from pagefile.typed import convert
+from pagefile.store.codec.decoder import convert
+from pagefile.store.store import Store
 
 Kind = Literal["threads", "runs"]
 _MOST_CURSOR: Final = 4_096

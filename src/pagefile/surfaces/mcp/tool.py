@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 from pagefile.errors import Invalid
+from pagefile.store.codec.decoder import convert
 from pagefile.surfaces.mcp.allowed import allowed_at
 from pagefile.surfaces.mcp.budget import Capped, encoded
 from pagefile.surfaces.mcp.caller import Caller
 from pagefile.surfaces.mcp.identity import READ
 from pagefile.surfaces.mcp.rights import NEEDS
-from pagefile.typed import convert
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pagefile.batch import Append, Batch, Drop, LengthIs, Operation, Prune, Selector, Vector
 from pagefile.errors import Conflict, Invalid, LimitExceeded, PagefileError
 from pagefile.handle import Pagefile
 from pagefile.memory.memory import Memory
 from pagefile.memory.owner import owner_key
 from pagefile.recall.arms.memory import MemoryArm
 from pagefile.recall.logs import log_of
-from pagefile.store import Store
+from pagefile.store.batch import Append, Batch, Drop, LengthIs, Operation, Prune, Selector, Vector
+from pagefile.store.store import Store
 from pagefile.testing.arms.finding import QUESTIONS, FindingContract
 from pagefile.testing.arms.ground import (
     DIMENSIONS,

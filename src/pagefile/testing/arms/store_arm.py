@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pagefile.batch import Append, Batch, Put, Selector, Vector
 from pagefile.errors import Unsupported
 from pagefile.handle import Admin
 from pagefile.recall.arms.arm import NOTHING, Found, Mark, Part
 from pagefile.recall.embedder import Floats
-from pagefile.store import Store
+from pagefile.store.batch import Append, Batch, Put, Selector, Vector
+from pagefile.store.store import Store
 
 
 class StoreArm:

@@ -10,7 +10,7 @@ from pagefile.context.names import log_of
 from pagefile.context.path import MOST_NAMES
 from pagefile.context.registry import ThreadRegistry
 from pagefile.errors import LimitExceeded, NotFound
-from pagefile.store import Store
+from pagefile.store.store import Store
 from pagefile.testing.context.registry_ground import Interrupted, RegistryFixtures, rooted
 from pagefile.testing.contract.ground import append
 

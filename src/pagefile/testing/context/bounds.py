@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from pagefile.batch import Batch, Drop, Prune
 from pagefile.context.appender import NewSlot
 from pagefile.context.buffer import ContextBuffer
 from pagefile.context.residency import Eviction
 from pagefile.errors import Invalid, LimitExceeded
 from pagefile.handle import Pagefile
+from pagefile.store.batch import Batch, Drop, Prune
 from pagefile.testing.backend import Backend, promise
 from pagefile.testing.context.ground import ContextFixtures, payloads, say, steps_of
 

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pagefile.batch import Batch, Prune, Selector
 from pagefile.context.buffer import ContextBuffer
 from pagefile.context.names import log_of
 from pagefile.errors import NotFound
 from pagefile.handle import Pagefile
+from pagefile.store.batch import Batch, Prune, Selector
 from pagefile.testing.backend import Backend, promise
 from pagefile.testing.context.ground import ContextFixtures, payloads, say
 

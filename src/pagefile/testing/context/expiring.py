@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pagefile.batch import Batch, Put
 from pagefile.context.buffer import ContextBuffer
 from pagefile.context.conversations import Conversations, Sweep
 from pagefile.context.names import EXPIRIES
 from pagefile.context.registry import ThreadRegistry
 from pagefile.errors import Invalid
 from pagefile.handle import Options, Pagefile
+from pagefile.store.batch import Batch, Put
 from pagefile.testing.backend import Backend, promise
 from pagefile.testing.context.ground import ContextFixtures, payloads, say
 

@@ -16,14 +16,14 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from pagefile import ordering
-from pagefile.batch import Append, Batch, Put, Selector
 from pagefile.context.appender import NewSlot
 from pagefile.context.buffer import ContextBuffer
 from pagefile.context.slot import BufferSlot
 from pagefile.context.thread import ThreadContext
 from pagefile.errors import PagefileError
 from pagefile.handle import Admin, Options, Pagefile
+from pagefile.store.batch import Append, Batch, Put, Selector
+from pagefile.store.codec import sort_key
 
 _START_US = 1_700_000_000_000_000
 _SLOTS_AT_MOST = 6
@@ -154,7 +154,7 @@ async def _followed(view: ThreadContext, after: int) -> list[BufferSlot]:
 
 def _moment(seconds: int | None) -> datetime | None:
     """So many seconds after the story began, by the scripted clock."""
-    return None if seconds is None else ordering.moment(_START_US + seconds * 1_000_000)
+    return None if seconds is None else sort_key.moment(_START_US + seconds * 1_000_000)
 
 
 def _shown(result: Any) -> Any:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from pagefile.batch import Append, Batch, Selector
 from pagefile.context.mapping import chain_document
 from pagefile.context.names import log_of
 from pagefile.context.registry import ThreadRegistry
 from pagefile.errors import Conflict, Invalid, NotFound
 from pagefile.handle import Options
-from pagefile.store import Store
+from pagefile.store.batch import Append, Batch, Selector
+from pagefile.store.store import Store
 from pagefile.testing.backend import Backend
 from pagefile.testing.context.registry_ground import Interrupted, RegistryFixtures, at_once, rooted
 from pagefile.testing.contract.ground import append

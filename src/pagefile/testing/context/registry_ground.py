@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pagefile.context.registry import ThreadRegistry
-from pagefile.store import Store
+from pagefile.store.store import Store
 from pagefile.testing.contract.ground import ContractFixtures
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from pagefile.batch import Batch, Drop, Prune
 from pagefile.context.buffer import ContextBuffer
 from pagefile.context.conversations import Conversations
 from pagefile.context.names import EVICTIONS
@@ -19,6 +18,7 @@ from pagefile.context.residency import Eviction
 from pagefile.context.thread import ThreadContext
 from pagefile.errors import LimitExceeded, NotFound
 from pagefile.handle import Options, Pagefile
+from pagefile.store.batch import Batch, Drop, Prune
 from pagefile.testing.backend import Backend, promise
 from pagefile.testing.context.ground import ContextFixtures, payloads, say
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from pagefile.batch import Append, Batch, Put
 from pagefile.context.appender import NewSlot
 from pagefile.context.buffer import ContextBuffer
 from pagefile.context.slot import BufferSlot, HandlerMetadata, slot_to_handler_metadata
 from pagefile.context.thread import ThreadContext
 from pagefile.errors import Conflict, Invalid, NotFound
 from pagefile.handle import Options, Pagefile
+from pagefile.store.batch import Append, Batch, Put
 from pagefile.testing.backend import Backend, promise
 from pagefile.testing.context.ground import (
     ContextFixtures,

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from pagefile.batch import (
+from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound
+from pagefile.handle import Options
+from pagefile.store.batch import (
     Append,
     Batch,
     Delete,
@@ -20,10 +22,8 @@ from pagefile.batch import (
     Put,
     Selector,
 )
-from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound
-from pagefile.handle import Options
-from pagefile.query import Query
-from pagefile.store import Store
+from pagefile.store.query import Query
+from pagefile.store.store import Store
 from pagefile.testing.backend import Backend, promise
 from pagefile.testing.contract.ground import (
     ContractFixtures,

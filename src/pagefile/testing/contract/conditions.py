@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from pagefile.batch import (
+from pagefile.errors import Conflict, Invalid, LimitExceeded
+from pagefile.handle import Options
+from pagefile.store.batch import (
     Absent,
     Append,
     Batch,
@@ -24,10 +26,8 @@ from pagefile.batch import (
     Unchanged,
     VersionIs,
 )
-from pagefile.engine import Limits
-from pagefile.errors import Conflict, Invalid, LimitExceeded
-from pagefile.handle import Options
-from pagefile.store import Store
+from pagefile.store.engine import Limits
+from pagefile.store.store import Store
 from pagefile.testing.backend import Backend, promise
 from pagefile.testing.contract.ground import (
     ContractFixtures,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pagefile.batch import (
+from pagefile.errors import NotFound
+from pagefile.handle import Options
+from pagefile.store.batch import (
     Append,
     Batch,
     Delete,
 )
-from pagefile.errors import NotFound
-from pagefile.handle import Options
 from pagefile.testing.backend import Backend, promise
 from pagefile.testing.contract.ground import (
     ContractFixtures,

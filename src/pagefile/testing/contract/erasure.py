@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pagefile.batch import (
+from pagefile.errors import Conflict, Invalid, NotFound
+from pagefile.handle import Options
+from pagefile.handle import open as open_store
+from pagefile.store.batch import (
     Append,
     Batch,
     Drop,
@@ -15,12 +18,9 @@ from pagefile.batch import (
     Selector,
     VersionIs,
 )
-from pagefile.errors import Conflict, Invalid, NotFound
-from pagefile.handle import Options
-from pagefile.handle import open as open_store
-from pagefile.query import Query
-from pagefile.records import Head
-from pagefile.store import Store
+from pagefile.store.query import Query
+from pagefile.store.records import Head
+from pagefile.store.store import Store
 from pagefile.testing.backend import Backend, promise
 from pagefile.testing.contract.ground import (
     ContractFixtures,

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from pagefile.batch import (
+from pagefile.errors import Conflict, Invalid, NotFound
+from pagefile.store.batch import (
     Append,
     Batch,
     Delete,
@@ -15,9 +16,8 @@ from pagefile.batch import (
     Prune,
     Selector,
 )
-from pagefile.errors import Conflict, Invalid, NotFound
-from pagefile.query import Query
-from pagefile.store import Store
+from pagefile.store.query import Query
+from pagefile.store.store import Store
 from pagefile.testing.backend import Backend, promise
 from pagefile.testing.contract.ground import (
     ContractFixtures,

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from pagefile.batch import (
+from pagefile.store.batch import (
     Append,
     Batch,
     Put,
 )
-from pagefile.store import Store
+from pagefile.store.store import Store
 from pagefile.testing.backend import PROPERTY, Backend
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from pagefile.batch import (
+from pagefile.store.batch import (
     Append,
     Batch,
     Delete,
     Fork,
     Put,
 )
-from pagefile.query import Query
-from pagefile.store import Store
+from pagefile.store.query import Query
+from pagefile.store.store import Store
 from pagefile.testing.backend import Backend, promise
 from pagefile.testing.contract.ground import (
     ContractFixtures,

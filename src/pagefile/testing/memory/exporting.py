@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import pagefile
-from pagefile.batch import Append, Batch
 from pagefile.errors import Conflict, Corrupt
 from pagefile.handle import Options, Pagefile
 from pagefile.memory.memory import Memory
 from pagefile.memory.message import ToolCall
 from pagefile.memory.owner import owner_key
+from pagefile.store.batch import Append, Batch
 from pagefile.testing.backend import Backend
 from pagefile.testing.context.ground import steps_of
 from pagefile.testing.memory.episodes import TRANSCRIPT

@@ -17,7 +17,7 @@ from pagefile.memory.episode import Episode
 from pagefile.memory.extraction.candidate import Candidate, Exchange
 from pagefile.memory.fact import Fact
 from pagefile.memory.memory import Memory
-from pagefile.store import Store
+from pagefile.store.store import Store
 from pagefile.testing.backend import Backend
 from pagefile.testing.contract import ContractFixtures
 

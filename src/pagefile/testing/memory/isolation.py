@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from pagefile.aio_memory import AsyncMemory
-from pagefile.batch import Append, Batch, Put
 from pagefile.errors import NotFound, PagefileError
 from pagefile.handle import Pagefile
 from pagefile.memory.fact_graph import StoredGraph
@@ -21,6 +20,7 @@ from pagefile.memory.isolation import IsolationWarning
 from pagefile.memory.memory import Memory
 from pagefile.memory.owner import owner_key
 from pagefile.memory.proposed_fact import ProposedFacts
+from pagefile.store.batch import Append, Batch, Put
 from pagefile.testing.backend import Backend
 from pagefile.testing.memory.ground import (
     HashedWords,

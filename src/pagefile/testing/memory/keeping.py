@@ -14,13 +14,13 @@ import pagefile
 import pagefile.aio
 from pagefile.aio import AsyncPagefile
 from pagefile.aio_memory import AsyncMemory
-from pagefile.batch import Batch, Put
-from pagefile.committer import Committer
 from pagefile.errors import Forbidden
 from pagefile.handle import Pagefile
 from pagefile.memory.memory import Memory
 from pagefile.memory.owner import owner_key
-from pagefile.store import Store
+from pagefile.store.batch import Batch, Put
+from pagefile.store.commit.committer import Committer
+from pagefile.store.store import Store
 from pagefile.testing.backend import Backend, promise
 from pagefile.testing.context.ground import at_once
 from pagefile.testing.faults import FaultyEngine

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from pagefile.batch import Batch, Put
 from pagefile.errors import Conflict, Forbidden, LimitExceeded, PagefileError
 from pagefile.handle import Pagefile
 from pagefile.memory.consolidation import ConsolidationPolicy
@@ -15,8 +14,9 @@ from pagefile.memory.extraction.candidate import Candidate, Exchange
 from pagefile.memory.extraction.faults import Misdirected, NoApi, Refused
 from pagefile.memory.fact_documents import ASSERTION
 from pagefile.memory.memory import Memory
-from pagefile.records import Commit
-from pagefile.store import Store
+from pagefile.store.batch import Batch, Put
+from pagefile.store.records import Commit
+from pagefile.store.store import Store
 from pagefile.testing.backend import Backend
 from pagefile.testing.memory.ground import (
     HOUR,

@@ -16,7 +16,7 @@ from typing import Any
 import pagefile
 from pagefile.errors import PagefileError
 from pagefile.memory.memory import Memory
-from pagefile.records import Durability
+from pagefile.store.records import Durability
 from pagefile.testing.memory.ground import START, Scripted, episode, fact
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from pagefile.batch import Batch, Delete
 from pagefile.errors import Invalid, Unavailable, Unsupported
 from pagefile.handle import Pagefile
 from pagefile.memory.change import Scope
 from pagefile.memory.item import Status as ItemStatus
 from pagefile.memory.memory import Memory
+from pagefile.store.batch import Batch, Delete
 from pagefile.testing.backend import Backend
 from pagefile.testing.memory.ground import (
     START,

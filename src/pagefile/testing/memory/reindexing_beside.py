@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from pagefile.batch import Batch, Put
 from pagefile.errors import Conflict, Corrupt, Unavailable
 from pagefile.handle import Pagefile
 from pagefile.memory.memory import Memory
 from pagefile.memory.owner import owner_key
 from pagefile.recall import rebuilding
 from pagefile.recall.catalogue import DOCUMENT, read_catalogue
-from pagefile.store import Store
+from pagefile.store.batch import Batch, Put
+from pagefile.store.store import Store
 from pagefile.testing.backend import Backend
 from pagefile.testing.memory.ground import (
     HashedWords,

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from pagefile.batch import Batch, Put, Selector
 from pagefile.handle import Pagefile
 from pagefile.memory import forgotten
 from pagefile.memory.extraction.candidate import Candidate, Exchange
 from pagefile.memory.forgotten import forgotten_of
 from pagefile.memory.memory import Memory
 from pagefile.memory.owner import OF_TENANT, owner_key
-from pagefile.records import Document
 from pagefile.runs.runs import Runs
+from pagefile.store.batch import Batch, Put, Selector
+from pagefile.store.records import Document
 from pagefile.testing.backend import Backend
 from pagefile.testing.context.ground import at_once
 from pagefile.testing.memory.ground import (

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
-from pagefile.bounds import bounded
 from pagefile.errors import Invalid, NotFound, shown
+from pagefile.store.bounds import bounded
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call, people_of
 from pagefile.surfaces.cli.envelope import plain

@@ -135,8 +135,8 @@ def _show_counts(screen: Screen, counts: Any, *, aside: bool = False) -> None:
 
 
 def _forget_thread(call: Call, thread: str, *, dry_run: bool, yes: bool) -> Answer:
-    from pagefile.batch import Selector
     from pagefile.context.names import log_of
+    from pagefile.store.batch import Selector
 
     with call.open() as pf:
         receipt = pf.store.erase(Selector(log=log_of(thread)), dry_run=True)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from pagefile.bounds import MOST_SECONDS
 from pagefile.errors import Invalid
+from pagefile.store.bounds import MOST_SECONDS
 from pagefile.surfaces.cli import exits
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
@@ -38,7 +38,7 @@ def copy(
     ] = False,
 ) -> Answer:
     """Copy a tenant into another store, history and all; go on where an earlier call ended."""
-    from pagefile.copying import CopyReport
+    from pagefile.store.log.copy import CopyReport
     from pagefile.surfaces.cli import copying
 
     call = Call.of(context)

@@ -15,7 +15,7 @@ from pagefile.surfaces.cli.screen import Screen
 from pagefile.surfaces.cli.shown import count
 
 if TYPE_CHECKING:
-    from pagefile.records import Head, Report
+    from pagefile.store.records import Head, Report
 
 
 def verify(
@@ -42,7 +42,7 @@ def check(context: typer.Context) -> Answer:
 
 
 def _head(text: str) -> Head:
-    from pagefile.records import Head
+    from pagefile.store.records import Head
 
     position, _, digest = text.partition(":")
     try:

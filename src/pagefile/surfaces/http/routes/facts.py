@@ -9,20 +9,20 @@ import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from pagefile.access.identity import require_user
-from pagefile.bounds import MOST_PER_READ
 from pagefile.errors import Invalid
 from pagefile.memory.document import living
 from pagefile.memory.fact import Fact
 from pagefile.memory.fact_history import History, Story
 from pagefile.memory.proposed_fact import BY_STATUS, OF_TENANT, ProposedFact, proposed_of
-from pagefile.query import Query as Find
+from pagefile.store.bounds import MOST_PER_READ
+from pagefile.store.codec.decoder import json_decoder
+from pagefile.store.query import Query as Find
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import Caller, caller_of
 from pagefile.surfaces.http.documents import told
 from pagefile.surfaces.http.moments import Moment, moment_of
 from pagefile.surfaces.http.pagination import Cursor, Limit, cursor_of, cut, place_in, room_for
 from pagefile.surfaces.http.routes.items import UserId
-from pagefile.typed import json_decoder
 
 router = APIRouter(prefix="/v1", tags=["facts"])
 

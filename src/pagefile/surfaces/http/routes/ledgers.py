@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
-from pagefile.records import Entry
 from pagefile.runs.episodes import Milestone
 from pagefile.runs.names import LEDGERS
+from pagefile.store.records import Entry
 from pagefile.surfaces.http.bodies import body_of, encoded, reply
 from pagefile.surfaces.http.call import caller_of
 from pagefile.surfaces.http.documents import RESUMES, told

@@ -14,7 +14,7 @@ from pagefile.errors import Forbidden, Invalid
 from pagefile.memory.bringing import ImportReceipt
 from pagefile.memory.export import read_export
 from pagefile.memory.profile import MemoryProfile
-from pagefile.records import Receipt
+from pagefile.store.records import Receipt
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import Caller, caller_of
 from pagefile.surfaces.http.documents import told

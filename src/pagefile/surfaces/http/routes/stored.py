@@ -8,7 +8,7 @@ import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
 from pagefile.errors import NotFound
-from pagefile.records import Change, Document, Entry, Head, Problem, Stats
+from pagefile.store.records import Change, Document, Entry, Head, Problem, Stats
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import Caller, caller_of
 from pagefile.surfaces.http.documents import told

@@ -14,7 +14,7 @@ from pagefile.context.names import THREADS, log_of
 from pagefile.context.reader import user_of
 from pagefile.context.slot import BufferSlot
 from pagefile.errors import Conflict, NotFound
-from pagefile.records import Receipt
+from pagefile.store.records import Receipt
 from pagefile.surfaces.http import etag, slots
 from pagefile.surfaces.http.bodies import body_of, encoded, reply
 from pagefile.surfaces.http.call import Caller, caller_of

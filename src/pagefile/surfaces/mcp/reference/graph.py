@@ -16,16 +16,25 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from pagefile.batch import Absent, Batch, Condition, Delete, Operation, Put, Unchanged, VersionIs
-from pagefile.bounds import MOST_PER_READ
 from pagefile.errors import Conflict, LimitExceeded, NotFound, shown
 from pagefile.handle import machine_clock
 from pagefile.memory.owner import owner_key
-from pagefile.ordering import KeyValue
-from pagefile.query import Query
-from pagefile.records import Document
-from pagefile.store import Store
-from pagefile.typed import convert
+from pagefile.store.batch import (
+    Absent,
+    Batch,
+    Condition,
+    Delete,
+    Operation,
+    Put,
+    Unchanged,
+    VersionIs,
+)
+from pagefile.store.bounds import MOST_PER_READ
+from pagefile.store.codec.decoder import convert
+from pagefile.store.codec.sort_key import KeyValue
+from pagefile.store.query import Query
+from pagefile.store.records import Document
+from pagefile.store.store import Store
 
 ENTITIES: Final = "graph.entity"
 RELATIONS: Final = "graph.relation"

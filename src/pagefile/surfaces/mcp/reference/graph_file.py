@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from pagefile.batch import Batch, Put
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, shown
 from pagefile.memory.owner import owner_key
-from pagefile.store import Store
+from pagefile.store.batch import Batch, Put
+from pagefile.store.codec.decoder import convert
+from pagefile.store.store import Store
 from pagefile.surfaces.mcp.reference.graph import Entity, Graph, Relation
-from pagefile.typed import convert
 
 _AT_ONCE = 500
 _MOST_BYTES = 256 * 1024 * 1024

@@ -1,0 +1,403 @@
+"""From what a caller asks to what an engine stores: checked, encoded, salted, digested.
+
+Everything that can be wrong with the input itself is found here, before any
+lock is taken. What depends on stored state is found in `rules.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from pagefile.errors import Invalid, LimitExceeded, shown
+from pagefile.store import codec
+from pagefile.store.batch import (
+    Append,
+    Batch,
+    Condition,
+    Delete,
+    Drop,
+    Fork,
+    Prune,
+    Put,
+    Selector,
+    Vector,
+)
+from pagefile.store.bounds import require_count
+from pagefile.store.codec.vector import no_vectors, require_vector
+from pagefile.store.commit.envelope import HEAD, Envelopes
+from pagefile.store.commit.idempotency_key import made_key, position_before, stored_key
+from pagefile.store.commit.requirements import Requirements
+from pagefile.store.commit.selector import require_selectors
+from pagefile.store.content import SALT_BYTES, Action, Content, digest_of, keys_to_bytes
+from pagefile.store.engine import (
+    DOCUMENT,
+    LOG,
+    IndexKey,
+    Limits,
+    Lone,
+    Prepared,
+    Requirement,
+    Write,
+)
+from pagefile.store.names import Naming, require_type
+
+_SALTS_AT_ONCE = 256
+_APPEND = Action.APPEND
+_NOTHING: Any = object()
+
+
+class _Giving:
+    """One batch may be committed by several threads at once, and must get one key."""
+
+    #: One that a signal handler which commits can take too.
+    lock = threading.RLock()
+
+
+@functools.cache
+def _watch_forks() -> None:
+    # Once, and not on import. A child that is forked while a thread of its parent gives a key
+    # would find the lock taken for ever.
+    os.register_at_fork(after_in_child=lambda: setattr(_Giving, "lock", threading.RLock()))
+
+
+#: Microseconds since 1970 UTC; the machine's, or a script's.
+Clock = Callable[[], int]
+#: That many unguessable bytes; the machine's, or a script's.
+Entropy = Callable[[int], bytes]
+
+
+class Preparer:
+    """Prepares batches under one set of limits."""
+
+    def __init__(self, limits: Limits, entropy: Entropy) -> None:
+        _watch_forks()
+        self._limits = limits
+        self._entropy = entropy
+        self._salts: list[bytes] = []
+        self.naming = Naming(limits.name_bytes)
+        #: Whether entries may bring vectors: what the engine behind the store says.
+        self.takes_vectors: Callable[[], bool] = _never
+        self.envelopes = Envelopes(limits, self.naming)
+        self._requirements = Requirements(self.naming, self.envelopes)
+        self._steps: dict[type, Callable[[Any, bytes], Write]] = {
+            Put: self._put,
+            Delete: self._delete,
+            Fork: self._fork,
+            Drop: self._drop,
+            Prune: self._prune,
+        }
+
+    def prepare(self, batch: Batch, reached: int) -> Prepared:
+        """The batch as an engine takes it; fills in `batch.key` when it has none.
+
+        `reached` is a position the tenant is known to have reached.
+
+        Raises:
+            Invalid, LimitExceeded: nothing was stored, nothing was sent.
+        """
+        if type(batch) is not Batch:
+            require_type("batch", batch, Batch)
+        operations = batch.operations
+        if type(operations) is not list and not isinstance(operations, tuple):
+            raise Invalid("operations", f"is of type {type(operations).__name__}", "give a list")
+        count = len(operations)
+        if not 0 < count <= self._limits.batch_operations:
+            raise self._wrong_count(count)
+        writes: list[Write] = []
+        #: What the last append encoded: one message often goes into two logs.
+        last: list[Any] = [_NOTHING, "", b""]
+        at = 0
+        while at < count:
+            operation = operations[at]
+            if type(operation) is Append:
+                write = self._append_run(operations, at, last)
+                at += len(write.contents)
+            else:
+                write = self._single(operation, at)
+                at += 1
+            writes.append(write)
+        if count > 1:
+            self._check_size(writes)
+        when = self._required(batch.when) if batch.when != () else ()
+        key = batch.key
+        if not key:
+            made = made_key(reached, self._salt())
+            key = _give_key(batch, made)
+            if key is made:
+                return Prepared(key, writes, when, self._limits, reached)
+        elif type(key) is not str or key not in self.naming.known_good:
+            self.naming.check_text("key", key)
+        if key[:1] != "~":
+            return Prepared(stored_key(key), writes, when, self._limits)
+        return Prepared(key, writes, when, self._limits, position_before(key))
+
+    def prepare_lone(self, batch: Batch, reached: int) -> Lone | None:
+        """The batch, when it is one append and nothing else, with its key filled in.
+
+        Raises:
+            Invalid, LimitExceeded: nothing was stored, nothing was sent.
+        """
+        if type(batch) is not Batch or batch.key or batch.when != ():
+            return None
+        operations = batch.operations
+        if type(operations) is not list or len(operations) != 1:
+            return None
+        operation = operations[0]
+        if type(operation) is not Append or operation.vector is not None:
+            return None
+        one = self.prepare_one(operation, reached)
+        # Another thread may be committing the same batch, and have given it its key.
+        return one if _give_key(batch, one.key) is one.key else None
+
+    def prepare_one(self, op: Append, reached: int) -> Lone:
+        """A single append without conditions, under a key that nobody else has.
+
+        Raises:
+            Invalid, LimitExceeded: nothing was stored, nothing was sent.
+        """
+        if type(op) is not Append:
+            require_type("operation", op, Append)
+        log, limits, most = op.log, self._limits, op.limit
+        if op.vector is not None:
+            raise no_vectors()  # Engines that take a single append so keep none.
+        name = self.naming.packed("log", log)
+        if most is None:
+            most = limits.log_entries
+        elif type(most) is not int or not 0 <= most <= limits.log_entries:
+            most = min(require_count(most, "limit"), limits.log_entries)
+        type_name, body = codec.encode(op.value)
+        if len(body) > limits.entry_bytes:
+            raise self._entry_too_large(body)
+        envelope = self.envelopes.of(op, type_name)
+        salt = self._salt()
+        content = Content(
+            _APPEND,
+            envelope.user,
+            envelope.kind,
+            envelope.actor,
+            envelope.sources,
+            envelope.raw_keys,
+            b"",
+            envelope.notes,
+            type_name,
+            body,
+            salt,
+        )
+        digest = sha256(salt + HEAD + name + envelope.tail + body).digest()
+        key = made_key(reached, self._salt())
+        return Lone(log, content, digest, envelope.keys, most, limits, key, reached)
+
+    def _append_run(self, operations: Sequence[Any], start: int, last: list[Any]) -> Write:
+        """The appends from `start` on that go to the same log, prepared together."""
+        first: Append = operations[start]
+        log, limit, limits = first.log, first.limit, self._limits
+        head = HEAD + self.naming.packed("log", log)
+        if limit is not None and not (type(limit) is int and 0 <= limit <= limits.log_entries):
+            require_count(limit, "limit")
+        contents: list[Content] = []
+        digests: list[bytes] = []
+        keys: list[Sequence[IndexKey]] = []
+        vectors: list[Vector | None] = []
+        count, salts = len(operations), self._salts
+        at, op = start, first
+        while True:
+            value = op.value
+            if value is last[0]:
+                type_name, body = last[1], last[2]
+            else:
+                type_name, body = codec.encode(value)
+                if len(body) > limits.entry_bytes:
+                    raise self._entry_too_large(body)
+                last[:] = value, type_name, body
+            envelope = self.envelopes.of(op, type_name)
+            if envelope.keys:
+                keys += [()] * (len(contents) - len(keys))
+                keys.append(envelope.keys)
+            if op.vector is not None:
+                vectors += [None] * (len(contents) - len(vectors))
+                vectors.append(self._vector(op.vector))
+            try:
+                salt = salts.pop()
+            except IndexError:
+                salt = self._salt()
+            contents.append(
+                Content(
+                    _APPEND,
+                    envelope.user,
+                    envelope.kind,
+                    envelope.actor,
+                    envelope.sources,
+                    envelope.raw_keys,
+                    b"",
+                    envelope.notes,
+                    type_name,
+                    body,
+                    salt,
+                )
+            )
+            digests.append(sha256(salt + head + envelope.tail + body).digest())
+            at += 1
+            if at == count:
+                break
+            op = operations[at]
+            if type(op) is not Append or op.log != log or op.limit != limit:
+                break
+        if keys:
+            keys += [()] * (len(contents) - len(keys))
+        return Write(_APPEND, LOG, log, contents, digests, keys, limit, vectors=vectors)
+
+    def _vector(self, vector: Vector) -> Vector:
+        if type(vector) is not Vector:
+            require_type("vector", vector, Vector)
+        if not self.takes_vectors():
+            raise no_vectors()
+        return require_vector(vector)
+
+    def _single(self, operation: object, at: int) -> Write:
+        step = self._steps.get(type(operation))
+        if step is None:
+            raise Invalid(
+                f"operations[{at}]",
+                f"is of type {type(operation).__name__}, which is no operation",
+                "use Append, Put, Delete, Fork, Drop or Prune",
+            )
+        return step(operation, self._salt())
+
+    def _check_size(self, writes: Sequence[Write]) -> None:
+        size_bytes = sum(len(content.body) for write in writes for content in write.contents)
+        if size_bytes > self._limits.batch_bytes:
+            raise LimitExceeded(
+                "the bytes of one batch",
+                limit=self._limits.batch_bytes,
+                wanted=size_bytes,
+                next_step="split it into several commits",
+            )
+
+    def _entry_too_large(self, body: bytes) -> LimitExceeded:
+        return LimitExceeded(
+            "the bytes of one entry",
+            limit=self._limits.entry_bytes,
+            wanted=len(body),
+            next_step="store a reference to the content, or raise the limit",
+        )
+
+    def prepare_erasure(
+        self, selectors: Sequence[Selector], beside: Batch | None, reached: int, *, rehearse: bool
+    ) -> Prepared:
+        """The batch that erases what the selectors name, after the operations beside it."""
+        require_selectors(selectors, self.naming)
+        erasure = Write(Action.ERASE, LOG, "", selectors=tuple(selectors), rehearse=rehearse)
+        if beside is None or rehearse:
+            key = made_key(reached, self._salt())
+            return Prepared(key, (erasure,), (), self._limits, reached)
+        if beside.operations in ([], ()):
+            # Something happens all the same: what it depends on counts.
+            key = made_key(reached, self._salt())
+            when = self._required(beside.when)
+            return Prepared(key, (erasure,), when, self._limits, reached)
+        prepared = self.prepare(beside, reached)
+        return msgspec.structs.replace(prepared, writes=(*prepared.writes, erasure))
+
+    def _required(self, when: Sequence[Condition]) -> Sequence[Requirement]:
+        if not isinstance(when, (list, tuple)):
+            raise Invalid("when", f"is of type {type(when).__name__}", "give a list")
+        return [self._requirements.of(condition, i) for i, condition in enumerate(when)]
+
+    def _salt(self) -> bytes:
+        try:
+            return self._salts.pop()
+        except IndexError:
+            # A system call for each salt would cost more than the digest it goes into.
+            wanted = _SALTS_AT_ONCE * SALT_BYTES
+            drawn = self._entropy(wanted)
+            if type(drawn) is not bytes or len(drawn) != wanted:
+                given = f"{len(drawn)} bytes" if type(drawn) is bytes else shown(drawn)
+                raise Invalid(
+                    "entropy", f"gave {given}", f"give {wanted} bytes, as asked"
+                ) from None
+            blocks = range(0, len(drawn), SALT_BYTES)
+            self._salts.extend(drawn[at : at + SALT_BYTES] for at in blocks)
+            return self._salts.pop()
+
+    def _wrong_count(self, count: int) -> Exception:
+        if count == 0:
+            return Invalid("operations", "the batch is empty", "give at least one operation")
+        return LimitExceeded(
+            "the number of operations in one batch",
+            limit=self._limits.batch_operations,
+            wanted=count,
+            next_step="split it into several commits",
+        )
+
+    def _put(self, op: Put, salt: bytes) -> Write:
+        if type(op.document) is not str or op.document not in self.naming.known_good:
+            self.naming.check_text("document", op.document)
+        sources = self.envelopes.check(op.user, op.kind, op.actor, op.sources)
+        type_name, body = codec.encode(op.value)
+        if len(body) > self._limits.entry_bytes:
+            raise self._entry_too_large(body)
+        keys = self.envelopes.index("user", op.keys, op.tenant_keys)
+        content = Content(
+            Action.PUT,
+            op.user,
+            op.kind,
+            op.actor,
+            sources,
+            keys_to_bytes(op.keys),
+            keys_to_bytes(op.tenant_keys),
+            self.envelopes.notes(op.notes) if op.notes else b"",
+            type_name,
+            body,
+            salt,
+        )
+        digest = digest_of(op.document, content)
+        return Write(
+            Action.PUT, DOCUMENT, op.document, (content,), (digest,), (keys,) if keys else ()
+        )
+
+    def _delete(self, op: Delete, salt: bytes) -> Write:
+        self.naming.check_text("document", op.document)
+        self.naming.check_text("actor", op.actor, may_be_empty=True)
+        content = Content(Action.DELETE, None, "", op.actor, (), b"", b"", b"", "", b"", salt)
+        return Write(
+            Action.DELETE, DOCUMENT, op.document, (content,), (digest_of(op.document, content),)
+        )
+
+    def _fork(self, op: Fork, salt: bytes) -> Write:
+        self.naming.check_text("log", op.log)
+        self.naming.check_text("base", op.base)
+        if op.at is not None:
+            require_count(op.at, "fork.at")
+        return Write(Action.FORK, LOG, op.log, base=op.base, number=op.at, salt=salt)
+
+    def _drop(self, op: Drop, salt: bytes) -> Write:
+        self.naming.check_text("log", op.log)
+        return Write(Action.DROP, LOG, op.log)
+
+    def _prune(self, op: Prune, salt: bytes) -> Write:
+        if (op.log is None) == (op.document is None):
+            raise Invalid("prune", "names no stream, or two", "give either log or document")
+        if op.before is not None:
+            require_count(op.before, "prune.before")
+        kind, name = (LOG, op.log) if op.log is not None else (DOCUMENT, op.document)
+        self.naming.check_text(kind, name)
+        assert name is not None
+        return Write(Action.PRUNE, kind, name, number=op.before)
+
+
+def _never() -> bool:
+    return False
+
+
+def _give_key(batch: Batch, made: str) -> str:
+    """The batch's own key from now on, also for other threads that commit it."""
+    with _Giving.lock:
+        batch.key = batch.key or made
+        return batch.key

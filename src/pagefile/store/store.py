@@ -1,0 +1,398 @@
+"""The store: one atomic, durable, verifiable write path for one tenant.
+
+Everything durable is one of two shapes. A *log* is named and append-only; its
+entries have indexes 0, 1, 2, … A *document* is named and has versions 1, 2, 3,
+…, each readable until pruned. Every write is a batch of operations that commit
+together under one *position*, which grows by one with each commit of the tenant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from pagefile.errors import Conflict, Corrupt, Invalid, PagefileError, Unavailable, shown
+from pagefile.store.batch import Append, Batch, Put, Selector, VersionIs
+from pagefile.store.bounds import require_count, require_seconds
+from pagefile.store.capabilities import Instant, TakesLone
+from pagefile.store.commit.callback import Callback, Then
+from pagefile.store.commit.committer import Committer
+from pagefile.store.commit.conditions import unfinished_copy
+from pagefile.store.commit.erasure import Rehearsed, receipt_of
+from pagefile.store.commit.idempotency import require_same_content
+from pagefile.store.commit.preparation import Preparer
+from pagefile.store.commit.single_log import batched
+from pagefile.store.content import Action
+from pagefile.store.engine import DOCUMENT, Engine, Lone, Prepared, Sealed
+from pagefile.store.log.audit import verify
+from pagefile.store.names import require_callable, require_flag, require_type
+from pagefile.store.reads import Reading
+from pagefile.store.records import Commit, Document, Entry, Head, Problem, Receipt, Report, Stats
+from pagefile.store.vectors import VectorKeeping, kept_by
+
+_T = TypeVar("_T")
+_UPDATE_ATTEMPTS = 1_000
+_DRY_RUN = "nothing was erased: this was a dry run"
+_SCRUB_LATER = "old pages are not overwritten yet, as asked: the next erase with scrub does it"
+
+
+class Store(Reading, VectorKeeping):
+    """Logs and documents of one tenant.
+
+    Every engine keeps these promises, or declares by name which it does not;
+    `pagefile.testing` has tests for each, found by its number.
+
+    S1  Atomic: a reader or a crash never shows part of a batch.
+    S2  Ordered: log indexes and tenant positions are gapless, assigned by the
+        store, the same for every reader, under any number of writers. Commits
+        of one tenant are serial, batching amortises them; tenants are parallel,
+        save that those of one file share its writer and its syncs.
+    S3  Conditional: of two batches expecting the same version or length, exactly
+        one commits; the other gets `Conflict` with the current number and
+        nothing of it is stored. Appends without a condition never conflict.
+    S4  Durable: once `commit` returns, `kill -9` cannot lose it; at level
+        `power`, the default for files, neither can a power cut. The engine
+        states the level it has; nothing weakens it silently.
+    S5  Isolated: no data, count, name, limit, order or ranking statistic of
+        another tenant is observable through this handle, nor of another user in
+        a call for one user; waiting for the engine's lock is bounded and fair.
+    S6  Read-your-writes, and consistent reads at a past position.
+    S7  Idempotent: every batch has a key (made if not given), kept for a stated
+        time that one wrong clock does not shorten, and commits once; a repeat
+        returns the first `Commit`; the same key with other content is an error.
+    S8  Bounded: limits (entries of a log, bytes of an entry, documents, size of
+        a batch) are enforced inside the commit, never passed by a race.
+    S9  Erasable: `erase` removes content, its secondary keys and vectors, and of
+        a user also the search index; what stays is a salted digest whose salt is
+        gone, so the hash chain still verifies. The receipt lists what was
+        removed and how far: `bytes`, free pages and journals too, or `logical`,
+        nothing that can be read, with the steps that finish it. The engine
+        states the level it has.
+    S10 Verifiable: each commit carries a digest over its content digests and
+        the commit before; `verify` finds any change, deletion or reordering and
+        says where; against a head kept elsewhere also a cut-off tail or a
+        rewritten chain. Content digests are made by who commits, before it
+        reaches the engine, and cover no number that the store assigns.
+    S11 Recoverable: after any crash the store opens by itself, drops at most
+        what was never acknowledged, and `check` is clean.
+
+    Not promised: an order between tenants, or that a handle opened before a
+    fork of the process works in the child (it is refused there).
+    """
+
+    def __init__(
+        self, engine: Engine, committer: Committer, preparer: Preparer, tenant: str
+    ) -> None:
+        super().__init__(engine, preparer, tenant)
+        self._committer = committer
+        self._preparer = preparer
+        preparer.takes_vectors = lambda: bool(kept_by(engine))
+        self._instant: Instant | None = None
+        if engine.instant:
+            assert isinstance(engine, Instant)
+            self._instant = engine
+        self._takes_lone = isinstance(engine, TakesLone)
+        #: A position this tenant is known to have reached; made keys carry it.
+        self._reached = 0
+        # A damaged store opens, so that `verify` and `check` can say what is damaged.
+        with suppress(Corrupt):
+            self._reached = engine.head(tenant).position
+
+    # Writing
+
+    def commit(self, batch: Batch) -> Commit:
+        """Apply all of the batch or nothing, durably; return where it landed.
+
+        Raises:
+            Conflict: a condition about a version, length or key does not hold.
+            LimitExceeded: a limit would be passed. Invalid: the input breaks a rule.
+            NotFound: it deletes, forks, drops or prunes what is not there.
+            Unavailable: see its `outcome`; committing the same batch again is safe.
+        """
+        return self._committed(batch, self._answer)
+
+    def validate(self, batch: Batch) -> None:
+        """Refuse a batch that no commit takes, whatever is stored; stores nothing.
+
+        Raises:
+            Invalid: something in it breaks a rule. LimitExceeded: it is too large.
+        """
+        self._preparer.prepare(Batch(batch.operations, batch.when, batch.key), self._reached)
+
+    async def commit_async(self, batch: Batch) -> Commit:
+        """`commit` for a running event loop, which it never blocks."""
+        return await self._committed_async(batch, self._answer)
+
+    def append(self, operation: Append) -> Entry:
+        """Commit one append and nothing else; return the entry as it is stored.
+
+        The same as `commit_entries` of a batch with this operation, and cheaper
+        where commits take microseconds.
+        """
+        instant = self._instant
+        if instant is None:
+            return self.commit_entries(Batch([operation]))[0]
+        one = self._preparer.prepare_one(operation, self._reached)
+        position, time_us, index = instant.append_one(self._tenant, one)
+        if position > self._reached:
+            self._reached = position
+        return Entry(position, time_us, one.content, one.log, index, one.log)
+
+    async def append_async(self, operation: Append) -> Entry:
+        """`append` for a running event loop, which it never blocks."""
+        if self._instant is not None:
+            return self.append(operation)
+        return (await self.commit_entries_async(Batch([operation])))[0]
+
+    def append_then_async(self, operation: Append, then: Then, *, key: str = "") -> None:
+        """`append_async` for whoever has no task to wait in: `then` is called by the loop.
+
+        With the entry; with the error that `append_async` would raise; or with None
+        when the key had committed before: `commit_entries_async` tells what came of
+        it. An error in the input is raised here, and nothing was sent.
+        """
+        # Imported here: whoever never awaits does not pay for loading it.
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        batch = Batch([operation], (), key)
+        prepared = self._preparer.prepare(batch, self._reached)
+        content, log = prepared.writes[0].contents[0], operation.log
+
+        def entry_of(sealed: Sealed) -> Entry:
+            commit = sealed.commit
+            if commit.position > self._reached:
+                self._reached = commit.position
+            index = sealed.indexes[0]
+            return Entry(commit.position, commit.time_us, content, log, index, log)
+
+        place = Callback(loop, batch.key, entry_of, then)
+        self._committer.hand_in(self._tenant, prepared, place, loop)
+
+    def commit_entries(self, batch: Batch) -> list[Entry]:
+        """`commit`, and the entries that the batch's appends became, as they are stored."""
+        return self._committed(batch, self._appended)
+
+    async def commit_entries_async(self, batch: Batch) -> list[Entry]:
+        """`commit_entries` for a running event loop, which it never blocks."""
+        return await self._committed_async(batch, self._appended)
+
+    def update(
+        self, document: str, change: Callable[[Any], Any], *, attempts: int = _UPDATE_ATTEMPTS
+    ) -> Commit:
+        """Read, change and put a document, again and again until nobody was faster.
+
+        `change` gets the current value (None when there is none) and returns the
+        next. It may run several times, so it must not do anything else. User,
+        kind, actor, sources, keys and notes stay as they were.
+        """
+        self._naming.check_text("document", document)
+        require_callable("change", change)
+        require_count(attempts, "attempts", least=1)
+        while True:
+            # The version first: what is read after it is this version or none at all.
+            version = self._version(document)
+            current = self.get(document, version=version) if version else None
+            value = change(None if current is None else current.value)
+            batch = Batch([_successor(document, value, current)], [VersionIs(document, version)])
+            try:
+                return self.commit(batch)
+            except Conflict:
+                attempts -= 1
+                if not attempts:
+                    raise
+
+    # Keeping
+
+    def erase(
+        self,
+        selector: Selector | Sequence[Selector],
+        *,
+        beside: Batch | None = None,
+        dry_run: bool = False,
+        scrub: bool = True,
+        timeout: float = 5.0,
+    ) -> Receipt:
+        """Remove content for good, in one commit; say what went, and how far.
+
+        Several selectors take together what each takes, and an empty list nothing.
+        `beside` holds operations and conditions of the same commit; what it writes
+        is not erased.
+
+        On a file, the last traces go when it is written again, which takes time
+        in proportion to its size; to erase many users, pass scrub=False for all
+        but the last. `timeout` bounds the wait for others who hold old pages;
+        if they outlast it, the receipt says `logical` and what remains to do.
+        The store remembers that, and the next erase does it, even one that
+        finds nothing to remove.
+
+        Raises:
+            Conflict: a condition of `beside` does not hold; nothing was erased.
+        """
+        selectors = [selector] if isinstance(selector, Selector) else selector
+        if not isinstance(selectors, (list, tuple)):
+            raise Invalid("selector", shown(selector), "give a pagefile.Selector, or a list")
+        if beside is not None:
+            require_type("beside", beside, Batch)
+            if beside.key:
+                raise Invalid("beside.key", shown(beside.key), "leave it out: erase() makes one")
+        require_flag("dry_run", dry_run)
+        require_flag("scrub", scrub)
+        require_seconds(timeout)
+        prepared = self._preparer.prepare_erasure(
+            selectors, beside, self._reached, rehearse=dry_run
+        )
+        try:
+            sealed = self._committer.commit(self._tenant, prepared)
+        except Rehearsed as rehearsed:
+            if dry_run:
+                return receipt_of(None, rehearsed.wiped, (_DRY_RUN,))
+            # Nothing matched; what an earlier removal left is still to be done.
+            return receipt_of(None, (), self._scrubbed(timeout, now=scrub))
+        return receipt_of(sealed.commit.position, sealed.erased, self._scrubbed(timeout, now=scrub))
+
+    def _scrubbed(self, timeout: float, *, now: bool) -> tuple[str, ...]:
+        """What is left of all that was removed so far, after another attempt if it is to be now."""
+        try:
+            if not self._engine.owes(self._tenant):
+                return ()
+        except PagefileError as failure:
+            # The erasure itself is committed: no reason to raise.
+            return (f"whether old pages are left is not known ({failure.fact}): erase again",)
+        return self._committer.scrub(self._tenant, timeout) if now else (_SCRUB_LATER,)
+
+    def verify(
+        self, *, head: Head | None = None, progress: Callable[[int, int], None] | None = None
+    ) -> Report:
+        """Walk the hash chain from the first commit, recomputing every digest.
+
+        With a `head` kept elsewhere it also proves that nothing after it was
+        cut off or rewritten. `progress` is called with (position, last position).
+        """
+        if head is not None:
+            require_type("head", head, Head)
+            require_count(head.position, "head.position")
+            if type(head.digest) is not bytes:
+                raise Invalid("head.digest", shown(head.digest), "give a head's digest unchanged")
+        if progress is not None:
+            require_callable("progress", progress)
+        return verify(self._engine, self._tenant, head, progress)
+
+    def check(self) -> Report:
+        """Examine the engine's structures: files, indexes, counters."""
+        problems = tuple(self._engine.check(self._tenant))
+        try:
+            found = self._engine.head(self._tenant)
+        except Corrupt as damage:
+            return Report(0, 0, (*problems, Problem(None, damage.fact)), Head(0, b""))
+        position, unfinished = found.position, found.unfinished
+        if unfinished:
+            problems += (Problem(position, str(unfinished_copy(position, unfinished))),)
+        return Report(position, 0, problems, Head(position, found.digest), unfinished)
+
+    def stats(self) -> Stats:
+        """Counts of this tenant, and what holds it."""
+        head = self._engine.head(self._tenant)
+        return Stats(
+            self._engine.name,
+            self._engine.durability,
+            head.position,
+            head.logs,
+            head.documents,
+            self.vectors,
+            head.unfinished,
+        )
+
+    # Inside
+
+    def _committed(self, batch: Batch, tell: Callable[[Batch, Prepared | Lone, Sealed], _T]) -> _T:
+        prepared: Prepared | Lone | None = None
+        if self._takes_lone:
+            prepared = self._preparer.prepare_lone(batch, self._reached)
+        if prepared is None:
+            prepared = self._preparer.prepare(batch, self._reached)
+        try:
+            sealed = self._committer.commit(self._tenant, prepared)
+        except Unavailable as failure:
+            failure.key = batch.key
+            raise
+        return tell(batch, prepared, sealed)
+
+    async def _committed_async(
+        self, batch: Batch, tell: Callable[[Batch, Prepared | Lone, Sealed], _T]
+    ) -> _T:
+        prepared = self._preparer.prepare(batch, self._reached)
+        try:
+            sealed = await self._committer.submit(self._tenant, prepared)
+        except Unavailable as failure:
+            failure.key = batch.key
+            raise
+        if sealed.repeated:
+            import asyncio
+
+            # What a repeat is held against has to be read.
+            return await asyncio.to_thread(tell, batch, prepared, sealed)
+        return tell(batch, prepared, sealed)
+
+    def _appended(self, batch: Batch, prepared: Prepared | Lone, sealed: Sealed) -> list[Entry]:
+        commit = sealed.commit
+        if sealed.repeated:
+            self._answer(batch, prepared, sealed)
+        elif commit.position > self._reached:
+            self._reached = commit.position
+        if type(prepared) is Lone and not sealed.repeated:
+            log, index = prepared.log, sealed.indexes[0]
+            return [Entry(commit.position, commit.time_us, prepared.content, log, index, log)]
+        made: list[Entry] = []
+        # Forks have an index too, and no entry.
+        indexes = iter(sealed.indexes)
+        for write in batched(prepared).writes:
+            if write.action == Action.FORK:
+                next(indexes)
+            elif write.action == Action.APPEND:
+                name = write.name
+                for content in write.contents:
+                    index = next(indexes)
+                    if sealed.repeated:  # Stored before, under other salts, or erased since.
+                        made += self.read(name, index, index + 1)
+                        continue
+                    made.append(Entry(commit.position, commit.time_us, content, name, index, name))
+        return made
+
+    def _answer(self, batch: Batch, prepared: Prepared | Lone, sealed: Sealed) -> Commit:
+        if sealed.repeated:
+            require_same_content(self._engine, self._tenant, batched(prepared), sealed.commit)
+        raw = sealed.commit
+        # Never back: another thread may have committed later and been faster here.
+        if raw.position > self._reached:
+            self._reached = raw.position
+        return Commit(
+            raw.position,
+            raw.time_us,
+            sealed.indexes,
+            sealed.versions,
+            batch.key,
+            raw.digest,
+            sealed.repeated,
+        )
+
+    def _version(self, document: str) -> int:
+        stream = self._engine.stream(self._tenant, DOCUMENT, document)
+        return 0 if stream is None else stream.length
+
+
+def _successor(document: str, value: Any, current: Document | None) -> Put:
+    if current is None or current.erased:
+        return Put(document, value)
+    return Put(
+        document,
+        value,
+        current.user,
+        current.kind,
+        current.actor,
+        current.sources,
+        current.keys,
+        current.tenant_keys,
+        notes=current.notes,
+    )
