@@ -19,8 +19,8 @@ pytest.importorskip("redis", reason="pagefile[redis] is not installed")
 
 import pagefile
 from pagefile import Append, Batch, Commit, Options, PagefileError, Unavailable
-from pagefile.engines import postgres_patience, postgres_writer
-from pagefile.engines.manager_address import Address, address_of
+from pagefile.engines.manager.address import Address, address_of
+from pagefile.engines.postgres import timeouts, writer
 from pagefile.testing.postgres_server import PostgresServer, binaries
 from pagefile.testing.proxy import Cut, Proxy
 
@@ -35,7 +35,7 @@ needs_postgres = pytest.mark.skipif(binaries() is None, reason="embedded-postgre
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that waits for a silent server waits less than it does in earnest."""
-    monkeypatch.setattr(postgres_patience, "QUIET_SECONDS", 1.0)
+    monkeypatch.setattr(timeouts, "QUIET_SECONDS", 1.0)
     for engine in ("redis", "manager"):
         monkeypatch.setattr(f"pagefile.engines.{engine}._LEAST_ANSWER_SECONDS", _ANSWER_SECONDS)
 
@@ -196,7 +196,7 @@ def test_a_stopped_process_of_the_server_does_not_hold_a_commit_for_ever(
     mortal: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server says that it is at work, which is all it knows; so there is a last bound."""
-    monkeypatch.setattr(postgres_writer, "MOST_SECONDS", 2.0)
+    monkeypatch.setattr(writer, "MOST_SECONDS", 2.0)
     with pagefile.open(mortal.new_url(), options=Options(lock_seconds=0.5)) as pf:
         pf.store.commit(Batch([Append("a", 0)]))
         backend = backend_of(pf)
@@ -218,7 +218,7 @@ def test_a_turn_that_the_lost_connection_holds_leaves_the_outcome_unknown(
     mortal: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody can say that nothing was stored: the first attempt may yet come through."""
-    monkeypatch.setattr(postgres_writer, "MOST_SECONDS", 1.0)
+    monkeypatch.setattr(writer, "MOST_SECONDS", 1.0)
     url = mortal.new_url()
     schema = url.rpartition("=")[2]
     with pagefile.open(url, options=Options(lock_seconds=2.0)) as pf:

@@ -330,7 +330,7 @@ def test_a_disk_that_fails_while_a_store_is_created_is_named_at_every_call(
 def test_opening_without_a_file_to_spare_blames_the_limit(tmp_path: Path) -> None:
     code = """
 import os, resource, sys
-import pagefile, pagefile.engines.sqlite
+import pagefile, pagefile.engines.sqlite.engine
 pagefile.open(sys.argv[1]).close()
 said = set()
 for spare in range(12):

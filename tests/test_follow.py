@@ -744,7 +744,7 @@ def test_a_poller_that_fails_tells_who_waits_and_the_next_wait_works(
         raise Unavailable("the disk failed", "look at it")
 
     with pagefile.open(tmp_path / "store.db") as pf:
-        monkeypatch.setattr("pagefile.engines.watch.fetch", fail)
+        monkeypatch.setattr("pagefile.engines.sqlite.poller.fetch", fail)
         with pytest.raises(Unavailable, match="the disk failed"):
             pf.store.wait(1, PATIENCE_SECONDS)
         monkeypatch.undo()

@@ -44,13 +44,18 @@ from pagefile import (
     Unsupported,
     VersionIs,
 )
-from pagefile.engines import manager_wire as wire
-from pagefile.engines.manager_address import Address, address_of
-from pagefile.engines.manager_connection import Connection, Greeting
-from pagefile.engines.manager_key import CLIENT_BYTES, NONCE_BYTES, client_digest, is_proved
-from pagefile.engines.manager_link import Link
-from pagefile.engines.manager_loop import Bounds
-from pagefile.engines.manager_server import ManagerServer
+from pagefile.engines.manager import protocol as wire
+from pagefile.engines.manager.address import Address, address_of
+from pagefile.engines.manager.authentication import (
+    CLIENT_BYTES,
+    NONCE_BYTES,
+    client_digest,
+    is_proved,
+)
+from pagefile.engines.manager.connection import Link
+from pagefile.engines.manager.event_loop import Bounds
+from pagefile.engines.manager.server import ManagerServer
+from pagefile.engines.manager.session import Connection, Greeting
 from pagefile.testing.backend import FileBackend
 from pagefile.testing.manager_process import ManagerProcess
 from pagefile.testing.proxy import Cut, Proxy
@@ -838,7 +843,7 @@ def test_rows_and_streams_of_many_numbers_come_together(
 def test_a_group_of_several_tenants_and_of_any_size_is_stored(
     url: str, monkeypatch: pytest.MonkeyPatch, most_bytes: int
 ) -> None:
-    monkeypatch.setattr("pagefile.engines.manager._MOST_BYTES", most_bytes)
+    monkeypatch.setattr("pagefile.engines.manager.engine._MOST_BYTES", most_bytes)
     tenants = [f"t{n}" for n in range(4)]
     with Admin(url) as admin:
         handles = [admin.open(tenant) for tenant in tenants]

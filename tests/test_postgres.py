@@ -39,8 +39,8 @@ from pagefile import (
     Unsupported,
     VersionIs,
 )
-from pagefile.engines import postgres_watch
-from pagefile.engines.postgres_address import address_of
+from pagefile.engines.postgres import notifications
+from pagefile.engines.postgres.address import address_of
 from pagefile.store.engine import Prepared, Sealed
 from pagefile.testing.backend import Backend, FileBackend
 from pagefile.testing.context import ContextContract
@@ -412,7 +412,7 @@ def test_what_the_server_cannot_store_is_refused_without_harm_to_its_neighbours(
 def test_a_commit_of_another_process_wakes_who_waits(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_watch, "_LOOK_SECONDS", 600.0)  # Only a notification can.
+    monkeypatch.setattr(notifications, "_LOOK_SECONDS", 600.0)  # Only a notification can.
     command = [sys.executable, "-m", "pagefile.testing.racer", url, "append_to_one_log", "3", "w"]
     with pagefile.open(url) as pf:
         racer = subprocess.Popen(command, stdout=subprocess.DEVNULL)

@@ -39,10 +39,10 @@ from pagefile import (
     Unsupported,
 )
 from pagefile.context.conversations import Conversations
-from pagefile.engines.redis_address import address_of
-from pagefile.engines.redis_layout import Keys
-from pagefile.engines.redis_scripts import script
-from pagefile.engines.redis_turn import LEASE_MS
+from pagefile.engines.redis.address import address_of
+from pagefile.engines.redis.layout import Keys
+from pagefile.engines.redis.scripts import script
+from pagefile.engines.redis.turnstile import LEASE_MS
 from pagefile.testing.backend import Backend
 from pagefile.testing.context import ContextContract
 from pagefile.testing.context.registry import RegistryContract
@@ -821,7 +821,7 @@ def test_no_engine_overrides_a_contract_test(suite: type) -> None:
 def test_a_group_of_several_tenants_and_of_any_size_is_stored(
     url: str, monkeypatch: pytest.MonkeyPatch, most_bytes: int
 ) -> None:
-    monkeypatch.setattr("pagefile.engines.redis._MOST_BYTES", most_bytes)
+    monkeypatch.setattr("pagefile.engines.redis.engine._MOST_BYTES", most_bytes)
     tenants = [f"t{n}" for n in range(4)]
     with Admin(url) as admin:
         handles = [admin.open(tenant) for tenant in tenants]

@@ -29,8 +29,8 @@ from pagefile import (
     Unavailable,
     Unsupported,
 )
-from pagefile.engines.redis_address import address_of
-from pagefile.engines.redis_layout import Keys
+from pagefile.engines.redis.address import address_of
+from pagefile.engines.redis.layout import Keys
 from pagefile.testing.backend import Backend
 from pagefile.testing.context import ContextContract
 from pagefile.testing.context.registry import RegistryContract

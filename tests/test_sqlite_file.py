@@ -18,12 +18,12 @@ import pytest
 
 import pagefile
 from pagefile import Append, Batch, Delete, Fork, Options, Prune, Put, Selector
-from pagefile.engines import sqlite_format
-from pagefile.engines.queries import load_migrations, load_queries
-from pagefile.engines.sqlite import SqliteEngine
-from pagefile.engines.sqlite_file import SqliteFile
-from pagefile.engines.sqlite_format import APPLICATION_ID
-from pagefile.engines.sqlite_transaction import SqliteTransaction
+from pagefile.engines.common.queries import load_migrations, load_queries
+from pagefile.engines.sqlite import format as sqlite_format
+from pagefile.engines.sqlite.engine import SqliteEngine
+from pagefile.engines.sqlite.file import SqliteFile
+from pagefile.engines.sqlite.format import APPLICATION_ID
+from pagefile.engines.sqlite.transaction import SqliteTransaction
 from pagefile.migration import migrate
 from pagefile.store.commit.idempotency_key import KeyExpiry
 from pagefile.store.store import Store

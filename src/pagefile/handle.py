@@ -337,7 +337,7 @@ def _open_postgres(url: str, options: Options, lifetime_us: int) -> Engine:
     if options.vfs is not None:
         raise Unsupported("PostgreSQL has no SQLite VFS", "leave `vfs` out")
     try:
-        from pagefile.engines.postgres import PostgresEngine
+        from pagefile.engines.postgres.engine import PostgresEngine
     except ImportError as error:
         raise Unsupported(
             f"the PostgreSQL driver cannot be loaded ({error})",
@@ -356,8 +356,8 @@ def _open_redis(url: str, options: Options, lifetime_us: int) -> Engine:
     if options.vfs is not None:
         raise Unsupported("Redis has no VFS", "leave `vfs` out")
     try:
-        from pagefile.engines.redis import RedisEngine
-        from pagefile.engines.redis_address import address_of
+        from pagefile.engines.redis.address import address_of
+        from pagefile.engines.redis.engine import RedisEngine
     except ModuleNotFoundError as error:
         if error.name != "redis":
             raise
@@ -374,7 +374,7 @@ def _open_redis(url: str, options: Options, lifetime_us: int) -> Engine:
 
 
 def _open_manager(url: str, options: Options, lifetime_us: int) -> Engine:
-    from pagefile.engines.manager import ManagerEngine
+    from pagefile.engines.manager.engine import ManagerEngine
 
     if options.vfs is not None:
         raise Unsupported("a manager has no VFS", "leave `vfs` out")
@@ -393,7 +393,7 @@ def _open_manager(url: str, options: Options, lifetime_us: int) -> Engine:
 def _open_file(name: str, options: Options, lifetime_us: int) -> Engine:
     from pathlib import Path
 
-    from pagefile.engines.sqlite import SqliteEngine
+    from pagefile.engines.sqlite.engine import SqliteEngine
 
     try:
         return SqliteEngine(

@@ -58,7 +58,7 @@ def migrate(url: str, *, check: bool = False, grant: str | None = None) -> Migra
 
 
 def _migrate_file(url: str, name: str, check: bool) -> MigrationReport:
-    from pagefile.engines.sqlite_format import read_format
+    from pagefile.engines.sqlite.format import read_format
 
     path = Path(name).expanduser().absolute()
     before, known = read_format(path)
@@ -73,15 +73,15 @@ def _migrate_postgres(url: str, check: bool, role: str | None) -> MigrationRepor
     if role is not None and not 0 < len(role.encode()) <= _MOST_ROLE_BYTES:
         raise Invalid("grant", f"{shown(role)} names no user", "give the name of a role")
     try:
-        from pagefile.engines import postgres_format as formats
-        from pagefile.engines.postgres_address import address_of
-        from pagefile.engines.postgres_link import Link
-        from pagefile.engines.postgres_vectors import VectorTable
+        from pagefile.engines.postgres import schema as formats
+        from pagefile.engines.postgres.address import address_of
+        from pagefile.engines.postgres.connection import Link
+        from pagefile.engines.postgres.vectors import VectorTable
     except ImportError as error:
         raise Unsupported(
             f"the PostgreSQL driver cannot be loaded ({error})", "pip install 'pagefile[postgres]'"
         ) from error
-    from pagefile.engines.queries import load_queries
+    from pagefile.engines.common.queries import load_queries
 
     lock_seconds = Options().lock_seconds
     link = Link(

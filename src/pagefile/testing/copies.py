@@ -23,7 +23,8 @@ def _opened(url: str) -> Admin:
 def ready_processes() -> ForkServerContext:
     """Where processes start within milliseconds: everything is imported before they do."""
     context = multiprocessing.get_context("forkserver")
-    engines = [f"pagefile.engines.{name}" for name in ("memory", "sqlite", "postgres", "redis")]
+    engines = ["pagefile.engines.memory"]
+    engines += [f"pagefile.engines.{name}.engine" for name in ("sqlite", "postgres", "redis")]
     context.set_forkserver_preload([__name__, "pagefile.store.log.copy", *engines])
     return context
 

@@ -8,7 +8,7 @@ import sys
 from types import TracebackType
 from typing import Self
 
-from pagefile.engines.manager_address import Address, address_of
+from pagefile.engines.manager.address import Address, address_of
 from pagefile.testing.backend import Backend, FileBackend
 
 _END_SECONDS = 30
@@ -39,7 +39,7 @@ class ManagerProcess:
 
     def start(self) -> Self:
         """Start it, and wait until it listens; at the same port as before."""
-        command = [sys.executable, "-m", "pagefile.engines.manager_server"]
+        command = [sys.executable, "-m", "pagefile.engines.manager.server"]
         command += ["--port", str(self.port), *self._options]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None

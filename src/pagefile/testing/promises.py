@@ -15,10 +15,10 @@ from pagefile.testing.contract import promised_numbers
 #: How a column is headed, and the class that declares it.
 ENGINES = (
     ("`memory:`", "pagefile.engines.memory", "MemoryEngine"),
-    ("SQLite file", "pagefile.engines.sqlite", "SqliteEngine"),
-    ("PostgreSQL", "pagefile.engines.postgres", "PostgresEngine"),
-    ("Redis, Valkey", "pagefile.engines.redis", "RedisEngine"),
-    ("`manager:`", "pagefile.engines.manager", "ManagerEngine"),
+    ("SQLite file", "pagefile.engines.sqlite.engine", "SqliteEngine"),
+    ("PostgreSQL", "pagefile.engines.postgres.engine", "PostgresEngine"),
+    ("Redis, Valkey", "pagefile.engines.redis.engine", "RedisEngine"),
+    ("`manager:`", "pagefile.engines.manager.engine", "ManagerEngine"),
 )
 
 

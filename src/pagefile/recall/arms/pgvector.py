@@ -100,7 +100,7 @@ class PgvectorArm:
             raise Invalid("url", "it leads to no PostgreSQL", "write postgresql://user@host/name")
         require_seconds(timeout_seconds, "timeout_seconds")
         self._driver = required("psycopg", "postgres")
-        from pagefile.engines.postgres_address import address_of
+        from pagefile.engines.postgres.address import address_of
 
         self._address = address_of(url)
         self._place = str(self._address)
@@ -266,7 +266,7 @@ class PgvectorArm:
 
     @contextmanager
     def _connection(self, *, fresh: bool = False) -> Iterator[Any]:
-        from pagefile.engines.postgres_errors import translate
+        from pagefile.engines.postgres.errors import translate
 
         if self._closed:
             raise Forbidden(f"{self!r} is closed", "make another")
@@ -294,7 +294,7 @@ class PgvectorArm:
             self._free.release()
 
     def _connect(self) -> Any:
-        from pagefile.engines.postgres_errors import cannot_connect
+        from pagefile.engines.postgres.errors import cannot_connect
 
         try:
             connection = self._driver.connect(**self._address.parameters, autocommit=True)

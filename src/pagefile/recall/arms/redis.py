@@ -26,8 +26,8 @@ from pagefile.store.bounds import require_seconds
 from pagefile.store.codec.decoder import msgpack_decoder
 
 if TYPE_CHECKING:
-    from pagefile.engines.redis_cluster import Shards
-    from pagefile.engines.redis_link import Link
+    from pagefile.engines.redis.cluster import Shards
+    from pagefile.engines.redis.connection import Link
 
 _SCHEMES = ("redis://", "rediss://", "valkey://", "valkeys://")
 #: How many vectors go into one request: each takes the server a millisecond or two.
@@ -58,8 +58,8 @@ class RedisArm:
             raise Invalid("url", "it leads to no Redis", "write redis://host:6379/0")
         require_seconds(timeout_seconds, "timeout_seconds")
         required("redis", "redis")
-        from pagefile.engines.redis_address import address_of
-        from pagefile.engines.redis_layout import escaped
+        from pagefile.engines.redis.address import address_of
+        from pagefile.engines.redis.layout import escaped
 
         self._address = address_of(url)
         self._seconds = timeout_seconds
@@ -179,7 +179,7 @@ class RedisArm:
     # Where it is
 
     def _marks(self, tenant: str) -> bytes:
-        from pagefile.engines.redis_layout import Keys
+        from pagefile.engines.redis.layout import Keys
 
         return Keys(self._address.prefix, tenant).base + b"v"
 
@@ -200,7 +200,7 @@ class RedisArm:
         Raises:
             Unsupported: they have none.
         """
-        from pagefile.engines.redis_cluster import shards_of
+        from pagefile.engines.redis.cluster import shards_of
 
         try:
             shards = shards_of(self._address, self._seconds, self._seconds)

@@ -1,0 +1,345 @@
+"""Connections to one PostgreSQL server: how they are made, checked, shared and let go."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, LiteralString, TypeVar
+
+import psycopg
+from psycopg.adapt import AdaptersMap
+from psycopg.types.numeric import Int8BinaryDumper
+from psycopg.types.string import BytesBinaryDumper, StrBinaryDumper
+
+from pagefile.engines.postgres.address import Address
+from pagefile.engines.postgres.binary_format import (
+    Bigints,
+    BigintsDumper,
+    Embedding,
+    EmbeddingDumper,
+)
+from pagefile.engines.postgres.errors import cannot_connect, is_lost, translate
+from pagefile.engines.postgres.timeouts import PatientConnection, asking
+from pagefile.errors import Corrupt, Forbidden, Unavailable, Unsupported
+from pagefile.store.records import Durability
+
+Connection = PatientConnection
+_T = TypeVar("_T")
+
+#: How many connections of one handle read at the same time.
+MOST_READERS = 16
+#: Views that obey the wall of the one who asks, and MERGE-free SQL, came with it.
+_OLDEST_SERVER = 15
+_PREPARED = 400
+_RANKS: dict[Durability, int] = {"none": 0, "process": 1, "power": 2}
+
+
+class Session:
+    """One connection, and which tenant's rows it shows."""
+
+    def __init__(self, connection: Connection, sql: dict[str, str]) -> None:
+        self.connection = connection
+        self._sql = sql
+        self.tenant: str | None = None
+        # A handle that is just dropped ends its connections in order, as a closed one does.
+        weakref.finalize(self, _let_go, connection, os.getpid())
+
+    def enter(self, tenant: str) -> None:
+        """See and write this tenant's rows from now on."""
+        if self.tenant != tenant:
+            self.tenant = None
+            self.connection.execute(query(self._sql["enter"]), (tenant,))
+            self.tenant = tenant
+
+    def fetch(self, name: str, *bindings: Any) -> list[tuple[Any, ...]]:
+        """All rows of one named query: one statement, one consistent snapshot."""
+        return self.connection.execute(query(self._sql[name]), bindings, binary=True).fetchall()
+
+
+def _let_go(connection: Connection, owner: int) -> None:
+    if os.getpid() == owner:  # A child must not say goodbye for its parent.
+        with suppress(psycopg.Error):
+            connection.close()
+
+
+class Link:
+    """The server, and the connections of one handle to it."""
+
+    def __init__(
+        self,
+        address: Address,
+        sql: dict[str, str],
+        *,
+        durability: Durability | None,
+        lock_seconds: float,
+    ) -> None:
+        self.address = address
+        self.place = str(address)
+        #: As it was given, for what is kept beside the store.
+        self.url = ""
+        self.sql = sql
+        self.lock_seconds = lock_seconds
+        self._wanted = durability
+        #: What every connection must have, once the first has shown it.
+        self.durability: Durability | None = None
+        #: Whether advisory locks lock, once the first connection has shown it. On some servers
+        #: that speak PostgreSQL's protocol they do nothing.
+        self.locks: bool | None = None
+        self._adapters = _adapters()
+        self._is_at_work = asking(address.parameters)
+        self._pid = os.getpid()
+        self._idle: list[Session] = []
+        self._free = threading.BoundedSemaphore(MOST_READERS)
+        self._closed = False
+
+    def connect(self) -> Session:
+        """A new connection that keeps the level this handle promises.
+
+        Raises:
+            Unavailable, Forbidden, Invalid: it cannot be made, and why.
+            Unsupported: the server does not have what was asked for.
+        """
+        self.require_usable()
+        options = (
+            f"-c search_path={_option(self.address.schema)} -c jit=off -c enable_seqscan=off "
+            f"-c default_transaction_isolation=read\\ committed "
+            f"-c lock_timeout={max(1, int(self.lock_seconds * 1_000))} "
+            "-c idle_in_transaction_session_timeout=60000"
+        )
+        if self._wanted == "none":
+            options += " -c synchronous_commit=off"
+        given = self.address.parameters.get("options")
+        parameters = {
+            **self.address.parameters,
+            "options": f"{given} {options}" if given else options,
+        }
+        try:
+            connection = PatientConnection.connect(
+                **parameters,
+                autocommit=True,
+                cursor_factory=psycopg.RawCursor,
+                context=self._adapters,
+            )
+        except psycopg.Error as error:
+            raise cannot_connect(error, self.place) from error
+        connection.is_at_work = self._is_at_work
+        connection.prepare_threshold = 3
+        connection.prepared_max = _PREPARED
+        session = Session(connection, self.sql)
+        ready = False
+        try:
+            self._require_level(session)
+            if self.locks is None:
+                self.locks = _locks(session)
+            ready = True
+        except psycopg.Error as error:
+            raise translate(error, self.place) from error
+        finally:
+            if not ready:
+                connection.close()
+        return session
+
+    def _require_level(self, session: Session) -> None:
+        """Read the server's settings; they may have changed since the last connection."""
+        facts = session.fetch("facts")[0]
+        if facts[2] == "off" and self._wanted != "none":
+            # Somebody's default must not weaken a promise in silence. A session may turn
+            # it on for itself; then it is read again, not assumed.
+            session.connection.execute("SET synchronous_commit = on")
+            facts = session.fetch("facts")[0]
+        _require_fit(facts, self.place)
+        level = level_of(facts[0], facts[1], facts[2])
+        wanted = self.durability or self._wanted
+        if wanted is not None and _RANKS[level] < _RANKS[wanted]:
+            raise Unsupported(
+                f"{self.place} is at level {level!r}, not {wanted!r} (fsync={facts[0]}, "
+                f"full_page_writes={facts[1]}, synchronous_commit={facts[2]})",
+                f"turn them on, or open the store with durability={level!r}",
+            )
+        if self.durability is None:
+            self.durability = self._wanted or level
+
+    def require_usable(self) -> None:
+        """Refuse a handle that is closed, or came through fork."""
+        if not self.is_own:
+            raise Forbidden(
+                f"{self.place} was opened in process {self._pid} and used in its child",
+                "call pagefile.open again in the child",
+            )
+        if self._closed:
+            raise Forbidden(f"{self.place} is closed on this handle", "call pagefile.open again")
+
+    def read(self, tenant: str | None, name: str, *bindings: Any) -> list[tuple[Any, ...]]:
+        """The rows of one named query, for one tenant or none."""
+        return self.ask(tenant, lambda session: session.fetch(name, *bindings))
+
+    def ask(self, tenant: str | None, question: Callable[[Session], _T]) -> _T:
+        """What `question` reads, for a tenant or none; asked again if the connection was dead."""
+        try:
+            with self.reader(tenant) as session:
+                return question(session)
+        except _Lost:
+            # The server may have been restarted since; a fresh connection will tell.
+            try:
+                with self.reader(tenant) as session:
+                    return question(session)
+            except _Lost as lost:
+                raise translate(lost.error, self.place) from lost.error
+
+    @contextmanager
+    def reader(self, tenant: str | None) -> Iterator[Session]:
+        """A connection for reading; it goes back to the others afterwards."""
+        self.require_usable()
+        if not self._free.acquire(timeout=self.lock_seconds):
+            raise Unavailable(
+                f"{MOST_READERS} reads are under way on this handle for too long", "retry"
+            )
+        session: Session | None = None
+        try:
+            session = self._take(tenant) or self.connect()
+            if tenant is not None:
+                session.enter(tenant)
+            yield session
+        except psycopg.Error as error:
+            if session is not None and is_lost(error, session.connection):
+                # The others were probably lost with it.
+                self.forget_idle()
+                raise _Lost(error) from error
+            raise translate(error, self.place) from error
+        except UnicodeDecodeError as error:
+            raise Corrupt(
+                f"{self.place} holds text that is no text ({error})",
+                "stop writing and restore a copy",
+            ) from error
+        finally:
+            if session is not None:
+                self._take_back(session)
+            self._free.release()
+
+    def _take(self, tenant: str | None) -> Session | None:
+        """The one used last, or better one that already shows this tenant."""
+        for session in reversed(self._idle):
+            if session.tenant == tenant:
+                with suppress(ValueError):  # Somebody else was faster.
+                    self._idle.remove(session)
+                    return session
+        with suppress(IndexError):
+            return self._idle.pop()
+        return None
+
+    def _take_back(self, session: Session) -> None:
+        connection = session.connection
+        if connection.closed or connection.info.transaction_status != 0:
+            connection.close()
+            return
+        self._idle.append(session)
+        # After, not before: `close` may come between a look and the append.
+        if self._closed:
+            self.forget_idle()
+
+    def forget_idle(self) -> None:
+        """Let the idle connections go; new ones are made when needed."""
+        while self._idle:
+            with suppress(IndexError):
+                self._idle.pop().connection.close()
+
+    def close(self) -> None:
+        self._closed = True
+        if self.is_own:
+            self.forget_idle()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this process opened it; a child must not say goodbye for its parent."""
+        return os.getpid() == self._pid
+
+    def patience(self) -> Iterator[float]:
+        """Seconds to pause between attempts to reach a server that went away."""
+        deadline = time.monotonic() + min(self.lock_seconds, 5.0)
+        pause = 0.0
+        while time.monotonic() < deadline:
+            yield pause
+            pause = min(0.25, pause * 2 or 0.02)
+
+
+class _Lost(Exception):
+    """The connection ended during a read."""
+
+    def __init__(self, error: psycopg.Error) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def query(text: str) -> LiteralString:
+    """A query from this package's own files, for a driver that asks whether it is one."""
+    return text  # type: ignore[return-value, unused-ignore]
+
+
+def level_of(fsync: str, full_page_writes: str, synchronous_commit: str) -> Durability:
+    """What an acknowledged commit survives on a server with these settings.
+
+    Without synchronous commit, killing the server loses what it had not yet written.
+    Without fsync or full pages, a power cut loses or tears what it had.
+    """
+    if synchronous_commit == "off":
+        return "none"
+    return "power" if fsync == full_page_writes == "on" else "process"
+
+
+def _require_fit(facts: tuple[Any, ...], place: str) -> None:
+    if facts[5] // 10_000 < _OLDEST_SERVER:
+        raise Unsupported(
+            f"{place} is PostgreSQL {facts[5] // 10_000}", f"use {_OLDEST_SERVER} or newer"
+        )
+    if facts[3] != "UTF8":
+        raise Unsupported(
+            f"{place} has the encoding {facts[3]}", "create the database with ENCODING 'UTF8'"
+        )
+    if facts[4]:
+        raise Unsupported(f"{place} is a standby, which cannot write", "connect to the primary")
+
+
+def _locks(session: Session) -> bool:
+    """Whether an advisory lock that this session takes is held.
+
+    Raises:
+        psycopg.OperationalError: the server went away.
+    """
+    connection, own = session.connection, random.getrandbits(62)
+    try:
+        with connection.transaction():
+            session.fetch("turn", own)
+            return bool(session.fetch("held_locks")[0][0])
+    except (psycopg.ProgrammingError, psycopg.NotSupportedError):
+        return False  # It does not know them.
+
+
+def whole(numbers: Iterable[int]) -> Bigints:
+    """Numbers to be bound as one array.
+
+    Of plain ones the driver looks for the smallest type in the first array of a
+    statement, and takes it for those behind it, too: they may not fit.
+    """
+    return Bigints(tuple(numbers))
+
+
+def _adapters() -> AdaptersMap:
+    """One type for each kind of value, so that a statement is prepared once, and in binary."""
+    adapters = AdaptersMap(psycopg.adapters)
+    adapters.register_dumper(int, Int8BinaryDumper)
+    adapters.register_dumper(str, StrBinaryDumper)
+    adapters.register_dumper(bytes, BytesBinaryDumper)
+    adapters.register_dumper(Bigints, BigintsDumper)
+    adapters.register_dumper(Embedding, EmbeddingDumper)
+    return adapters
+
+
+def _option(schema: str) -> str:
+    """A quoted identifier inside libpq's `options`, where blanks and backslashes are special."""
+    quoted = '"' + schema.replace('"', '""') + '"'
+    return quoted.replace("\\", "\\\\").replace(" ", "\\ ")

@@ -1,0 +1,126 @@
+"""What an acknowledged commit survives on this server, by the settings it really has.
+
+Redis answers after it has handed its buffer to the operating system, with one exception:
+under `appendfsync everysec` it holds the buffer back, for up to two seconds, while an
+earlier sync is under way. So
+
+- `always` syncs before it answers: a power cut loses nothing. While a child process writes,
+  `no-appendfsync-on-rewrite yes` leaves the sync out: a kill still loses nothing.
+- `no` writes before it answers: a kill of the server loses nothing, a power cut may.
+- `everysec` may answer before it has written: a kill can lose what was acknowledged.
+  WAITAOF waits for the sync itself, and makes it as good as `always`.
+- without the append-only file nothing acknowledged is safe.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from redis.exceptions import ResponseError
+
+from pagefile.engines.redis.address import Address
+from pagefile.engines.redis.server import Server
+from pagefile.errors import Forbidden, Unavailable, Unsupported
+from pagefile.store.records import Durability
+
+RANK: dict[Durability, int] = {"none": 0, "process": 1, "power": 2}
+_OLDEST = 7
+
+
+class Found(msgspec.Struct, frozen=True):
+    """The settings that durability depends on."""
+
+    aof: bool
+    fsync: str
+    sync_always: bool
+    has_waitaof: bool
+    evicts: str
+
+
+def read_settings(server: Server) -> Found:
+    """Ask the server.
+
+    Raises:
+        Unsupported: it is older than Redis 7. Unavailable: it is a replica.
+    """
+    info = parse_info(server.ask_one("INFO"))
+    version = info.get("redis_version", "0")
+    if int(version.partition(".")[0] or 0) < _OLDEST:
+        raise Unsupported(
+            f"{server.where} is Redis {version}", f"use Redis {_OLDEST} or later, or Valkey"
+        )
+    if info.get("role") == "slave":
+        primary = f"{info.get('master_host', '')}:{info.get('master_port', '')}"
+        raise Unavailable(
+            f"{server.where} is a replica, which takes no writes",
+            f"name the primary in the URL ({primary} by its word), or make this one the primary",
+        )
+    config: dict[str, str] = {}
+    try:
+        answer = server.ask_one("CONFIG", "GET", "*append*", "maxmemory*")
+        texts = [part.decode() for part in answer]
+        config = dict(zip(texts[::2], texts[1::2], strict=True))
+    except (Forbidden, Unavailable) as hidden:
+        # Then nothing is known of it, and nothing is claimed.
+        if not isinstance(hidden.__cause__, ResponseError):
+            raise
+    evicts = config.get("maxmemory-policy", info.get("maxmemory_policy", ""))
+    full = int(config.get("maxmemory", info.get("maxmemory", "0")))
+    return Found(
+        aof=info.get("aof_enabled") == "1",
+        fsync=config.get("appendfsync", ""),
+        sync_always=config.get("no-appendfsync-on-rewrite") == "no",
+        has_waitaof=_has_waitaof(server),
+        evicts=evicts if full and evicts.startswith("allkeys") else "",
+    )
+
+
+def parse_info(raw: bytes) -> dict[str, str]:
+    """The lines of INFO."""
+    lines = (line.partition(":") for line in raw.decode("utf-8", "replace").splitlines())
+    return {name: value for name, mark, value in lines if mark}
+
+
+def _has_waitaof(server: Server) -> bool:
+    answer: Any = server.ask_one("COMMAND", "INFO", "WAITAOF")
+    return bool(answer) and answer[0] is not None
+
+
+def level_of(found: Found, address: Address) -> Durability:
+    """What an acknowledged commit survives."""
+    if not found.aof:
+        return "none"
+    if address.waitaof or (found.fsync == "always" and found.sync_always):
+        return "power"
+    return "process" if found.fsync in ("always", "no") else "none"
+
+
+def require_level(found: Found, address: Address, wanted: Durability | None) -> Durability:
+    """The level to state: the wanted one if the server has it, else what it has.
+
+    Raises:
+        Unsupported: the server lacks what is wanted, or would drop data by itself.
+    """
+    if found.evicts:
+        raise Unsupported(
+            f"{address.where} evicts keys when its memory is full ({found.evicts})",
+            "set maxmemory-policy to noeviction",
+        )
+    if address.waitaof and not (found.aof and found.has_waitaof and found.fsync != "no"):
+        raise Unsupported(
+            f"{address.where} cannot wait for its append-only file",
+            "set appendonly yes and appendfsync everysec on Redis 7.2 or later, or omit waitaof",
+        )
+    has = level_of(found, address)
+    if wanted is None:
+        return has
+    if RANK[wanted] > RANK[has]:
+        settings = f"appendonly {'yes' if found.aof else 'no'}"
+        if found.fsync:
+            settings += f", appendfsync {found.fsync}"
+        raise Unsupported(
+            f"{address.where} is durable to {has!r}, not {wanted!r} ({settings})",
+            "set appendonly yes and appendfsync always, or open it with ?waitaof=1",
+        )
+    return wanted
