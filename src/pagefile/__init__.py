@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from pagefile.context.path import Path
     from pagefile.context.registry import ThreadRegistry
     from pagefile.context.residency import Eviction
-    from pagefile.context.shared import (
+    from pagefile.context.shared_backend import (
         BackendConfig,
         SharedBackend,
         get_shared_backend,
@@ -224,7 +224,7 @@ _ELSEWHERE = {
     "Assembly": "pagefile.assembly.assembly",
     "AssemblyOptions": "pagefile.assembly.options",
     "AssemblyReceipt": "pagefile.assembly.receipt",
-    "BackendConfig": "pagefile.context.shared",
+    "BackendConfig": "pagefile.context.shared_backend",
     "BufferSlot": "pagefile.context.slot",
     "ChatClient": "pagefile.memory.extraction.chat",
     "ChatExtractor": "pagefile.memory.extraction.model",
@@ -265,7 +265,7 @@ _ELSEWHERE = {
     "RunConfig": "pagefile.runs.config",
     "Runs": "pagefile.runs.runs",
     "Secret": "pagefile.runs.redaction",
-    "SharedBackend": "pagefile.context.shared",
+    "SharedBackend": "pagefile.context.shared_backend",
     "SlotMetadata": "pagefile.context.slot",
     "Sweep": "pagefile.context.conversations",
     "ThreadContext": "pagefile.context.thread",
@@ -274,11 +274,11 @@ _ELSEWHERE = {
     "ToolDef": "pagefile.memory.message",
     "get_context_buffer": "pagefile.context.singleton",
     "get_registry": "pagefile.context.singleton",
-    "get_shared_backend": "pagefile.context.shared",
+    "get_shared_backend": "pagefile.context.shared_backend",
     "new_id": "pagefile.memory.ids",
     "reset_context_buffer": "pagefile.context.singleton",
     "reset_registry": "pagefile.context.singleton",
-    "reset_shared_backend": "pagefile.context.shared",
+    "reset_shared_backend": "pagefile.context.shared_backend",
     "slot_to_handler_metadata": "pagefile.context.slot",
 }
 

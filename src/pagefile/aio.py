@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pagefile import handle
 from pagefile.context.buffer import ContextBuffer
-from pagefile.context.following import AsyncSlotFollower
+from pagefile.context.follower import AsyncSlotFollower
 from pagefile.context.reader import PAGE
 from pagefile.context.registry import ThreadRegistry
 from pagefile.context.slot import BufferSlot

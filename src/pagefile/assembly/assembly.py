@@ -24,7 +24,7 @@ from pagefile.assembly.sources import Source, counter_of, source_of
 from pagefile.assembly.tail import Tail, TailReader
 from pagefile.assembly.writing import Inputs, ReceiptWriter
 from pagefile.context.backend import Backend, store_behind
-from pagefile.context.closing import ClosesItsStore
+from pagefile.context.lifecycle import ClosesItsStore
 from pagefile.context.names import require_name
 from pagefile.errors import LimitExceeded, NotFound
 from pagefile.memory.change import require_name_or_none

@@ -21,7 +21,7 @@ from pagefile.context.appender import (
     slot_append,
 )
 from pagefile.context.backend import Backend, store_behind
-from pagefile.context.following import AsyncSlotFollower, SlotFollower
+from pagefile.context.follower import AsyncSlotFollower, SlotFollower
 from pagefile.context.names import THREADS, log_of, require_name
 from pagefile.context.policy import Policy
 from pagefile.context.reader import Reader, reader_of, user_of

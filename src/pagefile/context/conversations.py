@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from pagefile.context import mapping
+from pagefile.context import registry_documents
 from pagefile.context.backend import Backend, store_behind
-from pagefile.context.closing import ClosesItsStore
+from pagefile.context.lifecycle import ClosesItsStore
 from pagefile.context.names import EXPIRIES, PATHS, SWEPT, THREADS, USES, log_of
 from pagefile.context.path import Path
 from pagefile.context.policy import require_time
@@ -95,7 +95,7 @@ class Conversations(ClosesItsStore):
     def touch(self, thread_id: str) -> None:
         """Use a thread, and so its conversation, without writing to it."""
         log = log_of(thread_id)
-        user = mapping.activation(self._store, thread_id).user
+        user = registry_documents.activation(self._store, thread_id).user
         if user is None:
             user = user_of(self._store, log)
         self._store.commit(Batch([Put(USES + thread_id, None, user=user)]))
@@ -154,7 +154,7 @@ class Conversations(ClosesItsStore):
 
     def _end(self, thread: str, before_us: int, seen: set[str]) -> list[Expired]:
         """End the conversation of a thread, if all of it is idle."""
-        path = mapping.activation(self._store, thread).path
+        path = registry_documents.activation(self._store, thread).path
         seen.add(thread)
         if path is not None and path.conversation is None:
             return []
@@ -187,7 +187,7 @@ class Conversations(ClosesItsStore):
         if path is None:
             yield thread
             return
-        query = Query(mapping.CONVERSATION, path.conversation, everyone=True)
+        query = Query(registry_documents.CONVERSATION, path.conversation, everyone=True)
         while True:
             page = self._store.find(query, limit=_THREADS_AT_ONCE)
             for found in page.items:

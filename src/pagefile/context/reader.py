@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from pagefile.context.following import AsyncSlotFollower, SlotFollower
+from pagefile.context.follower import AsyncSlotFollower, SlotFollower
 from pagefile.context.names import log_of
 from pagefile.context.residency import Residency
 from pagefile.context.slot import LANE, BufferSlot, Lane, without_position

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Literal, TypeVar
 
-from pagefile.context import mapping
+from pagefile.context import registry_documents
 from pagefile.context.backend import Backend, store_behind
-from pagefile.context.claim import Claim, claim, claim_root, root_kind
-from pagefile.context.closing import ClosesItsStore
-from pagefile.context.mapping import Activation, Meant
+from pagefile.context.lifecycle import ClosesItsStore
 from pagefile.context.names import PATHS, THREADS
+from pagefile.context.ownership import Claim, claim, claim_root, root_kind
 from pagefile.context.path import (
     MOST_NAME_BYTES,
     ROOT_NAMES,
@@ -21,6 +20,7 @@ from pagefile.context.path import (
     require_names,
     text_of,
 )
+from pagefile.context.registry_documents import Activation, Meant
 from pagefile.context.residency import ending
 from pagefile.errors import Conflict, Invalid, NotFound, PagefileError, shown
 from pagefile.store import clock
@@ -96,13 +96,13 @@ class ThreadRegistry(ClosesItsStore):
     @property
     def root_uuid(self) -> str | None:
         """The root's id; None before `initialize_root`."""
-        pointer = mapping.root(self._store, SYSTEM).pointer
+        pointer = registry_documents.root(self._store, SYSTEM).pointer
         return None if pointer is None else pointer.thread
 
     @property
     def root_chain(self) -> str:
         """The root's path as text; "system" before `initialize_root`."""
-        pointer = mapping.root(self._store, SYSTEM).pointer
+        pointer = registry_documents.root(self._store, SYSTEM).pointer
         return SYSTEM if pointer is None else text_of(pointer.names)
 
     def initialize_table_root(self, table: str, organism: str) -> str:
@@ -118,7 +118,7 @@ class ThreadRegistry(ClosesItsStore):
     def get_table_root(self, table: str) -> str | None:
         """The id of the table's root; None when it has none."""
         self._check_table(table)
-        pointer = mapping.root(self._store, table).pointer
+        pointer = registry_documents.root(self._store, table).pointer
         return None if pointer is None else pointer.thread
 
     def get_table_for_thread(self, thread_id: str) -> str | None:
@@ -129,7 +129,7 @@ class ThreadRegistry(ClosesItsStore):
         """
         path = self.path(thread_id)
         if path is None:
-            raise mapping.unknown(thread_id)
+            raise registry_documents.unknown(thread_id)
         if not path.root:
             raise NotFound(
                 f"thread {shown(thread_id)} stands on no root",
@@ -147,7 +147,7 @@ class ThreadRegistry(ClosesItsStore):
     def path(self, thread_id: str) -> Path | None:
         """Where the thread stands; None when it is not registered."""
         self._ids.check_text("thread_id", thread_id)
-        return mapping.activation(self._store, thread_id).path
+        return registry_documents.activation(self._store, thread_id).path
 
     def debug_dump(self) -> dict[str, str]:
         """Every registered id and its path as text. Reads all of them, page by page."""
@@ -185,7 +185,7 @@ class ThreadRegistry(ClosesItsStore):
             self._check_table(table)
 
         def attempt() -> str:
-            seen = mapping.activation(self._store, thread_id)
+            seen = registry_documents.activation(self._store, thread_id)
             if seen.path is not None:
                 if user_id is not None and seen.user != user_id:
                     raise Invalid(
@@ -194,12 +194,12 @@ class ThreadRegistry(ClosesItsStore):
                         "choose another thread id",
                     )
                 return thread_id
-            root = mapping.root(self._store, SYSTEM if table is None else table)
+            root = registry_documents.root(self._store, SYSTEM if table is None else table)
             if root.pointer is None and table is not None:
                 raise NotFound(f"table {shown(table)} has no root", "initialize_table_root first")
             above = () if root.pointer is None else root.pointer.names
             path = Path((*above, initiator, target), self._made(), root=root_kind(above))
-            operations = [mapping.put_path(thread_id, path, user_id)]
+            operations = [registry_documents.put_path(thread_id, path, user_id)]
             self._commit(operations, [seen.unchanged, root.unchanged])
             return thread_id
 
@@ -212,7 +212,7 @@ class ThreadRegistry(ClosesItsStore):
         def attempt() -> str:
             made = self._made()
             path = Path((initiator, target), self._made())
-            self._commit([mapping.put_path(made, path, user_id)], [Absent(PATHS + made)])
+            self._commit([registry_documents.put_path(made, path, user_id)], [Absent(PATHS + made)])
             return made
 
         return self._settle(attempt)
@@ -242,13 +242,13 @@ class ThreadRegistry(ClosesItsStore):
         meant = Meant()
 
         def attempt() -> str:
-            caller = mapping.activation(self._store, current_uuid)
+            caller = registry_documents.activation(self._store, current_uuid)
             if caller.path is None or meant.another(caller.path):
-                raise mapping.unknown(current_uuid)
+                raise registry_documents.unknown(current_uuid)
             made = self._made()
             conversation = caller.path.conversation or self._made()
             path = caller.path.called(next_hop, caller=current_uuid, conversation=conversation)
-            operations = [mapping.put_path(made, path, caller.user)]
+            operations = [registry_documents.put_path(made, path, caller.user)]
             self._commit(operations, [caller.unchanged, Absent(PATHS + made)])
             return made
 
@@ -274,14 +274,16 @@ class ThreadRegistry(ClosesItsStore):
         meant = Meant()
 
         def attempt() -> tuple[str | None, str | None]:
-            seen = mapping.activation(self._store, thread_id)
+            seen = registry_documents.activation(self._store, thread_id)
             if seen.path is None or seen.path.is_root or meant.another(seen.path):
                 return None, None
-            operations, when = mapping.release(self._store, seen, with_log=self._ends_logs)
+            operations, when = registry_documents.release(
+                self._store, seen, with_log=self._ends_logs
+            )
             answered: tuple[str | None, str | None] = None, None
             path = seen.path
             if path.caller is not None:
-                above = mapping.activation(self._store, path.caller)
+                above = registry_documents.activation(self._store, path.caller)
                 when.append(above.unchanged)
                 if above.path is not None and above.path.awaits(path):
                     answered = above.path.names[-1], path.caller
@@ -307,7 +309,7 @@ class ThreadRegistry(ClosesItsStore):
         meant = Meant()
 
         def attempt() -> None:
-            seen = mapping.activation(self._store, thread_id)
+            seen = registry_documents.activation(self._store, thread_id)
             if seen.path is None or meant.another(seen.path):
                 return
             if seen.path.is_root:
@@ -316,7 +318,7 @@ class ThreadRegistry(ClosesItsStore):
                     f"{shown(thread_id)} is the root {seen.path.text}",
                     "release the threads below it, or clear() everything",
                 )
-            self._commit(*mapping.release(self._store, seen, with_log=self._ends_logs))
+            self._commit(*registry_documents.release(self._store, seen, with_log=self._ends_logs))
 
         self._settle(attempt, _RELEASING)
 
@@ -353,9 +355,9 @@ class ThreadRegistry(ClosesItsStore):
         operations: list[Operation] = []
         when: list[Condition] = []
         for thread_id in threads:
-            seen = mapping.activation(self._store, thread_id)
+            seen = registry_documents.activation(self._store, thread_id)
             if seen.path is not None:
-                changes = mapping.release(self._store, seen, with_log=self._ends_logs)
+                changes = registry_documents.release(self._store, seen, with_log=self._ends_logs)
                 operations += changes[0]
                 when += changes[1]
         if operations:
@@ -365,7 +367,7 @@ class ThreadRegistry(ClosesItsStore):
         after = ""
         while found := self._store.names("document", prefix=PATHS, after=after, limit=_PAGE):
             threads = (name.removeprefix(PATHS) for name in found)
-            yield [mapping.activation(self._store, thread) for thread in threads]
+            yield [registry_documents.activation(self._store, thread) for thread in threads]
             after = found[-1]
 
     def _made(self) -> str:

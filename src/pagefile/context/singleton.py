@@ -10,7 +10,7 @@ import threading
 from pagefile.context.backend import Backend, place_of
 from pagefile.context.buffer import ContextBuffer
 from pagefile.context.registry import ThreadRegistry
-from pagefile.context.shared import SharedBackend
+from pagefile.context.shared_backend import SharedBackend
 from pagefile.errors import Invalid
 
 _lock = threading.Lock()

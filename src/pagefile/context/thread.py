@@ -11,7 +11,7 @@ from heapq import merge
 from itertools import islice
 from typing import Any, NamedTuple, NoReturn, overload
 
-from pagefile.context.following import AsyncSlotFollower, SlotFollower
+from pagefile.context.follower import AsyncSlotFollower, SlotFollower
 from pagefile.context.names import require_text
 from pagefile.context.policy import MOST_SLOTS
 from pagefile.context.reader import Reader

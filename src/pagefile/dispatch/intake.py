@@ -8,7 +8,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
-from pagefile.context import mapping
+from pagefile.context import registry_documents
 from pagefile.context.appender import NewSlot, slot_append
 from pagefile.context.names import log_of, require_name
 from pagefile.dispatch.claims import NOBODY, Claims, document_of, put_taken, ring
@@ -232,7 +232,7 @@ class Intake:
         operations: list[Operation] = [
             *batch.operations,
             opened.put(thread, user),
-            mapping.put_path(thread, conversation.path_of_first(to), user),
+            registry_documents.put_path(thread, conversation.path_of_first(to), user),
         ]
         if not mine:
             waiting = (self._organism, NOBODY)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from pagefile.context import mapping
+from pagefile.context import registry_documents
 from pagefile.context.names import PATHS
 from pagefile.context.path import MOST_NAMES, ROOT_NAMES
 from pagefile.dispatch.activation import Activation
@@ -192,7 +192,9 @@ class Stepper:
         act, draft, limit = hop.act, hop.draft, self._limits.max_slots_per_thread
         callee = conversation.open_call(act, self._new_thread(), name)
         if self._registers_calls:
-            path = mapping.put_path(callee.thread, conversation.path_of(callee), conversation.user)
+            path = registry_documents.put_path(
+                callee.thread, conversation.path_of(callee), conversation.user
+            )
             draft.operations.append(path)
         draft.slot(act.thread, payload, act.listener, name, limit=limit)
         number, ordinal = draft.slot(callee.thread, payload, act.listener, name, limit=limit)
@@ -317,7 +319,7 @@ class Stepper:
         self._release(conversation, hop)
         following = conversation.start_next()
         if following is not None:
-            path = mapping.put_path(
+            path = registry_documents.put_path(
                 following.thread, conversation.path_of(following), conversation.user
             )
             draft.operations.append(path)

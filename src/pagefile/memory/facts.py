@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from pagefile.context.backend import Backend, store_behind
-from pagefile.context.closing import ClosesItsStore
+from pagefile.context.lifecycle import ClosesItsStore
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, shown
 from pagefile.memory.change import require_name_or_none
 from pagefile.memory.fact import (

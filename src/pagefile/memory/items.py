@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from pagefile.context.backend import Backend, store_behind
-from pagefile.context.closing import ClosesItsStore
+from pagefile.context.lifecycle import ClosesItsStore
 from pagefile.errors import Conflict, Forbidden, Invalid, PagefileError, shown
 from pagefile.memory import gate
 from pagefile.memory.change import (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from pagefile.context.backend import Backend, store_behind
-from pagefile.context.closing import ClosesItsStore
+from pagefile.context.lifecycle import ClosesItsStore
 from pagefile.errors import Invalid, shown
 from pagefile.memory.blocks import MOST_BLOCKS, Blocks
 from pagefile.memory.change import Scope

@@ -23,6 +23,7 @@ MOVED: Final[dict[str, str]] = {
     "pagefile.batch:Vector": "pagefile.store.batch:Vector",
     "pagefile.batch:VersionIs": "pagefile.store.batch:VersionIs",
     "pagefile.content:Content": "pagefile.store.content:Content",
+    "pagefile.context.shared:BackendConfig": "pagefile.context.shared_backend:BackendConfig",
     "pagefile.copying:CopyReport": "pagefile.store.log.copy:CopyReport",
     "pagefile.engine:Hit": "pagefile.store.engine:Hit",
     "pagefile.engine:Limits": "pagefile.store.engine:Limits",

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pagefile.context.mapping import chain_document
 from pagefile.context.names import log_of
 from pagefile.context.registry import ThreadRegistry
+from pagefile.context.registry_documents import chain_document
 from pagefile.errors import Conflict, Invalid, NotFound
 from pagefile.handle import Options
 from pagefile.store.batch import Append, Batch, Selector

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from pagefile.context import mapping
+from pagefile.context import registry_documents
 from pagefile.context.names import PATHS
 from pagefile.context.path import ROOT_NAMES, SYSTEM, Path, text_of
 from pagefile.errors import Invalid
@@ -25,16 +25,19 @@ class Claim(msgspec.Struct, frozen=True):
 
 def claim(store: Store, names: tuple[str, ...], new_id: Callable[[], str]) -> Claim:
     """The thread of a path made by names alone."""
-    chain = mapping.mark(store, mapping.chain_document(names))
+    chain = registry_documents.mark(store, registry_documents.chain_document(names))
     if chain.pointer is not None:
         return Claim(chain.pointer.thread, [], [chain.unchanged])
     made = new_id()
-    root = mapping.root(store, names[0])
+    root = registry_documents.root(store, names[0])
     is_below = root.pointer is not None and root.pointer.names == names[:ROOT_NAMES]
     path = Path(names, root=root_kind(names) if is_below else "")
     return Claim(
         made,
-        [mapping.put_path(made, path), mapping.put_pointer(chain.document, path, made)],
+        [
+            registry_documents.put_path(made, path),
+            registry_documents.put_pointer(chain.document, path, made),
+        ],
         [chain.unchanged, root.unchanged, Absent(PATHS + made)],
     )
 
@@ -47,7 +50,7 @@ def claim_root(
     Raises:
         Invalid: the root has another name.
     """
-    root = mapping.root(store, names[0])
+    root = registry_documents.root(store, names[0])
     if root.pointer is not None:
         if root.pointer.names != names:
             raise Invalid(
@@ -56,20 +59,20 @@ def claim_root(
                 "use that name, or clear() the registry to start over",
             )
         return Claim(root.pointer.thread, [], [root.unchanged])
-    chain = mapping.mark(store, mapping.chain_document(names))
+    chain = registry_documents.mark(store, registry_documents.chain_document(names))
     if chain.pointer is None:
         thread_id = new_id()
         seen: Condition = Absent(PATHS + thread_id)
     else:
         thread_id = chain.pointer.thread
-        seen = mapping.activation(store, thread_id).unchanged
+        seen = registry_documents.activation(store, thread_id).unchanged
     path = Path(names, root=root_kind(names))
     return Claim(
         thread_id,
         [
-            mapping.put_path(thread_id, path),
-            mapping.put_pointer(chain.document, path, thread_id),
-            mapping.put_pointer(root.document, path, thread_id),
+            registry_documents.put_path(thread_id, path),
+            registry_documents.put_pointer(chain.document, path, thread_id),
+            registry_documents.put_pointer(root.document, path, thread_id),
         ],
         [root.unchanged, chain.unchanged, seen],
     )
