@@ -27,9 +27,9 @@ from _memory_data import DIMENSIONS, GivenVectors, Vectors
 from pagefile import Episode, Memory
 from pagefile.aio_memory import AsyncMemory
 from pagefile.memory.owner import owner_key
-from pagefile.recall.asking import unpacked_rows
 from pagefile.recall.logs import decoded, entries_of, log_of
-from pagefile.recall.vectors import VectorIndex
+from pagefile.recall.vectors.query_vector import unpacked_rows
+from pagefile.recall.vectors.vector_index import VectorIndex
 
 WANTED = 10
 WRITERS = 64

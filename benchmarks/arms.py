@@ -28,7 +28,7 @@ from pagefile.recall.arms.memory import MemoryArm
 from pagefile.recall.arms.pgvector import PgvectorArm
 from pagefile.recall.arms.qdrant import QdrantArm, vector_name
 from pagefile.recall.arms.redis import RedisArm
-from pagefile.recall.embedder import Floats, unit_rows
+from pagefile.recall.embed.embedder import Floats, unit_rows
 from pagefile.testing.postgres_server import PostgresServer
 from pagefile.testing.qdrant_server import QdrantServer, find_binary
 from pagefile.testing.redis_server import RedisServer, find_redis

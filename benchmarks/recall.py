@@ -34,14 +34,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pagefile.recall._english import STOP_WORDS
-from pagefile.recall.analysis import words
-from pagefile.recall.bundled import BundledEmbedder
-from pagefile.recall.embedder import Floats
+from pagefile.recall.embed.bundled import BundledEmbedder
+from pagefile.recall.embed.embedder import Floats
+from pagefile.recall.embed.reranker import BundledReranker, reranked
 from pagefile.recall.entry import IndexEntry, entry_of, told
 from pagefile.recall.fusion import Weights
 from pagefile.recall.partition import PartitionIndex
-from pagefile.recall.reranker import BundledReranker, reranked
+from pagefile.recall.text.analysis import words
+from pagefile.recall.text.english import STOP_WORDS
 from pagefile.store.codec.sort_key import microseconds
 
 _CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}

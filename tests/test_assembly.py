@@ -44,8 +44,8 @@ from pagefile.assembly.fence import fenced
 from pagefile.assembly.measuring import PER_MESSAGE, PER_PROMPT, Meter
 from pagefile.assembly.relevance import FLOORS
 from pagefile.assembly.tail import TailReader
-from pagefile.recall.bundled import BundledEmbedder
-from pagefile.recall.embedder import Embedder
+from pagefile.recall.embed.bundled import BundledEmbedder
+from pagefile.recall.embed.embedder import Embedder
 from pagefile.runs.tokens import CharsPerFour, TokenCounter
 from pagefile.store.snapshot import Snapshot
 

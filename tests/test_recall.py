@@ -19,20 +19,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagefile.errors import Invalid
-from pagefile.recall import scoring
-from pagefile.recall.analysis import terms
-from pagefile.recall.analysis import words as words_of
-from pagefile.recall.embedder import packed, packed_units, unit_rows, unit_vector, unpacked
-from pagefile.recall.embedding import embedding_of
+from pagefile.recall import scorer
+from pagefile.recall.embed.embedder import packed, packed_units, unit_rows, unit_vector, unpacked
 from pagefile.recall.entry import IndexEntry, entry_of, gone, speaker_in, speaker_of
 from pagefile.recall.fusion import Weights, lifted
 from pagefile.recall.hit import Hit
-from pagefile.recall.lexical import LexicalIndex
 from pagefile.recall.partition import PartitionIndex
-from pagefile.recall.question import Question, Speakers, question_of
-from pagefile.recall.time_words import time_words, without
-from pagefile.recall.timeliness import timeliness
-from pagefile.recall.vectors import VectorIndex
+from pagefile.recall.text.analysis import terms
+from pagefile.recall.text.analysis import words as words_of
+from pagefile.recall.text.inverted_index import LexicalIndex
+from pagefile.recall.text.question import Question, Speakers, question_of
+from pagefile.recall.text.time_words import time_words, without
+from pagefile.recall.time_proximity import timeliness
+from pagefile.recall.vectors.embedding import embedding_of
+from pagefile.recall.vectors.vector_index import VectorIndex
 from pagefile.store.codec.sort_key import microseconds, moment
 
 _DAY = 86_400 * 1_000_000
@@ -523,7 +523,7 @@ def test_what_was_said_by_the_one_named_is_found_where_nothing_else_is_asked() -
 def test_what_the_one_named_said_is_found_in_a_large_partition(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pagefile.recall.scoring.WHOLE_ROWS", 4)
+    monkeypatch.setattr("pagefile.recall.scorer.WHOLE_ROWS", 4)
     turns = [turn(f"k{n}", f"word{n}", session="", time_us=_NOON + n) for n in range(20)]
     index = filled(*turns, turn("joe", "I live in Rome.", speaker="Joe", session=""))
 
@@ -729,7 +729,7 @@ def test_a_large_partition_finds_what_a_whole_scan_finds(monkeypatch: pytest.Mon
                  for n in range(0, 6_000, 300)]  # fmt: skip
 
     whole = [keys(index.search(text, vector=vector)) for text, vector in questions]
-    monkeypatch.setattr(scoring, "WHOLE_ROWS", 100)
+    monkeypatch.setattr(scorer, "WHOLE_ROWS", 100)
     part = [keys(index.search(text, vector=vector)) for text, vector in questions]
 
     shared = [len(set(a) & set(b)) / len(a) for a, b in zip(whole, part, strict=True)]
@@ -745,8 +745,8 @@ def test_of_equals_in_a_large_partition_the_newest_are_found(
     index = filled(
         *(turn(f"k{n}", "amber", session="", time_us=_NOON + n, vector=vector) for n in range(200))
     )
-    monkeypatch.setattr(scoring, "WHOLE_ROWS", 100)
-    monkeypatch.setattr(scoring, "_BEST_OF_ARM", 10)
+    monkeypatch.setattr(scorer, "WHOLE_ROWS", 100)
+    monkeypatch.setattr(scorer, "_BEST_OF_ARM", 10)
 
     assert keys(index.search("amber", limit=3)) == ["k199", "k198", "k197"]
 

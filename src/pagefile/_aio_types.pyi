@@ -67,7 +67,7 @@ from pagefile.memory.plan import Plan, Preview
 from pagefile.memory.proposal import BatchPage, ItemBatch
 from pagefile.memory.change import ItemType, Scope
 from pagefile.memory.lexical import Hit
-from pagefile.recall.arms.keeper import VectorStatus
+from pagefile.recall.arms.synchronizer import VectorStatus
 from pagefile.runs.config import RunConfig
 from pagefile.runs.knowledge import Knowledge
 from pagefile.runs.episodes import Episodes, Milestone

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from pagefile.memory.recollection import Answer, Recalled
-from pagefile.recall.analysis import terms
 from pagefile.recall.hit import Hit
-from pagefile.recall.question import Speakers, question_of
+from pagefile.recall.text.analysis import terms
+from pagefile.recall.text.question import Speakers, question_of
 
 #: From which cosine on a model holds two texts to be about one thing. Of the bundled one, texts
 #: about nothing in common have 0.3 to 0.55, and seldom more; an answer has mostly 0.56 to 0.8.

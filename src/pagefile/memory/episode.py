@@ -22,7 +22,7 @@ from pagefile.memory.ids import new_id
 from pagefile.memory.message import Message, ToolCall
 from pagefile.memory.owner import owner_key, require_user, users_key
 from pagefile.memory.text import MOST_SESSION_BYTES, require_session, require_text
-from pagefile.recall.embedding import embedding_of
+from pagefile.recall.vectors.embedding import embedding_of
 from pagefile.store import clock
 from pagefile.store.batch import Put
 from pagefile.store.codec.raw import encoded

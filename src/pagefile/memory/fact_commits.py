@@ -10,7 +10,7 @@ from pagefile.memory.fact import Fact
 from pagefile.memory.owner import owner_key
 from pagefile.recall.catalogue import DOCUMENT
 from pagefile.recall.index import SearchIndex
-from pagefile.recall.shelf import Shelf
+from pagefile.recall.partition_cache import Shelf
 from pagefile.store.batch import Batch, Condition, LengthIs, Operation, Selector
 from pagefile.store.store import Store
 

@@ -16,10 +16,10 @@ from pagefile.memory.owner import owner_key
 from pagefile.memory.use import UseRecorder
 from pagefile.memory.vector_follower import VectorFollower, VectorsFollowed
 from pagefile.memory.watched import WatchedCalls
-from pagefile.recall.arms.keeper import VectorStatus
+from pagefile.recall.arms.synchronizer import VectorStatus
 from pagefile.recall.index import SearchIndex
-from pagefile.recall.rebuilding import Rebuilding
-from pagefile.recall.shelf import Shelf
+from pagefile.recall.partition_cache import Shelf
+from pagefile.recall.rebuild import Rebuilding
 from pagefile.store.names import require_callable, require_flag
 
 

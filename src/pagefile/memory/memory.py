@@ -53,11 +53,11 @@ from pagefile.memory.vector_follower import follower_of
 from pagefile.memory.watched_facts import WatchedFacts, WatchedGraph
 from pagefile.recall.arms.arm import VectorArm
 from pagefile.recall.arms.choice import chosen_arm
-from pagefile.recall.choice import chosen_embedder
-from pagefile.recall.embedder import Embedder
+from pagefile.recall.embed.choice import chosen_embedder
+from pagefile.recall.embed.embedder import Embedder
+from pagefile.recall.embed.reranker import Reranker
 from pagefile.recall.index import SearchIndex
-from pagefile.recall.reranker import Reranker
-from pagefile.recall.shelf import Shelf
+from pagefile.recall.partition_cache import Shelf
 from pagefile.store import clock
 from pagefile.store.bounds import MOST_SECONDS, require_count, require_seconds
 from pagefile.store.names import require_callable, require_flag

@@ -20,10 +20,10 @@ from pagefile.memory.match import EpisodeMatch, FactMatch
 from pagefile.memory.owner import owner_key
 from pagefile.memory.text import require_session, require_text
 from pagefile.memory.use import UseRecorder
+from pagefile.recall.embed.reranker import Reranker
 from pagefile.recall.fusion import Weights
 from pagefile.recall.hit import Hit
 from pagefile.recall.index import SearchIndex
-from pagefile.recall.reranker import Reranker
 from pagefile.store.codec.sort_key import microseconds
 from pagefile.store.store import Store
 

@@ -14,9 +14,9 @@ from pagefile.memory.duplicates import LEAST_TERMS, Duplicate, duplicates_of, si
 from pagefile.memory.episode import Episode, episode_of
 from pagefile.memory.episodes import Episodes
 from pagefile.memory.owner import owner_key
-from pagefile.recall.analysis import folded, terms
 from pagefile.recall.fusion import Weights
 from pagefile.recall.index import SearchIndex
+from pagefile.recall.text.analysis import folded, terms
 from pagefile.store.records import Document
 from pagefile.store.store import Store
 

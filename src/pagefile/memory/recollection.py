@@ -20,11 +20,11 @@ from pagefile.memory.reader import ItemReader
 from pagefile.memory.recaller import Recaller
 from pagefile.memory.searching import ITEM_QUERY, MemoryKind, shares
 from pagefile.memory.use import UseRecorder
-from pagefile.recall.embedder import Embedder
+from pagefile.recall.embed.embedder import Embedder
+from pagefile.recall.embed.reranker import Reranker
 from pagefile.recall.hit import Hit
+from pagefile.recall.partition_cache import Shelf
 from pagefile.recall.past_index import PastIndex
-from pagefile.recall.reranker import Reranker
-from pagefile.recall.shelf import Shelf
 from pagefile.store.codec import sort_key
 from pagefile.store.records import Document
 from pagefile.store.snapshot import Snapshot

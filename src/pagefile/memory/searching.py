@@ -20,8 +20,8 @@ from pagefile.memory.reader import ItemReader
 from pagefile.memory.recaller import MOST_QUERY, Recaller
 from pagefile.memory.text import require_session, require_text
 from pagefile.memory.use import UseRecorder
-from pagefile.recall.analysis import terms
 from pagefile.recall.hit import Arm, Hit
+from pagefile.recall.text.analysis import terms
 from pagefile.store.codec.sort_key import microseconds
 
 MemoryKind = Literal["episode", "fact", "item"]

@@ -7,7 +7,7 @@ import threading
 import msgspec
 
 from pagefile.errors import Forbidden, PagefileError
-from pagefile.recall.arms.keeper import Keeper
+from pagefile.recall.arms.synchronizer import Keeper
 from pagefile.settings import Settings
 from pagefile.store.bounds import require_seconds
 from pagefile.store.periodic_thread import Rounds

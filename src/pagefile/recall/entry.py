@@ -6,8 +6,8 @@ import re
 
 import msgspec
 
-from pagefile.recall.analysis import folded, terms_of, words
-from pagefile.recall.embedder import Floats, packed
+from pagefile.recall.embed.embedder import Floats, packed
+from pagefile.recall.text.analysis import folded, terms_of, words
 
 _MOST_SPACES = re.compile(r"\s+")
 _ASKS = re.compile(r"[?？؟][\s\"'”’)\]]*$")

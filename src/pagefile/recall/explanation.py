@@ -8,9 +8,9 @@ import numpy as np
 
 from pagefile.recall.hit import Arm, Boost
 from pagefile.recall.keys import Keys
-from pagefile.recall.lexical import Rows
-from pagefile.recall.question import Question
-from pagefile.recall.scoring import Ground, Scored
+from pagefile.recall.scorer import Ground, Scored
+from pagefile.recall.text.inverted_index import Rows
+from pagefile.recall.text.question import Question
 from pagefile.store.codec.sort_key import moment
 
 #: A difference that nobody would want explained.

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from pagefile.errors import Invalid, shown
-from pagefile.recall.embedder import Floats
+from pagefile.recall.embed.embedder import Floats
 from pagefile.store.bounds import require_count
 
 #: What is left for similarities below the floor: enough to keep their order.

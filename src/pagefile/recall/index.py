@@ -10,10 +10,9 @@ from typing import NamedTuple
 import msgspec
 
 from pagefile.errors import Conflict, Corrupt
-from pagefile.recall.analysis import ANALYSIS_VERSION
-from pagefile.recall.arms.keeper import VectorStatus
-from pagefile.recall.arms.kept import vectors_beside
-from pagefile.recall.arms.kept_keeper import keeper_of
+from pagefile.recall.arms.store_arm import vectors_beside
+from pagefile.recall.arms.store_synchronizer import keeper_of
+from pagefile.recall.arms.synchronizer import VectorStatus
 from pagefile.recall.catalogue import (
     DOCUMENT,
     NO_MODEL,
@@ -24,13 +23,14 @@ from pagefile.recall.catalogue import (
     require_whole,
     settle_catalogue,
 )
-from pagefile.recall.embedder import Embedder, Guarded, embed_texts, packed, packed_units
+from pagefile.recall.embed.embedder import Embedder, Guarded, embed_texts, packed, packed_units
 from pagefile.recall.entry import IndexEntry, entry_of, told
 from pagefile.recall.fusion import Weights
 from pagefile.recall.hit import Hit
 from pagefile.recall.logs import REREAD, append_entry, before, decoded, entries_of, log_of, mark_of
 from pagefile.recall.partition import PartitionIndex, TimeRange
-from pagefile.recall.shelf import Shelf
+from pagefile.recall.partition_cache import Shelf
+from pagefile.recall.text.analysis import ANALYSIS_VERSION
 from pagefile.store.batch import Condition, LengthIs, Operation, Selector
 from pagefile.store.store import Store
 

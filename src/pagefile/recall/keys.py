@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pagefile.recall.column import Column
-from pagefile.recall.lexical import Rows
+from pagefile.recall.growable_array import Column
+from pagefile.recall.text.inverted_index import Rows
 
 _HASH = 0xFFFFFFFF
 _NOBODY = 0xFFFFFFFF

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pagefile.recall.column import Column
 from pagefile.recall.entry import IndexEntry
-from pagefile.recall.lexical import Rows
+from pagefile.recall.growable_array import Column
+from pagefile.recall.text.inverted_index import Rows
 
 LABELS = ("kind", "speaker", "status", "scope")
 

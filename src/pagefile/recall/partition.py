@@ -15,20 +15,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pagefile.recall.asking import AsksVector, asked_with, unpacked_rows
-from pagefile.recall.column import Column
 from pagefile.recall.entry import IndexEntry
 from pagefile.recall.explanation import Explanation
+from pagefile.recall.filter import MOST_KEPT, Passing, filter_name
 from pagefile.recall.fusion import Weights
+from pagefile.recall.growable_array import Column
 from pagefile.recall.hit import Hit
 from pagefile.recall.keys import Keys
 from pagefile.recall.labels import Labels, among
-from pagefile.recall.lexical import LexicalIndex, Rows
-from pagefile.recall.passing import MOST_KEPT, Passing, filter_name
-from pagefile.recall.question import Question, Speakers, question_of
-from pagefile.recall.scoring import Ground, Scored, scored
-from pagefile.recall.structure import Structure
-from pagefile.recall.vectors import VectorIndex, Vectors
+from pagefile.recall.neighbours import Structure
+from pagefile.recall.scorer import Ground, Scored, scored
+from pagefile.recall.text.inverted_index import LexicalIndex, Rows
+from pagefile.recall.text.question import Question, Speakers, question_of
+from pagefile.recall.vectors.query_vector import AsksVector, asked_with, unpacked_rows
+from pagefile.recall.vectors.vector_index import VectorIndex, Vectors
 
 #: From the first moment to before the last, in microseconds; None is no bound.
 TimeRange = tuple[int | None, int | None]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pagefile.recall.catalogue import read_catalogue
-from pagefile.recall.embedder import Embedder
+from pagefile.recall.embed.embedder import Embedder
 from pagefile.recall.hit import Hit
 from pagefile.recall.index import SearchIndex
 from pagefile.recall.partition import PartitionIndex
-from pagefile.recall.shelf import Shelf
+from pagefile.recall.partition_cache import Shelf
 from pagefile.store.snapshot import Snapshot
 
 

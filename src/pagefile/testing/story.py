@@ -18,7 +18,7 @@ from pagefile.handle import Options, Pagefile
 from pagefile.memory.episode import Episode
 from pagefile.memory.fact import Fact
 from pagefile.memory.memory import Memory
-from pagefile.recall.embedder import Embedder
+from pagefile.recall.embed.embedder import Embedder
 from pagefile.runs.config import RunConfig
 from pagefile.store import clock
 

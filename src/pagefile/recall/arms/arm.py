@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
-from pagefile.recall.embedder import Floats
+from pagefile.recall.embed.embedder import Floats
 
 _ID_BYTES = 16
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pagefile.errors import Invalid, shown
 from pagefile.recall.arms.arm import VectorArm
-from pagefile.recall.arms.kept import KeptVectors
+from pagefile.recall.arms.store_arm import KeptVectors
 from pagefile.settings import Settings
 from pagefile.store.store import Store
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from pagefile.errors import Unsupported
 from pagefile.recall.arms.arm import NOTHING, Found, Mark, Part
-from pagefile.recall.embedder import Floats
-from pagefile.recall.vectors import VectorIndex
+from pagefile.recall.embed.embedder import Floats
+from pagefile.recall.vectors.vector_index import VectorIndex
 
 
 class MemoryArm:

@@ -18,9 +18,9 @@ from contextlib import contextmanager, suppress
 from typing import Any, LiteralString, TypeVar
 
 from pagefile.errors import Forbidden, Invalid, Unavailable, Unsupported
-from pagefile.recall._optional import required
 from pagefile.recall.arms.arm import NOTHING, Found, Mark, Part
-from pagefile.recall.embedder import Floats
+from pagefile.recall.embed.embedder import Floats
+from pagefile.recall.extras import required
 from pagefile.store.bounds import require_seconds
 
 _T = TypeVar("_T")

@@ -24,9 +24,9 @@ from typing import Any, NoReturn
 import msgspec
 
 from pagefile.errors import Forbidden, Invalid, PagefileError, Unavailable, Unsupported, shown
-from pagefile.recall._optional import required
 from pagefile.recall.arms.arm import NOTHING, Found, Mark, Part
-from pagefile.recall.embedder import Floats
+from pagefile.recall.embed.embedder import Floats
+from pagefile.recall.extras import required
 from pagefile.store.bounds import require_count, require_seconds
 from pagefile.store.codec.decoder import convert
 from pagefile.store.names import require_flag

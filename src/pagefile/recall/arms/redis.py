@@ -19,9 +19,9 @@ import msgspec
 import numpy as np
 
 from pagefile.errors import Invalid, PagefileError, Unavailable, Unsupported
-from pagefile.recall._optional import required
 from pagefile.recall.arms.arm import NOTHING, Found, Mark, Part
-from pagefile.recall.embedder import Floats
+from pagefile.recall.embed.embedder import Floats
+from pagefile.recall.extras import required
 from pagefile.store.bounds import require_seconds
 from pagefile.store.codec.decoder import msgpack_decoder
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Self
 
 from pagefile.recall.arms.arm import Found, VectorArm
-from pagefile.recall.arms.elsewhere import RowsElsewhere
-from pagefile.recall.arms.log import VectorLog
-from pagefile.recall.embedder import Floats
-from pagefile.recall.vectors import VectorIndex
+from pagefile.recall.arms.index_log import VectorLog
+from pagefile.recall.arms.remote_vectors import RowsElsewhere
+from pagefile.recall.embed.embedder import Floats
+from pagefile.recall.vectors.vector_index import VectorIndex
 
 #: When so many more are held here, the arm is asked again how far it has come.
 _LOOK_AGAIN = 1_000

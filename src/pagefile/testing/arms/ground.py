@@ -12,7 +12,7 @@ import pagefile
 from pagefile.handle import Pagefile
 from pagefile.memory.memory import Memory
 from pagefile.recall.arms.arm import Part, VectorArm
-from pagefile.recall.embedder import Floats, unit_rows
+from pagefile.recall.embed.embedder import Floats, unit_rows
 from pagefile.testing.memory.ground import HashedWords, episode
 
 Place = Callable[[], VectorArm]

@@ -11,7 +11,7 @@ from typing import Any
 from pagefile.errors import Unsupported
 from pagefile.handle import Admin
 from pagefile.recall.arms.arm import NOTHING, Found, Mark, Part
-from pagefile.recall.embedder import Floats
+from pagefile.recall.embed.embedder import Floats
 from pagefile.store.batch import Append, Batch, Put, Selector, Vector
 from pagefile.store.store import Store
 

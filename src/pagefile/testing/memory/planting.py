@@ -21,7 +21,7 @@ from pagefile.memory.extraction.candidate import Candidate
 from pagefile.memory.forget_receipt import ForgetReceipt
 from pagefile.memory.memory import Memory
 from pagefile.memory.message import Message, Role, ToolCall
-from pagefile.recall.analysis import terms
+from pagefile.recall.text.analysis import terms
 from pagefile.runs.config import RunConfig
 from pagefile.testing.memory.ground import (
     START,

@@ -11,7 +11,7 @@ from pagefile.errors import Conflict, Corrupt, Unavailable
 from pagefile.handle import Pagefile
 from pagefile.memory.memory import Memory
 from pagefile.memory.owner import owner_key
-from pagefile.recall import rebuilding
+from pagefile.recall import rebuild
 from pagefile.recall.catalogue import DOCUMENT, read_catalogue
 from pagefile.store.batch import Batch, Put
 from pagefile.store.store import Store
@@ -95,7 +95,7 @@ class ReindexingBesideContract(MemoryFixtures):
     def test_who_stores_without_a_pause_cannot_keep_it_from_its_end(
         self, backend: Backend, handle: Pagefile, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(rebuilding, "_ROUNDS", 4)
+        monkeypatch.setattr(rebuild, "_ROUNDS", 4)
         other, given = Memory(backend.open(), embedder=HashedWords()), HashedWords().embed("Crete")
         texts, given_ids, calls = ["kiwi"], list[str](), list[bool]()
 

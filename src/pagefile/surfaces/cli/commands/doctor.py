@@ -275,7 +275,7 @@ def _clock(pf: Pagefile, position: int) -> Iterator[Finding]:
 
 def _index(pf: Pagefile) -> Iterator[Finding]:
     from pagefile.recall.catalogue import NO_MODEL, read_catalogue
-    from pagefile.recall.choice import chosen_embedder
+    from pagefile.recall.embed.choice import chosen_embedder
 
     held = read_catalogue(pf.store)
     if held is None:

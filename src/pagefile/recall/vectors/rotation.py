@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from pagefile.recall.embedder import Floats
+from pagefile.recall.embed.embedder import Floats
 
 _SEED = 5
 #: So many rows are turned at once: what is worked on stays near the processor.

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pagefile.recall.embedder import Floats
+from pagefile.recall.embed.embedder import Floats
 from pagefile.recall.fusion import Weights
-from pagefile.recall.lexical import LexicalIndex, Rows
-from pagefile.recall.structure import Structure
-from pagefile.recall.vectors import Vectors
+from pagefile.recall.neighbours import Structure
+from pagefile.recall.text.inverted_index import LexicalIndex, Rows
+from pagefile.recall.vectors.vector_index import Vectors
 
 _ONE = np.float32(1)
 

@@ -7,16 +7,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pagefile.recall.embedder import Floats
+from pagefile.recall.candidates import Looked
+from pagefile.recall.embed.embedder import Floats
+from pagefile.recall.filter import Passing
 from pagefile.recall.fusion import Weights, lifted, share_of_best
 from pagefile.recall.labels import among
-from pagefile.recall.lexical import LexicalIndex, Match, Rows, different
-from pagefile.recall.looked import Looked
-from pagefile.recall.passing import Passing
-from pagefile.recall.question import Question
-from pagefile.recall.structure import Structure
-from pagefile.recall.timeliness import timeliness
-from pagefile.recall.vectors import WHOLE_ROWS, Vectors
+from pagefile.recall.neighbours import Structure
+from pagefile.recall.text.inverted_index import LexicalIndex, Match, Rows, different
+from pagefile.recall.text.question import Question
+from pagefile.recall.time_proximity import timeliness
+from pagefile.recall.vectors.vector_index import WHOLE_ROWS, Vectors
 
 _BEST_OF_ARM = 400
 #: What lies in the time asked about is found even if no word matches; last.

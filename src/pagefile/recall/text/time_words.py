@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime
 
 import msgspec
 
-from pagefile.recall._dates import HINT, OPEN, READINGS, Calendar, Range
+from pagefile.recall.text.dates import HINT, OPEN, READINGS, Calendar, Range
 from pagefile.store.codec.sort_key import microseconds, moment
 
 _EARLIEST, _LATEST = date(1, 1, 2), date(9999, 12, 30)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pagefile.errors import Invalid, PagefileError, Unavailable, shown
-from pagefile.recall.embedding import Embedding
+from pagefile.recall.vectors.embedding import Embedding
 
 Floats = NDArray[np.float32]
 _T = TypeVar("_T")

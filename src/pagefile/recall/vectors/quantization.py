@@ -1,6 +1,6 @@
 """Vectors in a byte for each number, and a scale for each vector.
 
-They are turned first (`turning`): as a model makes them, a byte confuses neighbours
+They are turned first (`rotation`): as a model makes them, a byte confuses neighbours
 that lie close together, as memories about one thing do.
 """
 
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pagefile.recall.column import Column
-from pagefile.recall.embedder import Floats, products
-from pagefile.recall.lexical import Rows
+from pagefile.recall.embed.embedder import Floats, products
+from pagefile.recall.growable_array import Column
+from pagefile.recall.text.inverted_index import Rows
 
 #: So many are looked at at once: what is worked on stays near the processor.
 _BLOCK = 512

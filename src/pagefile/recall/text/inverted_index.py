@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pagefile.recall.analysis import is_lone_sign
-from pagefile.recall.column import Column, room
-from pagefile.recall.embedder import Floats
+from pagefile.recall.embed.embedder import Floats
+from pagefile.recall.growable_array import Column, room
+from pagefile.recall.text.analysis import is_lone_sign
 
 Rows = NDArray[np.int64]
 

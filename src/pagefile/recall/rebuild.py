@@ -30,7 +30,7 @@ from pagefile.recall.catalogue import (
 from pagefile.recall.entry import IndexEntry
 from pagefile.recall.index import SearchIndex, Source
 from pagefile.recall.logs import generation_of, log_of, logs_of_index, marks_of
-from pagefile.recall.shelf import Shelf
+from pagefile.recall.partition_cache import Shelf
 from pagefile.store.batch import Batch, Condition, Drop, LengthIs, Operation, Prune, VersionIs
 from pagefile.store.store import Store
 

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pagefile.recall.arms.arm import Found
-from pagefile.recall.arms.elsewhere import RowsElsewhere
-from pagefile.recall.arms.log import VectorLog
-from pagefile.recall.embedder import Floats, unit_rows
+from pagefile.recall.arms.index_log import VectorLog
+from pagefile.recall.arms.remote_vectors import RowsElsewhere
+from pagefile.recall.embed.embedder import Floats, unit_rows
 from pagefile.recall.entry import IndexEntry
 from pagefile.recall.logs import log_of
-from pagefile.recall.vectors import VectorIndex
+from pagefile.recall.vectors.vector_index import VectorIndex
 from pagefile.store.batch import Vector
 from pagefile.store.codec.vector import SLOT_BYTES
 from pagefile.store.records import Entry

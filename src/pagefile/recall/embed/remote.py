@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from pagefile.errors import Invalid, Unavailable, shown
-from pagefile.recall.embedder import MOST_DIMENSIONS, Floats, unit_rows
+from pagefile.recall.embed.embedder import MOST_DIMENSIONS, Floats, unit_rows
 from pagefile.store.bounds import require_count, require_seconds
 
 _MOST_RETRIES = 20

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pagefile.recall._models import BGE_SMALL
-from pagefile.recall._onnx import BertModel
-from pagefile.recall.embedder import Floats, unit_rows, unit_vector
+from pagefile.recall.embed.embedder import Floats, unit_rows, unit_vector
+from pagefile.recall.embed.model_files import BGE_SMALL
+from pagefile.recall.embed.onnx import BertModel
 from pagefile.store.bounds import require_count
 
 _MOST_THREADS = 256

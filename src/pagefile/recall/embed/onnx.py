@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from pagefile.recall._models import ModelFiles
-from pagefile.recall._optional import required
-from pagefile.recall.embedder import Floats
+from pagefile.recall.embed.embedder import Floats
+from pagefile.recall.embed.model_files import ModelFiles
+from pagefile.recall.extras import required
 
 _MOST_TOKENS = 512
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pagefile.recall.looked import Looked
+from pagefile.recall.candidates import Looked
 
 #: How many filters are kept with what they let through.
 MOST_KEPT = 2

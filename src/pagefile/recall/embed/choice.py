@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from pagefile.errors import Corrupt, Invalid, Unsupported, shown
 from pagefile.recall.catalogue import NO_MODEL, UNKNOWN, read_catalogue
-from pagefile.recall.embedder import Embedder
+from pagefile.recall.embed.embedder import Embedder
 from pagefile.settings import Settings
 from pagefile.store.store import Store
 
@@ -41,7 +41,7 @@ def chosen_embedder(store: Store, wanted: Embedder | str | None) -> Embedder | N
 
 
 def _recorded(store: Store) -> Embedder | None:
-    from pagefile.recall.bundled import BundledEmbedder
+    from pagefile.recall.embed.bundled import BundledEmbedder
 
     word = Settings.from_environment().embedder or "auto"
     if word not in _SETTINGS:  # Also where the index has its own: a typing error is no wish.
@@ -78,7 +78,7 @@ def _called(word: str) -> Embedder | None:
 
 
 def _bundled() -> Embedder:
-    from pagefile.recall.bundled import BundledEmbedder
+    from pagefile.recall.embed.bundled import BundledEmbedder
 
     if not BundledEmbedder.available():
         raise Unsupported(
@@ -94,13 +94,13 @@ def _shared(_pid: int) -> Embedder:
 
     A forked child gets its own: the threads behind the parent's do not exist there.
     """
-    from pagefile.recall.bundled import BundledEmbedder
+    from pagefile.recall.embed.bundled import BundledEmbedder
 
     return BundledEmbedder()
 
 
 def _remote() -> Embedder:
-    from pagefile.recall.remote import RemoteEmbedder
+    from pagefile.recall.embed.remote import RemoteEmbedder
 
     settings = Settings.from_environment()
     if not settings.openai_api_key and settings.is_vendors(settings.openai_base_url):

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from pagefile.errors import Invalid
 from pagefile.recall.arms.arm import Found
-from pagefile.recall.arms.log import VectorLog
-from pagefile.recall.column import Column
-from pagefile.recall.embedder import Floats
-from pagefile.recall.lexical import Rows
-from pagefile.recall.vectors import Similar, VectorIndex
+from pagefile.recall.arms.index_log import VectorLog
+from pagefile.recall.embed.embedder import Floats
+from pagefile.recall.growable_array import Column
+from pagefile.recall.text.inverted_index import Rows
+from pagefile.recall.vectors.vector_index import Similar, VectorIndex
 
 #: How many of the nearest an arm is asked for; a larger filter widens it so many times at most.
 _NEAREST = 512

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pagefile.recall.column import Column
-from pagefile.recall.embedder import Floats
+from pagefile.recall.embed.embedder import Floats
 from pagefile.recall.fusion import Weights
+from pagefile.recall.growable_array import Column
 from pagefile.recall.labels import among
-from pagefile.recall.lexical import LexicalIndex, Match, Rows
+from pagefile.recall.text.inverted_index import LexicalIndex, Match, Rows
 
 _NOBODY = -1
 _MOST_WORDS = 2**31 - 1

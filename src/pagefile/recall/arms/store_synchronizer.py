@@ -11,11 +11,18 @@ from itertools import islice
 from typing import ClassVar
 
 from pagefile.errors import Unsupported
-from pagefile.recall.arms.keeper import ArmKeeper, Cancelled, Keeper, VectorStatus, never, owners_of
-from pagefile.recall.arms.kept import KeptVectors, vectors_of
+from pagefile.recall.arms.store_arm import KeptVectors, vectors_of
+from pagefile.recall.arms.synchronizer import (
+    ArmKeeper,
+    Cancelled,
+    Keeper,
+    VectorStatus,
+    never,
+    owners_of,
+)
 from pagefile.recall.catalogue import Catalogue, Model, read_catalogue
 from pagefile.recall.logs import REREAD, decoded, entries_of, log_of
-from pagefile.recall.shelf import Shelf
+from pagefile.recall.partition_cache import Shelf
 from pagefile.store.batch import Vector
 from pagefile.store.codec.vector import MOST_DIMENSIONS
 from pagefile.store.store import Store

@@ -14,16 +14,16 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 
-from pagefile.recall._heap import give_back
 from pagefile.recall.arms.arm import Part, VectorArm
-from pagefile.recall.arms.kept import KeptLog, KeptRows, KeptVectors
-from pagefile.recall.arms.log import VectorLog
+from pagefile.recall.arms.index_log import VectorLog
 from pagefile.recall.arms.rows import ArmRows
+from pagefile.recall.arms.store_arm import KeptLog, KeptRows, KeptVectors
 from pagefile.recall.catalogue import Catalogue, read_catalogue
 from pagefile.recall.entry import IndexEntry
+from pagefile.recall.heap import give_back
 from pagefile.recall.logs import PAGE, REREAD, decoded, entries_of, log_of
 from pagefile.recall.partition import PartitionIndex
-from pagefile.recall.vectors import Vectors
+from pagefile.recall.vectors.vector_index import Vectors
 from pagefile.store.records import Entry
 from pagefile.store.snapshot import Snapshot
 from pagefile.store.store import Store

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from pagefile.errors import Invalid
-from pagefile.recall.embedder import Embedder, Floats, embed_query, unit_rows, unit_vector
+from pagefile.recall.embed.embedder import Embedder, Floats, embed_query, unit_rows, unit_vector
 from pagefile.recall.fusion import Weights
-from pagefile.recall.question import Question
-from pagefile.recall.vectors import Vectors
+from pagefile.recall.text.question import Question
+from pagefile.recall.vectors.vector_index import Vectors
 
 #: Whoever gives the question's vector: an embedder, a function of the text, or the vector.
 AsksVector = Embedder | Callable[[str], Sequence[float] | Floats] | Floats

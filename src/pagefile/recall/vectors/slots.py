@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pagefile.recall.column import Column
-from pagefile.recall.lexical import Rows
+from pagefile.recall.growable_array import Column
+from pagefile.recall.text.inverted_index import Rows
 
 NOBODY = -1
 

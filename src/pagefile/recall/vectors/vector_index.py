@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pagefile.errors import Invalid
-from pagefile.recall._optional import optional, required
-from pagefile.recall.column import Column
-from pagefile.recall.compact import CompactRows
-from pagefile.recall.embedder import Floats, products
-from pagefile.recall.lexical import Rows, different
-from pagefile.recall.slots import NOBODY, Slots
-from pagefile.recall.turning import turned, turned_back, turned_one
+from pagefile.recall.embed.embedder import Floats, products
+from pagefile.recall.extras import optional, required
+from pagefile.recall.growable_array import Column
+from pagefile.recall.text.inverted_index import Rows, different
+from pagefile.recall.vectors.quantization import CompactRows
+from pagefile.recall.vectors.rotation import turned, turned_back, turned_one
+from pagefile.recall.vectors.slots import NOBODY, Slots
 
 #: A partition of so many rows is scored whole; of a larger one the best of each arm.
 WHOLE_ROWS = 10_000

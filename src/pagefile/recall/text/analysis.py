@@ -15,7 +15,7 @@ from itertools import chain
 
 import Stemmer
 
-from pagefile.recall._english import IRREGULAR, STOP_WORDS
+from pagefile.recall.text.english import IRREGULAR, STOP_WORDS
 
 #: Counts up with every change of what a text becomes; an index made by another is made anew.
 ANALYSIS_VERSION = 1

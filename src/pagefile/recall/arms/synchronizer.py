@@ -15,11 +15,11 @@ import msgspec
 
 from pagefile.errors import Unavailable
 from pagefile.recall.arms.arm import Mark, Part, VectorArm
-from pagefile.recall.arms.log import VectorLog
+from pagefile.recall.arms.index_log import VectorLog
 from pagefile.recall.arms.rows import ArmRows
 from pagefile.recall.catalogue import NO_MODEL, Catalogue, Model, read_catalogue
 from pagefile.recall.logs import log_of
-from pagefile.recall.shelf import Resident, Shelf
+from pagefile.recall.partition_cache import Resident, Shelf
 from pagefile.store.store import Store
 
 #: How many ids are let go at once.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from pagefile.recall.arms.arm import Mark, Part
-from pagefile.recall.embedder import Floats, unit_rows
+from pagefile.recall.embed.embedder import Floats, unit_rows
 from pagefile.recall.entry import IndexEntry
 from pagefile.recall.logs import decoded, log_of
 from pagefile.store.records import Entry
