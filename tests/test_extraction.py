@@ -23,13 +23,12 @@ from hypothesis import strategies as st
 import pagefile
 from pagefile import Consolidator
 from pagefile.errors import Forbidden, Invalid, PagefileError, Unavailable, Unsupported
-from pagefile.memory import fact_kinds
-from pagefile.memory.consolidation import ConsolidationPolicy
-from pagefile.memory.extraction import clauses, faults, predicates, prompt, reply, when
+from pagefile.memory.consolidation.consolidation import ConsolidationPolicy
+from pagefile.memory.extraction import clauses, dates, errors, predicates, prompt, reply
 from pagefile.memory.extraction.budget import TokenBudget
 from pagefile.memory.extraction.candidate import Candidate, Extractor
 from pagefile.memory.extraction.chat import ChatClient
-from pagefile.memory.extraction.faults import (
+from pagefile.memory.extraction.errors import (
     BudgetSpent,
     Cancelled,
     Malformed,
@@ -40,6 +39,7 @@ from pagefile.memory.extraction.faults import (
 )
 from pagefile.memory.extraction.model import ChatExtractor
 from pagefile.memory.extraction.rules import RuleExtractor
+from pagefile.memory.facts import kinds
 from pagefile.memory.memory import Memory
 from pagefile.testing.memory.ground import Clock, Scripted, episode, say
 
@@ -274,8 +274,8 @@ def test_days_are_those_of_the_clock_that_the_exchange_was_recorded_by() -> None
 
 
 def test_a_day_that_no_calendar_has_is_no_time() -> None:
-    assert when.time_of("on february 31", AT) is None
-    assert when.time_of("900 years ago", datetime(800, 1, 1, tzinfo=UTC)) is None
+    assert dates.time_of("on february 31", AT) is None
+    assert dates.time_of("900 years ago", datetime(800, 1, 1, tzinfo=UTC)) is None
 
 
 def test_a_plan_holds_until_its_date_has_passed() -> None:
@@ -304,8 +304,8 @@ def test_the_same_statement_twice_is_one_candidate() -> None:
 
 def test_predicates_have_one_cardinality() -> None:
     assert frozenset() == predicates.SINGLE & predicates.MULTI
-    assert predicates.MULTI <= fact_kinds.MULTI
-    assert frozenset() == predicates.SINGLE & fact_kinds.MULTI
+    assert predicates.MULTI <= kinds.MULTI
+    assert frozenset() == predicates.SINGLE & kinds.MULTI
     assert predicates.canonical(" livesIn ") == predicates.canonical("Lives - In") == "lives_in"
 
 
@@ -770,7 +770,7 @@ def test_an_answer_that_holds_no_facts_is_malformed_not_empty(
 
     with pytest.raises(Malformed) as caught:
         asker().extract(SAID)
-    assert faults.worth_a_retry(caught.value)
+    assert errors.worth_a_retry(caught.value)
     assert len(model.requests) == 1
 
 
@@ -838,7 +838,7 @@ def test_a_failing_server_is_given_up_in_the_end(model: Model, asker: Asker, sta
     with pytest.raises(Silent, match=f"3 attempts.*{status}") as caught:
         asker(retries=2).extract(SAID)
     assert isinstance(caught.value, Unavailable)
-    assert faults.worth_a_retry(caught.value)
+    assert errors.worth_a_retry(caught.value)
     assert len(model.requests) == 3
 
 
@@ -859,7 +859,7 @@ def test_a_key_that_is_not_taken_is_not_tried_again(
 
     with pytest.raises(Forbidden) as caught:
         asker().extract(SAID)
-    assert not faults.worth_a_retry(caught.value)
+    assert not errors.worth_a_retry(caught.value)
     assert len(model.requests) == 1
 
 
@@ -871,7 +871,7 @@ def test_a_request_that_is_not_understood_is_not_tried_again(
 
     with pytest.raises(Invalid, match=str(status)) as caught:
         asker().extract(SAID)
-    assert not faults.worth_a_retry(caught.value)
+    assert not errors.worth_a_retry(caught.value)
     assert len(model.requests) == 1
 
 
@@ -1042,7 +1042,7 @@ def test_a_spent_budget_stops_before_the_call_that_would_pass_it(
     assert len(model.requests) == 2
     assert budget.spent <= 2_500
     assert caught.value.limit == 2_500
-    assert faults.worth_a_retry(caught.value)
+    assert errors.worth_a_retry(caught.value)
 
 
 def test_calls_together_do_not_pass_the_budget(model: Model, asker: Asker) -> None:

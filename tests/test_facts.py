@@ -36,14 +36,14 @@ from pagefile import (
     Store,
 )
 from pagefile.memory import ids
-from pagefile.memory.fact import Fact, canonical_predicate, normalised
-from pagefile.memory.fact_documents import Alias
-from pagefile.memory.fact_names import Names
-from pagefile.memory.facts import FactStore, assertions_of
+from pagefile.memory.facts.aliases import Names
+from pagefile.memory.facts.documents import Alias
+from pagefile.memory.facts.fact import Fact, canonical_predicate, normalised
+from pagefile.memory.facts.plane import Claim, Withdrawal, standing
+from pagefile.memory.facts.plane import windows as windows_of
+from pagefile.memory.facts.store import FactStore, assertions_of
 from pagefile.memory.ids import new_id
 from pagefile.memory.owner import owner_key
-from pagefile.memory.plane import Claim, Withdrawal, standing
-from pagefile.memory.plane import windows as windows_of
 from pagefile.recall.index import SearchIndex
 from pagefile.store.batch import Condition, Operation, Selector
 from pagefile.store.query import Query
@@ -1203,8 +1203,8 @@ def test_many_claims_at_one_time_are_gone_through_once(length: int | None, sure:
 WRITER = """
 import sys
 from datetime import UTC, datetime, timedelta
-from pagefile.memory.fact import Fact
-from pagefile.memory.facts import FactStore
+from pagefile.memory.facts.fact import Fact
+from pagefile.memory.facts.store import FactStore
 url, who = sys.argv[1], int(sys.argv[2])
 start = datetime(2020, 1, 1, tzinfo=UTC)
 with FactStore(url) as facts:

@@ -57,7 +57,9 @@ MCR = {
     "source_refs": [],
 }
 
-pytestmark = pytest.mark.filterwarnings("ignore::pagefile.memory.isolation.IsolationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::pagefile.memory.privacy.isolation.IsolationWarning"
+)
 
 
 def config(folder: Path, **settings: Any) -> ServerConfig:

@@ -12,8 +12,8 @@ import pytest
 from pagefile.assembly.assembly import Assembly
 from pagefile.context.buffer import ContextBuffer
 from pagefile.context.registry import ThreadRegistry
-from pagefile.memory.facts import FactStore
-from pagefile.memory.items import LongTermItems
+from pagefile.memory.facts.store import FactStore
+from pagefile.memory.items.store import LongTermItems
 from pagefile.memory.memory import Memory
 from pagefile.runs.episodes import Episodes
 from pagefile.runs.ledger import Ledger

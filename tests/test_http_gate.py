@@ -36,7 +36,7 @@ from pagefile.surfaces.together import mcp_mount
 Sign = Callable[..., dict[str, str]]
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::pagefile.memory.isolation.IsolationWarning"),
+    pytest.mark.filterwarnings("ignore::pagefile.memory.privacy.isolation.IsolationWarning"),
     pytest.mark.xdist_group("http-security"),
 ]
 

@@ -39,7 +39,7 @@ MCR = {
 }
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::pagefile.memory.isolation.IsolationWarning"),
+    pytest.mark.filterwarnings("ignore::pagefile.memory.privacy.isolation.IsolationWarning"),
     pytest.mark.xdist_group("http-security"),
 ]
 

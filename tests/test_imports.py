@@ -16,11 +16,13 @@ import pytest
 import pagefile
 from pagefile import Episode, Fact, PagefileError
 
-pytestmark = pytest.mark.filterwarnings("ignore::pagefile.memory.isolation.IsolationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::pagefile.memory.privacy.isolation.IsolationWarning"
+)
 
 #: One of each type of JSON, and what the codec gives a meaning of its own.
 WRONG: list[Any] = [None, True, -1, 1.5, "", [1], {"a": 1}, {"$tuple": [1]}]
-TYPES = ["Decimal", "dict", "pagefile.memory.episode:Episode", "nowhere:Nothing"]
+TYPES = ["Decimal", "dict", "pagefile.memory.episodes.episode:Episode", "nowhere:Nothing"]
 MCR = {
     "_schema_version": "2.1",
     "op": "add",

@@ -35,15 +35,15 @@ from pagefile import (
 from pagefile.access.keys import KeyStore
 from pagefile.dispatch import HandlerResponse, Organism
 from pagefile.dispatch import Identity as Caller
-from pagefile.memory.fact_kinds import PredicateKinds
-from pagefile.memory.facts import FactStore
+from pagefile.memory.facts.kinds import PredicateKinds
+from pagefile.memory.facts.store import FactStore
 from pagefile.memory.owner import owner_key
 from pagefile.surfaces.http.app import make_app
 from pagefile.surfaces.http.config import ServerConfig
 from pagefile.surfaces.mcp import Identity, mcp_service
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::pagefile.memory.isolation.IsolationWarning"),
+    pytest.mark.filterwarnings("ignore::pagefile.memory.privacy.isolation.IsolationWarning"),
     pytest.mark.xdist_group("isolation"),
 ]
 

@@ -37,10 +37,10 @@ from pagefile import (
     Selector,
     Store,
 )
-from pagefile.memory import change, lexical
-from pagefile.memory.item import MemoryItem, visible
-from pagefile.memory.items import LongTermItems
-from pagefile.memory.proposal import ItemBatch
+from pagefile.memory.items import change, text_search
+from pagefile.memory.items.item import MemoryItem, visible
+from pagefile.memory.items.proposal import ItemBatch
+from pagefile.memory.items.store import LongTermItems
 
 START_US = 1_700_000_000_000_000
 DAY = 86_400
@@ -128,9 +128,9 @@ def test_runs_M01_what_was_proposed_and_committed_outlives_the_handle(url: str) 
 
 COMMITTER = """
 import json, sys
-from pagefile.memory.item import MemoryItem, visible
-from pagefile.memory.items import LongTermItems
-from pagefile.memory.proposal import ItemBatch
+from pagefile.memory.items.item import MemoryItem, visible
+from pagefile.memory.items.store import LongTermItems
+from pagefile.memory.items.proposal import ItemBatch
 url, batch_id, token = sys.argv[1:]
 with LongTermItems(url) as items:
     print("ready", flush=True)
@@ -843,8 +843,8 @@ def test_runs_M09_search_is_deterministic_and_needs_no_embedder(items: LongTermI
 def test_the_newest_candidates_are_looked_at(
     items: LongTermItems, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lexical, "MOST_CANDIDATES", 5)
-    monkeypatch.setattr(lexical, "_PAGE", 2)
+    monkeypatch.setattr(text_search, "MOST_CANDIDATES", 5)
+    monkeypatch.setattr(text_search, "_PAGE", 2)
     for n in range(8):
         done(items, mcr("tea", memory_id=f"tea{n}"))
 
@@ -1190,7 +1190,7 @@ def test_cost_does_not_grow_with_what_belongs_to_others(store: Store) -> None:
     done(items, mcr("tea", scope="user", user_id="ann"))
     done(items, *(mcr("tea", scope="user", user_id="bob") for _ in range(100)))
     done(items, *(mcr("tea", scope="project", project_id="q") for _ in range(100)))
-    looked_at = lexical.candidates(store, visible("ann", "p"), "active", None)
+    looked_at = text_search.candidates(store, visible("ann", "p"), "active", None)
 
     assert len(looked_at) == 1
 

@@ -27,7 +27,9 @@ from pagefile.surfaces.http.config import ServerConfig
 from pagefile.testing.backend import bytes_of_files
 from run_ground import patch, slide
 
-pytestmark = pytest.mark.filterwarnings("ignore::pagefile.memory.isolation.IsolationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::pagefile.memory.privacy.isolation.IsolationWarning"
+)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres", "redis", "manager"])
@@ -410,7 +412,7 @@ import os, resource, signal, sys
 from pathlib import Path
 import pagefile
 from pagefile.client import answers
-from pagefile.memory.episode import Episode
+from pagefile.memory.episodes.episode import Episode
 from pagefile.store.atomic_file import new_file
 from pagefile.surfaces.cli import main
 

@@ -23,7 +23,7 @@ import pytest
 import pagefile
 from pagefile.errors import LimitExceeded, PagefileError
 from pagefile.handle import Admin
-from pagefile.memory.fact import Fact
+from pagefile.memory.facts.fact import Fact
 from pagefile.runs.tokens import CharsPerFour, counter_named
 from pagefile.surfaces.mcp import Identity, mcp_app, mcp_service, resources
 from pagefile.surfaces.mcp.budget import Budget

@@ -36,10 +36,10 @@ from pagefile import (
 from pagefile.access.keys import KeyStore
 from pagefile.aio_memory import AsyncMemory
 from pagefile.memory.extraction.candidate import Candidate, Exchange
-from pagefile.memory.extraction.faults import Silent
-from pagefile.memory.fact import Fact
-from pagefile.memory.facts import FactStore
-from pagefile.memory.items import LongTermItems
+from pagefile.memory.extraction.errors import Silent
+from pagefile.memory.facts.fact import Fact
+from pagefile.memory.facts.store import FactStore
+from pagefile.memory.items.store import LongTermItems
 from pagefile.store.snapshot import Snapshot
 from pagefile.testing.memory.exporting import closed, resealed
 from pagefile.testing.memory.ground import Clock, Scripted, episode

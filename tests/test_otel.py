@@ -24,8 +24,8 @@ from pagefile.client import Client
 from pagefile.client.asking import asked
 from pagefile.client.tracing import operation_of
 from pagefile.errors import Invalid, NotFound
-from pagefile.memory.episode import Episode
-from pagefile.memory.fact import Fact
+from pagefile.memory.episodes.episode import Episode
+from pagefile.memory.facts.fact import Fact
 from pagefile.memory.memory import Memory
 from pagefile.settings import Settings
 from pagefile.store.store import Store

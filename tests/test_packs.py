@@ -29,7 +29,7 @@ from pagefile.errors import (
     Unavailable,
     Unsupported,
 )
-from pagefile.memory.items import LongTermItems
+from pagefile.memory.items.store import LongTermItems
 from pagefile.runs import pack_errors, pack_format, restore
 from pagefile.runs.config import RunConfig
 from pagefile.runs.names import EPISODES, EVICTED, LEDGERS, RUNS

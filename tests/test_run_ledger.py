@@ -45,7 +45,9 @@ from run_ground import (
     started,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore::pagefile.memory.isolation.IsolationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::pagefile.memory.privacy.isolation.IsolationWarning"
+)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres", "redis", "manager"])

@@ -85,27 +85,27 @@ if TYPE_CHECKING:
     from pagefile.context.sweeper import Sweeper
     from pagefile.context.thread import ThreadContext
     from pagefile.memory.block import MemoryBlock
-    from pagefile.memory.consolidation import ConsolidationPolicy, ConsolidationReport
-    from pagefile.memory.consolidator import Consolidator
-    from pagefile.memory.episode import Episode
-    from pagefile.memory.export import MemoryExport
+    from pagefile.memory.consolidation.consolidation import ConsolidationPolicy, ConsolidationReport
+    from pagefile.memory.consolidation.consolidator import Consolidator
+    from pagefile.memory.consolidation.worker import ConsolidationWorker
+    from pagefile.memory.episodes.episode import Episode
+    from pagefile.memory.episodes.message import Image, Message, Role, ToolCall, ToolDef
     from pagefile.memory.extraction.chat import ChatClient
     from pagefile.memory.extraction.model import ChatExtractor
     from pagefile.memory.extraction.rules import RuleExtractor
-    from pagefile.memory.fact import Fact
-    from pagefile.memory.facts import FactStore
-    from pagefile.memory.forget_receipt import ForgetReceipt
-    from pagefile.memory.graph import FactGraph
+    from pagefile.memory.facts.fact import Fact
+    from pagefile.memory.facts.graph import FactGraph
+    from pagefile.memory.facts.proposal import ProposedFact
+    from pagefile.memory.facts.store import FactStore
     from pagefile.memory.ids import new_id
-    from pagefile.memory.isolation import IsolationWarning
-    from pagefile.memory.items import LongTermItems
+    from pagefile.memory.items.store import LongTermItems
     from pagefile.memory.match import EpisodeMatch, FactMatch
     from pagefile.memory.memory import Memory
-    from pagefile.memory.message import Image, Message, Role, ToolCall, ToolDef
+    from pagefile.memory.privacy.export import MemoryExport
+    from pagefile.memory.privacy.forget_receipt import ForgetReceipt
+    from pagefile.memory.privacy.isolation import IsolationWarning
     from pagefile.memory.profile import MemoryProfile
-    from pagefile.memory.proposed_fact import ProposedFact
     from pagefile.memory.provenance import Provenance
-    from pagefile.memory.worker import ConsolidationWorker
     from pagefile.runs.config import RunConfig
     from pagefile.runs.redaction import Secret
     from pagefile.runs.result import PatchResult
@@ -228,38 +228,38 @@ _ELSEWHERE = {
     "BufferSlot": "pagefile.context.slot",
     "ChatClient": "pagefile.memory.extraction.chat",
     "ChatExtractor": "pagefile.memory.extraction.model",
-    "ConsolidationPolicy": "pagefile.memory.consolidation",
-    "ConsolidationReport": "pagefile.memory.consolidation",
-    "ConsolidationWorker": "pagefile.memory.worker",
-    "Consolidator": "pagefile.memory.consolidator",
+    "ConsolidationPolicy": "pagefile.memory.consolidation.consolidation",
+    "ConsolidationReport": "pagefile.memory.consolidation.consolidation",
+    "ConsolidationWorker": "pagefile.memory.consolidation.worker",
+    "Consolidator": "pagefile.memory.consolidation.consolidator",
     "ContextBuffer": "pagefile.context.buffer",
     "Conversations": "pagefile.context.conversations",
     "Sweeper": "pagefile.context.sweeper",
-    "Episode": "pagefile.memory.episode",
+    "Episode": "pagefile.memory.episodes.episode",
     "EpisodeMatch": "pagefile.memory.match",
     "Eviction": "pagefile.context.residency",
     "Expired": "pagefile.context.conversations",
-    "Fact": "pagefile.memory.fact",
-    "FactGraph": "pagefile.memory.graph",
+    "Fact": "pagefile.memory.facts.fact",
+    "FactGraph": "pagefile.memory.facts.graph",
     "FactMatch": "pagefile.memory.match",
-    "FactStore": "pagefile.memory.facts",
-    "ForgetReceipt": "pagefile.memory.forget_receipt",
+    "FactStore": "pagefile.memory.facts.store",
+    "ForgetReceipt": "pagefile.memory.privacy.forget_receipt",
     "HandlerMetadata": "pagefile.context.slot",
-    "Image": "pagefile.memory.message",
-    "IsolationWarning": "pagefile.memory.isolation",
-    "LongTermItems": "pagefile.memory.items",
+    "Image": "pagefile.memory.episodes.message",
+    "IsolationWarning": "pagefile.memory.privacy.isolation",
+    "LongTermItems": "pagefile.memory.items.store",
     "Memory": "pagefile.memory.memory",
     "MemoryBlock": "pagefile.memory.block",
-    "MemoryExport": "pagefile.memory.export",
+    "MemoryExport": "pagefile.memory.privacy.export",
     "MemoryProfile": "pagefile.memory.profile",
-    "Message": "pagefile.memory.message",
+    "Message": "pagefile.memory.episodes.message",
     "NewSlot": "pagefile.context.appender",
     "PatchResult": "pagefile.runs.result",
     "Path": "pagefile.context.path",
     "Prompt": "pagefile.assembly.prompt",
-    "ProposedFact": "pagefile.memory.proposed_fact",
+    "ProposedFact": "pagefile.memory.facts.proposal",
     "Provenance": "pagefile.memory.provenance",
-    "Role": "pagefile.memory.message",
+    "Role": "pagefile.memory.episodes.message",
     "RuleExtractor": "pagefile.memory.extraction.rules",
     "Run": "pagefile.runs.run",
     "RunConfig": "pagefile.runs.config",
@@ -270,8 +270,8 @@ _ELSEWHERE = {
     "Sweep": "pagefile.context.conversations",
     "ThreadContext": "pagefile.context.thread",
     "ThreadRegistry": "pagefile.context.registry",
-    "ToolCall": "pagefile.memory.message",
-    "ToolDef": "pagefile.memory.message",
+    "ToolCall": "pagefile.memory.episodes.message",
+    "ToolDef": "pagefile.memory.episodes.message",
     "get_context_buffer": "pagefile.context.singleton",
     "get_registry": "pagefile.context.singleton",
     "get_shared_backend": "pagefile.context.shared_backend",

@@ -35,38 +35,38 @@ from pagefile.store.query import Query
 import threading
 from collections.abc import AsyncIterator as AsyncIterator
 from pagefile.memory.block import MemoryBlock
-from pagefile.memory.bringing import ImportReceipt, Lines
-from pagefile.memory.consolidation import ConsolidationReport
-from pagefile.memory.duplicates import Duplicate
-from pagefile.memory.episode import Episode
-from pagefile.memory.episodes import TimeRange
-from pagefile.memory.export import MemoryExport
-from pagefile.memory.fact import Fact
-from pagefile.memory.fact import Status as FactStatus
-from pagefile.memory.fact_documents import Assertion
-from pagefile.memory.fact_graph import Neighborhood, StoredGraph, Walk
-from pagefile.memory.fact_history import History, Story
-from pagefile.memory.fact_view import Group, Sight, Viewpoint
-from pagefile.memory.facts import FactStore
-from pagefile.memory.forget_receipt import ForgetReceipt
-from pagefile.memory.graph import Direction
-from pagefile.memory.item import Status as ItemStatus
+from pagefile.memory.privacy.importer import ImportReceipt, Lines
+from pagefile.memory.consolidation.consolidation import ConsolidationReport
+from pagefile.memory.episodes.duplicates import Duplicate
+from pagefile.memory.episodes.episode import Episode
+from pagefile.memory.episodes.store import TimeRange
+from pagefile.memory.privacy.export import MemoryExport
+from pagefile.memory.facts.fact import Fact
+from pagefile.memory.facts.fact import Status as FactStatus
+from pagefile.memory.facts.documents import Assertion
+from pagefile.memory.facts.stored_graph import Neighborhood, StoredGraph, Walk
+from pagefile.memory.facts.history import History, Story
+from pagefile.memory.facts.view import Group, Sight, Viewpoint
+from pagefile.memory.facts.store import FactStore
+from pagefile.memory.privacy.forget_receipt import ForgetReceipt
+from pagefile.memory.facts.graph import Direction
+from pagefile.memory.items.item import Status as ItemStatus
 from pagefile.memory.match import EpisodeMatch, FactMatch, MemoryMatch
-from pagefile.memory.searching import MemoryKind
+from pagefile.memory.search import MemoryKind
 from pagefile.memory.memory import Memory
-from pagefile.memory.message import Message
-from pagefile.memory.plane import Kind
+from pagefile.memory.episodes.message import Message
+from pagefile.memory.facts.plane import Kind
 from pagefile.memory.profile import MemoryProfile
-from pagefile.memory.proposed_fact import Decision, ProposedFact, ProposedFacts
+from pagefile.memory.facts.proposal import Decision, ProposedFact, ProposedFacts
 from pagefile.memory.provenance import Provenance
 from pagefile.memory.vector_follower import VectorsFollowed
 from pagefile.store.batch import Put
-from pagefile.memory.items import Beside, Committed, LongTermItems, Proposal
-from pagefile.memory.item import MemoryItem, Revision, Status
-from pagefile.memory.plan import Plan, Preview
-from pagefile.memory.proposal import BatchPage, ItemBatch
-from pagefile.memory.change import ItemType, Scope
-from pagefile.memory.lexical import Hit
+from pagefile.memory.items.store import Beside, Committed, LongTermItems, Proposal
+from pagefile.memory.items.item import MemoryItem, Revision, Status
+from pagefile.memory.items.plan import Plan, Preview
+from pagefile.memory.items.proposal import BatchPage, ItemBatch
+from pagefile.memory.items.change import ItemType, Scope
+from pagefile.memory.items.text_search import Hit
 from pagefile.recall.arms.synchronizer import VectorStatus
 from pagefile.runs.config import RunConfig
 from pagefile.runs.knowledge import Knowledge

@@ -17,7 +17,7 @@ from pagefile.context.registry import ThreadRegistry
 from pagefile.context.slot import BufferSlot
 from pagefile.context.thread import ThreadContext
 from pagefile.derivation import LIFTED, derive
-from pagefile.memory.items import LongTermItems
+from pagefile.memory.items.store import LongTermItems
 from pagefile.runs.episodes import Episodes
 from pagefile.runs.knowledge import Knowledge
 from pagefile.runs.ledger import Ledger

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pagefile.assembly.assembly import Assembly
 from pagefile.derivation import derive
 from pagefile.handle import Pagefile
-from pagefile.memory.consolidation_report import ConsolidationReport
-from pagefile.memory.episode import Episode
-from pagefile.memory.export import MemoryExport
-from pagefile.memory.fact import Fact
-from pagefile.memory.fact_graph import StoredGraph
-from pagefile.memory.facts import FactStore
-from pagefile.memory.isolation import AwaitedFrom
+from pagefile.memory.consolidation.report import ConsolidationReport
+from pagefile.memory.episodes.episode import Episode
+from pagefile.memory.facts.fact import Fact
+from pagefile.memory.facts.proposal import ProposedFacts
+from pagefile.memory.facts.store import FactStore
+from pagefile.memory.facts.stored_graph import StoredGraph
 from pagefile.memory.memory import Memory
-from pagefile.memory.proposed_fact import ProposedFacts
+from pagefile.memory.privacy.export import MemoryExport
+from pagefile.memory.privacy.isolation import AwaitedFrom
 
 __all__ = [
     "AsyncAssembly",

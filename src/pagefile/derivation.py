@@ -16,7 +16,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from pagefile.memory.isolation import AwaitedFrom
+from pagefile.memory.privacy.isolation import AwaitedFrom
 
 _TWIN = "_async"
 #: Methods that give something to iterate over instead of something to await.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pagefile.context.buffer import ContextBuffer
     from pagefile.context.registry import ThreadRegistry
-    from pagefile.memory.items import LongTermItems
+    from pagefile.memory.items.store import LongTermItems
     from pagefile.memory.memory import Memory
     from pagefile.runs.runs import Runs
     from pagefile.store.log.copy import CopyReport
@@ -125,7 +125,7 @@ class Pagefile(AssemblesPrompts):
     @property
     def items(self) -> LongTermItems:
         """What this tenant's agents know for the long term."""
-        from pagefile.memory.items import LongTermItems
+        from pagefile.memory.items.store import LongTermItems
 
         with self._making:
             if self._items is None:

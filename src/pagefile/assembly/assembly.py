@@ -27,11 +27,11 @@ from pagefile.context.backend import Backend, store_behind
 from pagefile.context.lifecycle import ClosesItsStore
 from pagefile.context.names import require_name
 from pagefile.errors import LimitExceeded, NotFound
-from pagefile.memory.change import require_name_or_none
-from pagefile.memory.isolation import warn_if_anonymous
+from pagefile.memory.items.change import require_name_or_none
 from pagefile.memory.memory import Memory
 from pagefile.memory.owner import require_user
-from pagefile.memory.recollection import Answer, Recollection
+from pagefile.memory.privacy.isolation import warn_if_anonymous
+from pagefile.memory.prompt_memory import Answer, Recollection
 from pagefile.memory.text import require_text
 from pagefile.runs.tokens import TokenCounter
 from pagefile.store.bounds import bounded, require_count

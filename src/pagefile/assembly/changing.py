@@ -14,7 +14,7 @@ from pagefile.assembly.measuring import PER_MESSAGE, Meter
 from pagefile.assembly.message import ChatMessage
 from pagefile.assembly.options import AssemblyOptions
 from pagefile.assembly.receipt import LeftOut, Piece
-from pagefile.memory.recollection import Answer, Recalled
+from pagefile.memory.prompt_memory import Answer, Recalled
 from pagefile.runs.eviction import rank
 from pagefile.runs.lines import contained, fixed_sections, inline, sliding_line
 

@@ -20,7 +20,7 @@ from pagefile.assembly.options import AssemblyOptions
 from pagefile.assembly.pairing import Unit
 from pagefile.assembly.tail import Tail
 from pagefile.errors import LimitExceeded
-from pagefile.memory.recollection import Answer, Pinned
+from pagefile.memory.prompt_memory import Answer, Pinned
 
 _NEXT_STEP = "raise the budget, or shorten the system text, the blocks or what the run is for"
 

@@ -10,7 +10,7 @@ import msgspec
 
 from pagefile.assembly.measuring import Meter
 from pagefile.assembly.receipt import Piece, Section
-from pagefile.memory.recollection import Pinned
+from pagefile.memory.prompt_memory import Pinned
 from pagefile.runs.lines import fixed_sections
 from pagefile.store.records import Document
 

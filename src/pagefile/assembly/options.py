@@ -8,7 +8,7 @@ from typing import Any, get_args
 import msgspec
 
 from pagefile.errors import Invalid, shown
-from pagefile.memory.searching import MemoryKind
+from pagefile.memory.search import MemoryKind
 from pagefile.store.bounds import require_count
 from pagefile.store.names import require_flag
 

@@ -15,9 +15,9 @@ import msgspec
 
 from pagefile.assembly.receipt import AssemblyReceipt, LeftOut, Piece
 from pagefile.errors import Conflict, Invalid, NotFound, shown
-from pagefile.memory.document import living, plain, shaped
-from pagefile.memory.forgotten import document_of as forgotten_document
 from pagefile.memory.owner import RECEIPTS, owner_key
+from pagefile.memory.privacy.tombstones import document_of as forgotten_document
+from pagefile.memory.serializer import living, plain, shaped
 from pagefile.store.batch import Absent, Batch, Condition, Operation, Put, VersionIs
 from pagefile.store.bounds import MOST_PER_READ
 from pagefile.store.query import Query

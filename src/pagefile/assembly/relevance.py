@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pagefile.memory.recollection import Answer, Recalled
+from pagefile.memory.prompt_memory import Answer, Recalled
 from pagefile.recall.hit import Hit
 from pagefile.recall.text.analysis import terms
 from pagefile.recall.text.question import Speakers, question_of

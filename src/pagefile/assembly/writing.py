@@ -18,7 +18,7 @@ from pagefile.assembly.receipt import AssemblyReceipt, LeftOut, Piece
 from pagefile.assembly.recording import ID_PREFIX, Whose
 from pagefile.assembly.tail import Tail
 from pagefile.context.slot import BufferSlot
-from pagefile.memory.recollection import Recalled
+from pagefile.memory.prompt_memory import Recalled
 from pagefile.store.records import Document, Entry
 
 

@@ -16,8 +16,8 @@ from datetime import datetime
 import msgspec
 
 from pagefile.errors import Invalid, shown
-from pagefile.memory.document import plain, shaped
 from pagefile.memory.owner import owner_key, users_key
+from pagefile.memory.serializer import plain, shaped
 from pagefile.store import clock
 from pagefile.store.batch import Put
 from pagefile.store.codec.decoder import convert

@@ -19,8 +19,8 @@ from pagefile.memory.block import (
     put_end,
     require_block_name,
 )
-from pagefile.memory.document import living
 from pagefile.memory.owner import require_user
+from pagefile.memory.serializer import living
 from pagefile.store.batch import Absent, Batch, Condition, CountBelow, Unchanged, VersionIs
 from pagefile.store.bounds import require_count
 from pagefile.store.query import Query

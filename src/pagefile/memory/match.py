@@ -7,10 +7,10 @@ from typing import Literal
 
 import msgspec
 
-from pagefile.memory.episode import Episode
-from pagefile.memory.fact import Fact
-from pagefile.memory.fact_documents import document_of as fact_document
-from pagefile.memory.item import MemoryItem, place_of
+from pagefile.memory.episodes.episode import Episode
+from pagefile.memory.facts.documents import document_of as fact_document
+from pagefile.memory.facts.fact import Fact
+from pagefile.memory.items.item import MemoryItem, place_of
 from pagefile.recall.hit import Hit
 
 

@@ -9,48 +9,48 @@ from datetime import datetime
 from pagefile.context.backend import Backend, store_behind
 from pagefile.context.lifecycle import ClosesItsStore
 from pagefile.errors import Invalid, shown
+from pagefile.memory.block_mixin import PinnedBlocks
 from pagefile.memory.blocks import MOST_BLOCKS, Blocks
-from pagefile.memory.change import Scope
-from pagefile.memory.consolidating import Consolidating
-from pagefile.memory.consolidation_policy import (
+from pagefile.memory.consolidation.mixin import Consolidating
+from pagefile.memory.consolidation.policy import (
     ConsolidationPolicy,
     require_bounded,
     require_policy,
 )
-from pagefile.memory.derived import DerivedFromEpisodes
-from pagefile.memory.duplicates import Duplicate
-from pagefile.memory.episode import Episode
-from pagefile.memory.episodes import Episodes, TimeRange, require_limit
+from pagefile.memory.episodes.duplicates import Duplicate
+from pagefile.memory.episodes.episode import Episode
+from pagefile.memory.episodes.message import Message
+from pagefile.memory.episodes.recognition import DuplicatePolicy
+from pagefile.memory.episodes.session import last_messages
+from pagefile.memory.episodes.store import Episodes, TimeRange, require_limit
+from pagefile.memory.episodes.writer import Rememberer
 from pagefile.memory.extraction.candidate import Extractor
 from pagefile.memory.extraction.choice import require_extractor
-from pagefile.memory.fact import Fact
-from pagefile.memory.fact_graph import StoredGraph
-from pagefile.memory.fact_index import FactIndexing
-from pagefile.memory.facts import FactStore
-from pagefile.memory.findables import Findables
-from pagefile.memory.forget import Forgetting
-from pagefile.memory.guard import Guard
-from pagefile.memory.isolation import AwaitedFrom
-from pagefile.memory.item import Status as ItemStatus
-from pagefile.memory.keeping import Keeping
+from pagefile.memory.facts.fact import Fact
+from pagefile.memory.facts.index import FactIndexing
+from pagefile.memory.facts.proposal import ProposedFacts
+from pagefile.memory.facts.store import FactStore
+from pagefile.memory.facts.stored_graph import StoredGraph
+from pagefile.memory.facts.user_check import WatchedFacts, WatchedGraph
+from pagefile.memory.index_source import Findables
+from pagefile.memory.items.change import Scope
+from pagefile.memory.items.item import Status as ItemStatus
+from pagefile.memory.items.reader import ItemReader
 from pagefile.memory.match import EpisodeMatch, FactMatch, MemoryMatch
-from pagefile.memory.message import Message
 from pagefile.memory.overview import Overview
-from pagefile.memory.pinned import PinnedBlocks
+from pagefile.memory.privacy.dependents import DerivedFromEpisodes
+from pagefile.memory.privacy.forget import Forgetting
+from pagefile.memory.privacy.guard import Guard
+from pagefile.memory.privacy.isolation import AwaitedFrom
+from pagefile.memory.privacy.mixin import Keeping
 from pagefile.memory.profile import Profiles
-from pagefile.memory.proposed_fact import ProposedFacts
+from pagefile.memory.prompt_memory import MemoryParts, Recollection
 from pagefile.memory.provenance import Provenances
-from pagefile.memory.reader import ItemReader
 from pagefile.memory.recaller import Recaller
-from pagefile.memory.recognition import DuplicatePolicy
-from pagefile.memory.recollection import MemoryParts, Recollection
-from pagefile.memory.remember import Rememberer
-from pagefile.memory.searching import MemoryKind, Searching
-from pagefile.memory.session import last_messages
+from pagefile.memory.search import MemoryKind, Searching
 from pagefile.memory.text import require_session
-from pagefile.memory.use import UseRecorder
+from pagefile.memory.usage import UseRecorder
 from pagefile.memory.vector_follower import follower_of
-from pagefile.memory.watched_facts import WatchedFacts, WatchedGraph
 from pagefile.recall.arms.arm import VectorArm
 from pagefile.recall.arms.choice import chosen_arm
 from pagefile.recall.embed.choice import chosen_embedder

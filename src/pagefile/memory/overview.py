@@ -7,16 +7,16 @@ from typing import Any
 import msgspec
 
 from pagefile.memory.blocks import Blocks
-from pagefile.memory.duplicates import Duplicate, duplicates_of, require_threshold
-from pagefile.memory.episode import episode_of, stored_form
-from pagefile.memory.episodes import Episodes, require_limit
-from pagefile.memory.isolation import named_users
+from pagefile.memory.episodes.duplicates import Duplicate, duplicates_of, require_threshold
+from pagefile.memory.episodes.episode import episode_of, stored_form
+from pagefile.memory.episodes.recognition import repetitions
+from pagefile.memory.episodes.store import Episodes, require_limit
 from pagefile.memory.owner import owner_key
+from pagefile.memory.privacy.isolation import named_users
 from pagefile.memory.profile import MemoryProfile, Profiles
 from pagefile.memory.provenance import Provenance, Provenances
-from pagefile.memory.recognition import repetitions
 from pagefile.memory.text import require_text
-from pagefile.memory.watched import WatchedCalls
+from pagefile.memory.user_check import WatchedCalls
 from pagefile.recall.index import SearchIndex
 from pagefile.store.bounds import require_count
 

@@ -6,9 +6,9 @@ from datetime import datetime
 
 import msgspec
 
-from pagefile.memory.episodes import Episodes
-from pagefile.memory.fact import Fact
-from pagefile.memory.facts import FactStore
+from pagefile.memory.episodes.store import Episodes
+from pagefile.memory.facts.fact import Fact
+from pagefile.memory.facts.store import FactStore
 from pagefile.memory.owner import owner_key
 from pagefile.recall.index import SearchIndex
 from pagefile.store.store import Store

@@ -9,16 +9,16 @@ from typing import Any, Literal
 import msgspec
 
 from pagefile.errors import Invalid, NotFound, shown
-from pagefile.memory.change import MOST_ID_BYTES, require_name_or_none
-from pagefile.memory.episode import document_of as episode_document
-from pagefile.memory.episode import episode_of
-from pagefile.memory.fact_documents import document_of as fact_document
-from pagefile.memory.facts import FactStore
-from pagefile.memory.item import Revision, visible
-from pagefile.memory.proposal import read_batch
-from pagefile.memory.proposed_fact import ProposedFact, candidate_name, proposed_of
-from pagefile.memory.reader import ItemReader
-from pagefile.memory.use import Use, UseRecorder
+from pagefile.memory.episodes.episode import document_of as episode_document
+from pagefile.memory.episodes.episode import episode_of
+from pagefile.memory.facts.documents import document_of as fact_document
+from pagefile.memory.facts.proposal import ProposedFact, candidate_name, proposed_of
+from pagefile.memory.facts.store import FactStore
+from pagefile.memory.items.change import MOST_ID_BYTES, require_name_or_none
+from pagefile.memory.items.item import Revision, visible
+from pagefile.memory.items.proposal import read_batch
+from pagefile.memory.items.reader import ItemReader
+from pagefile.memory.usage import Use, UseRecorder
 from pagefile.store.names import Naming
 from pagefile.store.store import Store
 

@@ -9,17 +9,17 @@ from itertools import islice
 import msgspec
 
 from pagefile.errors import Invalid, shown
-from pagefile.memory.episodes import Episodes, TimeRange, bounds_of, require_limit
-from pagefile.memory.fact import Fact
-from pagefile.memory.fact import Status as FactStatus
-from pagefile.memory.fact_documents import fact_id_in
-from pagefile.memory.fact_reader import MOST_IDS
-from pagefile.memory.facts import FactStore
-from pagefile.memory.known_episodes import KnownEpisodes
+from pagefile.memory.episodes.cache import KnownEpisodes
+from pagefile.memory.episodes.store import Episodes, TimeRange, bounds_of, require_limit
+from pagefile.memory.facts.documents import fact_id_in
+from pagefile.memory.facts.fact import Fact
+from pagefile.memory.facts.fact import Status as FactStatus
+from pagefile.memory.facts.reader import MOST_IDS
+from pagefile.memory.facts.store import FactStore
 from pagefile.memory.match import EpisodeMatch, FactMatch
 from pagefile.memory.owner import owner_key
 from pagefile.memory.text import require_session, require_text
-from pagefile.memory.use import UseRecorder
+from pagefile.memory.usage import UseRecorder
 from pagefile.recall.embed.reranker import Reranker
 from pagefile.recall.fusion import Weights
 from pagefile.recall.hit import Hit

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pagefile.errors import Forbidden
-from pagefile.memory.items import Committed, LongTermItems, Proposal
-from pagefile.memory.plan import Preview
-from pagefile.memory.proposal import ItemBatch
+from pagefile.memory.items.plan import Preview
+from pagefile.memory.items.proposal import ItemBatch
+from pagefile.memory.items.store import Committed, LongTermItems, Proposal
 from pagefile.runs.working import WorkingRun
 from pagefile.store.batch import Operation
 

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from pagefile.errors import Invalid, NotFound
-from pagefile.memory.change import require_id
-from pagefile.memory.document import plain
-from pagefile.memory.item import Cause, MemoryItem, place_of, put_item
-from pagefile.memory.proposal import read_batch
+from pagefile.memory.items.change import require_id
+from pagefile.memory.items.item import Cause, MemoryItem, place_of, put_item
+from pagefile.memory.items.proposal import read_batch
+from pagefile.memory.serializer import plain
 from pagefile.runs.names import BROUGHT
 from pagefile.runs.pack_errors import WrongContent
 from pagefile.runs.pack_format import ITEMS, checked, parse_object, placed

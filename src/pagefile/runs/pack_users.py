@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from pagefile.context.names import THREADS
-from pagefile.memory.forgotten import forgotten_of
+from pagefile.memory.privacy.tombstones import forgotten_of
 from pagefile.runs.names import RUNS
 from pagefile.runs.pack_format import ITEMS, MANIFEST, SLOTS
 from pagefile.store.codec.decoder import from_json

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pagefile.errors import Conflict, Forbidden
-from pagefile.memory.forgotten import forgotten_of
 from pagefile.memory.owner import require_user
+from pagefile.memory.privacy.tombstones import forgotten_of
 from pagefile.runs.ledger import Identity
 from pagefile.runs.names import RUNS
 from pagefile.store.batch import Batch, VersionIs

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pagefile.context.names import THREADS
 from pagefile.errors import Conflict, Forbidden
-from pagefile.memory.forgotten import Forgotten, forgotten_of
+from pagefile.memory.privacy.tombstones import Forgotten, forgotten_of
 from pagefile.runs.archive import Archive
 from pagefile.runs.config import config_from
 from pagefile.runs.ledger import Identity, copied

@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pagefile.memory.items import LongTermItems
+from pagefile.memory.items.store import LongTermItems
 from pagefile.runs.brief import render_context_brief
 from pagefile.runs.config import RunConfig
 from pagefile.runs.episodes import Episodes, Milestone

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pagefile.context.names import log_of
 from pagefile.context.slot import is_anothers
 from pagefile.errors import Conflict, Corrupt, Forbidden, Invalid, NotFound, shown
-from pagefile.memory.items import LongTermItems
+from pagefile.memory.items.store import LongTermItems
 from pagefile.runs import artifacts
 from pagefile.runs.config import RunConfig, config_from
 from pagefile.runs.eviction import fit

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from pagefile.handle import Options, Pagefile
-from pagefile.memory.episode import Episode
-from pagefile.memory.fact import Fact
+from pagefile.memory.episodes.episode import Episode
+from pagefile.memory.facts.fact import Fact
 from pagefile.memory.memory import Memory
 from pagefile.recall.embed.embedder import Embedder
 from pagefile.runs.config import RunConfig

@@ -103,7 +103,7 @@ class LibraryWay:
         self._pf.close()
 
     def add(self, text: str, *, user: str, session: str = "s", identity: str | None = None) -> str:
-        from pagefile.memory.episode import Episode
+        from pagefile.memory.episodes.episode import Episode
 
         with _refusing():
             named: dict[str, Any] = {} if identity is None else {"id": identity}

@@ -23,8 +23,8 @@ RECORDS = "gen_ai.memory.records"
 ERROR_TYPE = "error.type"
 
 _MEMORY = ("pagefile.memory.memory:Memory", "pagefile.aio_memory:AsyncMemory")
-_FACTS = ("pagefile.memory.facts:FactStore", "pagefile.aio_memory:AsyncFactStore")
-_ITEMS = ("pagefile.memory.items:LongTermItems", "pagefile.aio:AsyncLongTermItems")
+_FACTS = ("pagefile.memory.facts.store:FactStore", "pagefile.aio_memory:AsyncFactStore")
+_ITEMS = ("pagefile.memory.items.store:LongTermItems", "pagefile.aio:AsyncLongTermItems")
 _ASSEMBLY = ("pagefile.assembly.assembly:Assembly", "pagefile.aio_memory:AsyncAssembly")
 _STORE = ("pagefile.store.store:Store", "pagefile.aio:AsyncStore")
 _MOST_CONTENT = 64_000

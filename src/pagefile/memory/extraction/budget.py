@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pagefile.memory.extraction.faults import BudgetSpent, Cancelled, Oversized
+from pagefile.memory.extraction.errors import BudgetSpent, Cancelled, Oversized
 from pagefile.store.bounds import require_count
 
 _GLANCE_SECONDS = 0.05

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 from pagefile.errors import Forbidden, Invalid, Unsupported, shown
 from pagefile.memory.extraction.budget import TokenBudget
 from pagefile.memory.extraction.completion import BUSY, Busy, Completion, completion_of
-from pagefile.memory.extraction.faults import (
+from pagefile.memory.extraction.errors import (
     Cancelled,
     Malformed,
     Misdirected,

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from pagefile.errors import shown
-from pagefile.memory.extraction.faults import Malformed
+from pagefile.memory.extraction.errors import Malformed
 
 #: Statuses that another attempt may not meet.
 BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})

@@ -10,7 +10,7 @@ from pagefile.memory.extraction import prompt
 from pagefile.memory.extraction.budget import TokenBudget
 from pagefile.memory.extraction.candidate import Candidate, Exchange
 from pagefile.memory.extraction.chat import ChatClient, tokens_of
-from pagefile.memory.extraction.faults import Malformed
+from pagefile.memory.extraction.errors import Malformed
 from pagefile.memory.extraction.reply import candidates_in
 from pagefile.store.bounds import require_count
 

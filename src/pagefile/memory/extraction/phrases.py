@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from pagefile.memory.extraction import when
+from pagefile.memory.extraction import dates
 
 Polarity = Literal["affirmed", "denied", "ended"]
 
@@ -78,10 +78,10 @@ def plain(clause: str) -> str:
 
 def phrase_of(rest: str, times: list[str]) -> Phrase | None:
     """The phrase after a subject; None when it denies the past or the future."""
-    rest, late = when.split_tail(rest)
+    rest, late = dates.split_tail(rest)
     if not late and (company := _COMPANY.search(rest)):
         # "moved to Porto last March with my partner": the time stands before the company.
-        alone, late = when.split_tail(rest[: company.start()])
+        alone, late = dates.split_tail(rest[: company.start()])
         rest = alone if late else rest
     times = [*times, *late]
     just = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pagefile.memory.extraction.listing import listed
+from pagefile.memory.extraction.word_list import listed
 
 #: One object at a time: a new one ends the one before.
 SINGLE = frozenset(

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from pagefile.memory.extraction.candidate import Candidate, Exchange, distinct, speaker_of
-from pagefile.memory.extraction.faults import Malformed
+from pagefile.memory.extraction.errors import Malformed
 from pagefile.memory.extraction.predicates import canonical
 
 _MOST_STARTS = 64

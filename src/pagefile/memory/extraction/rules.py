@@ -16,25 +16,25 @@ from typing import Self
 import msgspec
 
 from pagefile.memory.extraction import (
+    activities,
     attributes,
-    doings,
+    dates,
     moods,
     objects,
     people,
     rules_life,
     rules_taste,
-    when,
 )
+from pagefile.memory.extraction.activities import Doing
 from pagefile.memory.extraction.attributes import Attribute
 from pagefile.memory.extraction.budget import TokenBudget
 from pagefile.memory.extraction.candidate import Candidate, Exchange, distinct, speaker_of
 from pagefile.memory.extraction.clauses import Sentence, own_words, sentences
-from pagefile.memory.extraction.doings import Doing
-from pagefile.memory.extraction.listing import listed
 from pagefile.memory.extraction.patterns import Emit, Rule
 from pagefile.memory.extraction.people import Subject
 from pagefile.memory.extraction.phrases import Phrase, phrase_of, plain
 from pagefile.memory.extraction.predicates import MULTI
+from pagefile.memory.extraction.word_list import listed
 
 _TABLE: tuple[Rule, ...] = (*rules_life.RULES, *rules_taste.RULES)
 _MOST_QUOTED = 200
@@ -162,7 +162,7 @@ class _Reading:
 
     def _read(self, quote: str) -> None:
         clause = plain(quote)
-        clause, times = when.split_head(clause)
+        clause, times = dates.split_head(clause)
         if self._is_not(clause, quote):
             return
         if found := _NICKNAME.match(clause):
@@ -170,7 +170,7 @@ class _Reading:
             return
         if self._corrects(clause, quote) or self._attributes(clause, quote):
             return
-        for doing in doings.pastime(clause):
+        for doing in activities.pastime(clause):
             self._doing(self._speaker, doing, quote)
         if not self._found and _ELIDED.match(clause):
             subject: Subject | None = Subject(self._speaker, clause, True)
@@ -221,7 +221,7 @@ class _Reading:
             owner = msgspec.structs.replace(owner, rest=instead["this"])
         else:
             instead = None
-        clean, _ = when.split_tail(owner.rest)
+        clean, _ = dates.split_tail(owner.rest)
         attribute = attributes.attribute_of(owner.rest if "birth" in owner.rest else clean)
         if attribute is None or (owner.vague and attribute.predicate != "has_name"):
             return False
@@ -272,7 +272,7 @@ class _Reading:
         predicate, name = subject.relation or (subject.role, subject.kind)
         if not predicate:
             return False
-        rest, late = when.split_tail(_AGED.sub("", subject.rest))
+        rest, late = dates.split_tail(_AGED.sub("", subject.rest))
         if not (_DIED.match(rest) or _DIED.match(subject.rest)):
             phrase = phrase_of(rest, [])
             if phrase is None or phrase.polarity == "denied" or not _DIED.match(phrase.text):
@@ -324,21 +324,21 @@ class _Reading:
         if phrase.polarity == "denied":
             return []
         if not subject.first_person:
-            had = doings.household(phrase) if re.match("has ", phrase.text) else []
-            return had or doings.birth(phrase, self._at)
+            had = activities.household(phrase) if re.match("has ", phrase.text) else []
+            return had or activities.birth(phrase, self._at)
         return (
-            doings.household(phrase)
-            or doings.birth(phrase, self._at)
+            activities.household(phrase)
+            or activities.birth(phrase, self._at)
             or (
                 phrase.polarity == "affirmed"
-                and (doings.plan(phrase, self._at) or doings.habit(phrase))
+                and (activities.plan(phrase, self._at) or activities.habit(phrase))
             )
             or []
         )
 
     def _began(self, times: Sequence[str]) -> datetime | None:
         for said in times:
-            time = when.time_of(said, self._at)
+            time = dates.time_of(said, self._at)
             if time is not None and time.start is not None and time.start <= self._at:
                 return time.start
         return None
@@ -427,7 +427,7 @@ class _Reading:
 
     def _window(self, rule: Rule, phrase: Phrase) -> tuple[datetime | None, datetime | None] | None:
         """From when until when, by the rule's tense and the words of time; None if they clash."""
-        said = [time for words in phrase.times if (time := when.time_of(words, self._at))]
+        said = [time for words in phrase.times if (time := dates.time_of(words, self._at))]
         between = next((time for time in said if time.kind == "between"), None)
         since = next((time.start for time in said if time.kind == "since"), None)
         point = next((time.start for time in said if time.kind == "point"), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pagefile.memory.extraction.listing import listed
+from pagefile.memory.extraction.word_list import listed
 
 _COUNTRIES = """
     afghanistan albania algeria argentina armenia australia austria bangladesh belgium bolivia

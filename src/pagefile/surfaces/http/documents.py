@@ -74,8 +74,8 @@ _MARK = "x-shape"
 #: Shapes that share a name, by where they are, and what each is called in the document.
 #: Modules may move, so the document names none.
 _APART = {
-    "pagefile.memory.change.Change": "ItemChange",
-    "pagefile.memory.lexical.Hit": "ItemHit",
+    "pagefile.memory.items.change.Change": "ItemChange",
+    "pagefile.memory.items.text_search.Hit": "ItemHit",
     "pagefile.recall.hit.Hit": "Hit",
     "pagefile.store.records.Change": "Change",
     "pagefile.store.records.Problem": "StoreProblem",

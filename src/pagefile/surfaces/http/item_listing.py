@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pagefile.errors import Invalid
-from pagefile.memory.change import ItemType, Scope
-from pagefile.memory.item import MemoryItem, place_of, visible
-from pagefile.memory.lexical import candidates
+from pagefile.memory.items.change import ItemType, Scope
+from pagefile.memory.items.item import MemoryItem, place_of, visible
+from pagefile.memory.items.text_search import candidates
 from pagefile.store.store import Store
 from pagefile.surfaces.http.pagination import cursor_of, place_in
 

@@ -9,7 +9,7 @@ from pagefile.context.appender import no_thread
 from pagefile.context.names import log_of
 from pagefile.context.slot import BufferSlot
 from pagefile.errors import Forbidden, NotFound, shown
-from pagefile.memory.proposal import no_batch
+from pagefile.memory.items.proposal import no_batch
 from pagefile.surfaces.http.call import Caller
 
 if TYPE_CHECKING:

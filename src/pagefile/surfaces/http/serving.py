@@ -66,7 +66,7 @@ def _counters(config: ServerConfig) -> Iterator[ServerConfig]:
 
 def load(config: ServerConfig) -> ASGIApp:
     """The application of one worker process, which it owns."""
-    from pagefile.memory.isolation import IsolationWarning
+    from pagefile.memory.privacy.isolation import IsolationWarning
     from pagefile.surfaces.http.app import make_app
 
     # Over HTTP, `user_id` left out is said in every request anew: there is nobody to warn.

@@ -59,7 +59,7 @@ def add(caller: Caller, given: AddMemory) -> Added:
         return _add_fact(caller, given, given.fact, user)
     if not given.text.strip() and not given.output.strip():
         raise Invalid("text", "is empty", "give some text, or a fact")
-    from pagefile.memory.episode import Episode
+    from pagefile.memory.episodes.episode import Episode
 
     more: dict[str, Any] = {} if given.memory_id is None else {"id": given.memory_id}
     if given.occurred_at is not None:
@@ -76,7 +76,7 @@ def add(caller: Caller, given: AddMemory) -> Added:
 
 
 def _add_fact(caller: Caller, given: AddMemory, fact: NewFact, user: str | None) -> Added:
-    from pagefile.memory.fact import Fact
+    from pagefile.memory.facts.fact import Fact
 
     if given.text or given.output or given.memory_id is not None:
         raise Invalid("fact", "is given beside text, output or memory_id", "give the fact alone")
@@ -187,7 +187,7 @@ def update(caller: Caller, given: UpdateMemory) -> Updated:
         changed = msgspec.structs.replace(known, input=given.text, embedding=None)
         return Updated(memory.remember(changed), kind)
     if kind == "fact":
-        from pagefile.memory.fact_update import give_new_object
+        from pagefile.memory.facts.update import give_new_object
 
         new = give_new_object(
             memory.facts,

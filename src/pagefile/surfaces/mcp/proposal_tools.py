@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from pagefile.errors import Forbidden
-from pagefile.memory.proposal import no_batch
+from pagefile.memory.items.proposal import no_batch
 from pagefile.surfaces.mcp.budget import Capped, LeftOut
 from pagefile.surfaces.mcp.caller import Caller
 from pagefile.surfaces.mcp.memory_tools import UserId

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 
 from pagefile.errors import Forbidden, Unavailable
-from pagefile.memory.isolation import IsolationWarning
+from pagefile.memory.privacy.isolation import IsolationWarning
 from pagefile.surfaces.mcp.http import LOOPBACK, McpApp
 from pagefile.surfaces.mcp.identity import Identity
 from pagefile.surfaces.mcp.server import server_of

@@ -36,7 +36,7 @@ class Down:
 class ArmForgettingContract(ArmFixtures):
     """Erased in the store, gone from the arm."""
 
-    @pytest.mark.filterwarnings("ignore::pagefile.memory.isolation.IsolationWarning")
+    @pytest.mark.filterwarnings("ignore::pagefile.memory.privacy.isolation.IsolationWarning")
     def test_forgetting_a_user_empties_the_arm_of_it(self, memory: Memory, arm: VectorArm) -> None:
         for user in ("ann", "bob", None):
             tell(memory, user, 20)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pagefile.handle import Pagefile
-from pagefile.memory.consolidation import ConsolidationPolicy, ConsolidationReport
+from pagefile.memory.consolidation.consolidation import ConsolidationPolicy, ConsolidationReport
 from pagefile.memory.extraction.candidate import Candidate, Exchange
 from pagefile.memory.memory import Memory
 from pagefile.testing.backend import Backend

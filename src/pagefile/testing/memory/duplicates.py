@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from pagefile.handle import Pagefile
-from pagefile.memory.duplicates import Duplicate
+from pagefile.memory.episodes.duplicates import Duplicate
+from pagefile.memory.episodes.message import Message, Role, ToolCall
 from pagefile.memory.memory import Memory
-from pagefile.memory.message import Message, Role, ToolCall
 from pagefile.testing.backend import Backend
 from pagefile.testing.context.ground import at_once
 from pagefile.testing.memory.ground import (

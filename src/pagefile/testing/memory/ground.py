@@ -13,9 +13,9 @@ import pytest
 
 from pagefile.errors import PagefileError
 from pagefile.handle import Pagefile
-from pagefile.memory.episode import Episode
+from pagefile.memory.episodes.episode import Episode
 from pagefile.memory.extraction.candidate import Candidate, Exchange
-from pagefile.memory.fact import Fact
+from pagefile.memory.facts.fact import Fact
 from pagefile.memory.memory import Memory
 from pagefile.store.store import Store
 from pagefile.testing.backend import Backend

@@ -14,12 +14,12 @@ import pytest
 from pagefile.aio_memory import AsyncMemory
 from pagefile.errors import NotFound, PagefileError
 from pagefile.handle import Pagefile
-from pagefile.memory.fact_graph import StoredGraph
-from pagefile.memory.facts import FactStore
-from pagefile.memory.isolation import IsolationWarning
+from pagefile.memory.facts.proposal import ProposedFacts
+from pagefile.memory.facts.store import FactStore
+from pagefile.memory.facts.stored_graph import StoredGraph
 from pagefile.memory.memory import Memory
 from pagefile.memory.owner import owner_key
-from pagefile.memory.proposed_fact import ProposedFacts
+from pagefile.memory.privacy.isolation import IsolationWarning
 from pagefile.store.batch import Append, Batch, Put
 from pagefile.testing.backend import Backend
 from pagefile.testing.memory.ground import (
@@ -137,7 +137,7 @@ class IsolationContract(MemoryFixtures):
         assert everything(memory, "ann") == before
         assert everything(Memory(backend.open(), embedder=None), "ann") == before
 
-    @pytest.mark.filterwarnings("ignore::pagefile.memory.isolation.IsolationWarning")
+    @pytest.mark.filterwarnings("ignore::pagefile.memory.privacy.isolation.IsolationWarning")
     def test_nobody_is_a_bucket_of_its_own_and_never_all(self, memory: Memory) -> None:
         fill(memory, "ann", "ann")
         fill(memory, None, "nobody")
@@ -323,7 +323,7 @@ class IsolationContract(MemoryFixtures):
         assert memory.users() == sorted(left)
         assert [len(memory.recall("secret", user_id=user)) for user in left] == [1] * len(left)
 
-    @pytest.mark.filterwarnings("ignore::pagefile.memory.isolation.IsolationWarning")
+    @pytest.mark.filterwarnings("ignore::pagefile.memory.privacy.isolation.IsolationWarning")
     def test_memory_I10_runs_and_threads_are_known_by_their_user_and_nobodys_too(
         self, handle: Pagefile, memory: Memory
     ) -> None:

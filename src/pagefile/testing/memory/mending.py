@@ -9,10 +9,10 @@ import pytest
 
 from pagefile.errors import Conflict, Forbidden, LimitExceeded, PagefileError
 from pagefile.handle import Pagefile
-from pagefile.memory.consolidation import ConsolidationPolicy
+from pagefile.memory.consolidation.consolidation import ConsolidationPolicy
 from pagefile.memory.extraction.candidate import Candidate, Exchange
-from pagefile.memory.extraction.faults import Misdirected, NoApi, Refused
-from pagefile.memory.fact_documents import ASSERTION
+from pagefile.memory.extraction.errors import Misdirected, NoApi, Refused
+from pagefile.memory.facts.documents import ASSERTION
 from pagefile.memory.memory import Memory
 from pagefile.store.batch import Batch, Put
 from pagefile.store.records import Commit

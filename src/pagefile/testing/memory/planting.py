@@ -16,11 +16,11 @@ from pagefile.context.conversations import Conversations
 from pagefile.context.registry import ThreadRegistry
 from pagefile.dispatch import HandlerResponse, Identity, Organism
 from pagefile.handle import Pagefile
-from pagefile.memory.episode import Episode
+from pagefile.memory.episodes.episode import Episode
+from pagefile.memory.episodes.message import Message, Role, ToolCall
 from pagefile.memory.extraction.candidate import Candidate
-from pagefile.memory.forget_receipt import ForgetReceipt
 from pagefile.memory.memory import Memory
-from pagefile.memory.message import Message, Role, ToolCall
+from pagefile.memory.privacy.forget_receipt import ForgetReceipt
 from pagefile.recall.text.analysis import terms
 from pagefile.runs.config import RunConfig
 from pagefile.testing.memory.ground import (

@@ -6,7 +6,7 @@ import pytest
 
 from pagefile.errors import NotFound
 from pagefile.handle import Pagefile
-from pagefile.memory.episode import document_of
+from pagefile.memory.episodes.episode import document_of
 from pagefile.memory.memory import Memory
 from pagefile.testing.backend import Backend
 from pagefile.testing.memory.ground import (

@@ -10,8 +10,8 @@ import pytest
 
 from pagefile.errors import Invalid, Unavailable, Unsupported
 from pagefile.handle import Pagefile
-from pagefile.memory.change import Scope
-from pagefile.memory.item import Status as ItemStatus
+from pagefile.memory.items.change import Scope
+from pagefile.memory.items.item import Status as ItemStatus
 from pagefile.memory.memory import Memory
 from pagefile.store.batch import Batch, Delete
 from pagefile.testing.backend import Backend

@@ -10,11 +10,11 @@ import pytest
 
 from pagefile.errors import PagefileError
 from pagefile.handle import Pagefile
-from pagefile.memory.consolidation import ConsolidationPolicy
-from pagefile.memory.episode import Episode
+from pagefile.memory.consolidation.consolidation import ConsolidationPolicy
+from pagefile.memory.consolidation.worker import ConsolidationWorker
+from pagefile.memory.episodes.episode import Episode
+from pagefile.memory.episodes.message import Message, Role, ToolCall
 from pagefile.memory.memory import Memory
-from pagefile.memory.message import Message, Role, ToolCall
-from pagefile.memory.worker import ConsolidationWorker
 from pagefile.testing.memory.ground import MemoryFixtures, episode, fact, outcome, say
 from pagefile.testing.memory.unfit import (
     CALLS,

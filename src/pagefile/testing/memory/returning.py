@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from pagefile.handle import Pagefile
-from pagefile.memory import forgotten
 from pagefile.memory.extraction.candidate import Candidate, Exchange
-from pagefile.memory.forgotten import forgotten_of
 from pagefile.memory.memory import Memory
 from pagefile.memory.owner import OF_TENANT, owner_key
+from pagefile.memory.privacy import tombstones
+from pagefile.memory.privacy.tombstones import forgotten_of
 from pagefile.runs.runs import Runs
 from pagefile.store.batch import Batch, Put, Selector
 from pagefile.store.records import Document
@@ -338,7 +338,7 @@ class ReturningContract(MemoryFixtures):
     def test_forgetting_notes_what_it_forgets_and_puts_it_together_now_and_then(
         self, backend: Backend, handle: Pagefile, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(forgotten, "_MOST_PARTS", 3)
+        monkeypatch.setattr(tombstones, "_MOST_PARTS", 3)
         memory = Memory(handle, embedder=None)
         many = memory.remember_many([episode(f"word{n}") for n in range(50)])
         memory.forget(user_id="ann")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from pagefile.handle import Pagefile
-from pagefile.memory.consolidation import ConsolidationPolicy
+from pagefile.memory.consolidation.consolidation import ConsolidationPolicy
 from pagefile.memory.extraction.candidate import Candidate, Exchange
 from pagefile.memory.memory import Memory
 from pagefile.testing.backend import Backend

@@ -8,9 +8,9 @@ from datetime import timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pagefile.memory.episodes.message import Message, Role, ToolCall
+from pagefile.memory.episodes.session import messages_of
 from pagefile.memory.memory import Memory
-from pagefile.memory.message import Message, Role, ToolCall
-from pagefile.memory.session import messages_of
 from pagefile.testing.memory.ground import START, MemoryFixtures, episode, say
 
 _CALLS = st.integers(1, 3)

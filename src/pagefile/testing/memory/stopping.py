@@ -7,10 +7,10 @@ import threading
 import pytest
 
 from pagefile.handle import Pagefile
-from pagefile.memory.consolidation import ConsolidationPolicy, ConsolidationReport
+from pagefile.memory.consolidation.consolidation import ConsolidationPolicy, ConsolidationReport
+from pagefile.memory.consolidation.worker import ConsolidationWorker
 from pagefile.memory.extraction.candidate import Candidate, Exchange
 from pagefile.memory.memory import Memory
-from pagefile.memory.worker import ConsolidationWorker
 from pagefile.testing.backend import Backend
 from pagefile.testing.memory.ground import (
     MemoryFixtures,

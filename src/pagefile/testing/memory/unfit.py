@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta, timezone, tzinfo
 from typing import Any
 
-from pagefile.memory.consolidation import ConsolidationPolicy
+from pagefile.memory.consolidation.consolidation import ConsolidationPolicy
 from pagefile.memory.memory import Memory
 from pagefile.testing.memory.ground import START, episode
 

@@ -139,7 +139,7 @@ def _recalls(place: Path, seconds: float) -> dict[str, Any]:
 
 
 def _fill(memory: Any) -> None:
-    from pagefile.memory.episode import Episode
+    from pagefile.memory.episodes.episode import Episode
 
     memory.remember_many(
         [

@@ -107,7 +107,7 @@ def _tell(story: _Story, path: Path) -> None:
 
 
 def _remember(story: _Story, pf: Pagefile) -> None:
-    from pagefile.memory.episode import Episode
+    from pagefile.memory.episodes.episode import Episode
     from pagefile.memory.memory import Memory
 
     # The words alone: the same on every machine, whatever is installed.

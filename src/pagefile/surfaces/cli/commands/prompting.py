@@ -118,9 +118,9 @@ def _id(one: Piece | LeftOut) -> str | None:
 
 
 def _text(pf: Pagefile, document: str) -> str | None:
-    from pagefile.memory.episode import episode_of
-    from pagefile.memory.fact_documents import assertion_in
-    from pagefile.memory.item import revision_of
+    from pagefile.memory.episodes.episode import episode_of
+    from pagefile.memory.facts.documents import assertion_in
+    from pagefile.memory.items.item import revision_of
 
     record = pf.store.get(document)
     if record is None or record.erased:

@@ -100,7 +100,7 @@ def add(
 def _add_episodes(
     call: Call, said: list[str], output: str, common: dict[str, Any], consolidate: bool
 ) -> Answer:
-    from pagefile.memory.episode import Episode
+    from pagefile.memory.episodes.episode import Episode
 
     episodes = [Episode(input=each, output=output, **common) for each in said]
     facts = proposed = 0
@@ -140,7 +140,7 @@ def _require_none(instead: str, given: dict[str, bool]) -> None:
 def _add_fact(
     call: Call, fact: tuple[str, str, str], text: str | None, at: str | None, own_id: str | None
 ) -> Answer:
-    from pagefile.memory.fact import Fact
+    from pagefile.memory.facts.fact import Fact
 
     if text is not None:
         raise Invalid("text", "is given beside a fact", "leave it out")
@@ -208,7 +208,7 @@ def _updated(pf: Pagefile, call: Call, identity: str, text: str, at: str | None)
         changed = msgspec.structs.replace(episode, input=text, embedding=None)
         return {"id": pf.memory.remember(changed), "kind": kind}
     if kind == "fact":
-        from pagefile.memory.fact_update import give_new_object
+        from pagefile.memory.facts.update import give_new_object
 
         new = give_new_object(
             pf.memory.facts,

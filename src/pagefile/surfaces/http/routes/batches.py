@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
-from pagefile.memory.items import Committed, Proposal
-from pagefile.memory.plan import Preview
-from pagefile.memory.proposal import BatchPage, ItemBatch, no_batch
+from pagefile.memory.items.plan import Preview
+from pagefile.memory.items.proposal import BatchPage, ItemBatch, no_batch
+from pagefile.memory.items.store import Committed, Proposal
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import Caller, caller_of
 from pagefile.surfaces.http.documents import told

@@ -9,12 +9,12 @@ import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from pagefile.access.identity import require_user
-from pagefile.memory.consolidation import ConsolidationReport
-from pagefile.memory.document import living
-from pagefile.memory.duplicates import Duplicate
-from pagefile.memory.episode import BY_SESSION, BY_TIME, Episode, episode_of
-from pagefile.memory.episodes import bounds_of
-from pagefile.memory.message import Message, ToolCall
+from pagefile.memory.consolidation.consolidation import ConsolidationReport
+from pagefile.memory.episodes.duplicates import Duplicate
+from pagefile.memory.episodes.episode import BY_SESSION, BY_TIME, Episode, episode_of
+from pagefile.memory.episodes.message import Message, ToolCall
+from pagefile.memory.episodes.store import bounds_of
+from pagefile.memory.serializer import living
 from pagefile.store.bounds import MOST_PER_READ
 from pagefile.store.query import Query as Find
 from pagefile.surfaces.http.bodies import body_of, reply

@@ -10,10 +10,10 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from pagefile.access.identity import require_user
 from pagefile.errors import Invalid
-from pagefile.memory.document import living
-from pagefile.memory.fact import Fact
-from pagefile.memory.fact_history import History, Story
-from pagefile.memory.proposed_fact import BY_STATUS, OF_TENANT, ProposedFact, proposed_of
+from pagefile.memory.facts.fact import Fact
+from pagefile.memory.facts.history import History, Story
+from pagefile.memory.facts.proposal import BY_STATUS, OF_TENANT, ProposedFact, proposed_of
+from pagefile.memory.serializer import living
 from pagefile.store.bounds import MOST_PER_READ
 from pagefile.store.codec.decoder import json_decoder
 from pagefile.store.query import Query as Find

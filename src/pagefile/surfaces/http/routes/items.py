@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
-from pagefile.memory.item import MemoryItem, Revision
-from pagefile.memory.lexical import Hit
+from pagefile.memory.items.item import MemoryItem, Revision
+from pagefile.memory.items.text_search import Hit
 from pagefile.surfaces.http.bodies import reply
 from pagefile.surfaces.http.call import caller_of
 from pagefile.surfaces.http.documents import told

@@ -14,7 +14,7 @@ import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
 from pagefile.errors import Forbidden, Invalid, NotFound
-from pagefile.memory.item import MemoryItem
+from pagefile.memory.items.item import MemoryItem
 from pagefile.runs.artifacts import SCHEMA_VERSION
 from pagefile.surfaces.http import etag
 from pagefile.surfaces.http.bodies import body_of, reply

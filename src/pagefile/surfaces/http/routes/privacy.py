@@ -11,8 +11,8 @@ from fastapi import APIRouter, Request, Response
 from starlette.responses import StreamingResponse
 
 from pagefile.errors import Forbidden, Invalid
-from pagefile.memory.bringing import ImportReceipt
-from pagefile.memory.export import read_export
+from pagefile.memory.privacy.export import read_export
+from pagefile.memory.privacy.importer import ImportReceipt
 from pagefile.memory.profile import MemoryProfile
 from pagefile.store.records import Receipt
 from pagefile.surfaces.http.bodies import body_of, reply
