@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 from _measure import Subject, Timing, cpu_ratio, measure
 from _row import Row, Target
 from _workplace import Workplace
-from pagefile.runs.artifacts import check, check_fields, schema
+from pagefile.runs.schema.artifacts import check, check_fields, schema
 
 _FULL = 95
 _PER_CALL = "jsonschema, a validator per call"

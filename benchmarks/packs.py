@@ -25,10 +25,10 @@ from _row import Row, Target
 from _run import Suite, run
 from _workplace import Workplace
 from pagefile import Append, Batch
-from pagefile.runs.pack_format import Progress
-from pagefile.runs.pack_reader import verify_pack
-from pagefile.runs.pack_writer import create_resume_pack
-from pagefile.runs.restore import restore_from_pack
+from pagefile.runs.packs.format import Progress
+from pagefile.runs.packs.reader import verify_pack
+from pagefile.runs.packs.restore import restore_from_pack
+from pagefile.runs.packs.writer import create_resume_pack
 from pagefile.runs.runs import Runs
 
 _EVENTS = 100_000

@@ -23,12 +23,12 @@ from _row import Row, Target
 from _run import Suite, run
 from _workplace import Workplace
 from pagefile import Batch
-from pagefile.runs import artifacts
 from pagefile.runs.config import RunConfig
 from pagefile.runs.eviction import fit
 from pagefile.runs.patch import apply_patch
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
+from pagefile.runs.schema import artifacts
 
 _PEER = "jsonschema, as before"
 

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from pagefile.errors import Invalid
-from pagefile.runs import schemas_made
-from pagefile.runs.artifacts import (
+from pagefile.runs.schema import json_schema
+from pagefile.runs.schema.artifacts import (
     PATCHABLE,
     PROTECTED,
     SCHEMA_VERSION,
@@ -31,9 +31,9 @@ from pagefile.runs.artifacts import (
     parse_time,
     schema,
 )
-from pagefile.runs.definitions import ARTIFACTS
-from pagefile.runs.event_shapes import PAYLOADS
-from pagefile.runs.shapes import (
+from pagefile.runs.schema.definitions import ARTIFACTS
+from pagefile.runs.schema.events import PAYLOADS
+from pagefile.runs.schema.shapes import (
     DEPTH,
     Either,
     Fields,
@@ -753,17 +753,17 @@ def test_fields_are_checked_as_those_of_a_patch() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_published_file_is_what_the_definitions_make(name: str) -> None:
-    folder = Path(schemas_made.__file__).parent / "schemas"
-    text = (folder / schemas_made.file_name(name)).read_text(encoding="utf-8")
+    folder = Path(json_schema.__file__).parent / "published"
+    text = (folder / json_schema.file_name(name)).read_text(encoding="utf-8")
 
-    assert text == schemas_made.to_text(schemas_made.make_schema(name)), (
-        "run python -m pagefile.runs.schemas_made"
+    assert text == json_schema.to_text(json_schema.make_schema(name)), (
+        "run python -m pagefile.runs.schema.json_schema"
     )
     assert schema(name) == json.loads(text)
 
 
 def test_there_are_seven_files_with_our_ids() -> None:
-    folder = Path(schemas_made.__file__).parent / "schemas"
+    folder = Path(json_schema.__file__).parent / "published"
 
     assert list(ARTIFACTS) == NAMES
     assert sorted(path.name for path in folder.iterdir()) == sorted(

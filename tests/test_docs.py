@@ -19,8 +19,8 @@ import msgspec
 import pytest
 
 import pagefile
-from pagefile.runs.artifacts import schema
 from pagefile.runs.config import TRANSITIONS
+from pagefile.runs.schema.artifacts import schema
 from pagefile.testing.promises import markdown, table
 
 ROOT = Path(__file__).parent.parent

@@ -15,8 +15,8 @@ from pagefile.context.registry import ThreadRegistry
 from pagefile.memory.facts.store import FactStore
 from pagefile.memory.items.store import LongTermItems
 from pagefile.memory.memory import Memory
-from pagefile.runs.episodes import Episodes
 from pagefile.runs.ledger import Ledger
+from pagefile.runs.milestones import Episodes
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
 from pagefile.store.store import Store

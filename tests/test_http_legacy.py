@@ -14,7 +14,7 @@ import apsw
 import httpx
 import pytest
 
-from pagefile.runs.artifacts import check
+from pagefile.runs.schema.artifacts import check
 from pagefile.testing.http_server import HttpServer
 
 pytestmark = pytest.mark.xdist_group("http-legacy")

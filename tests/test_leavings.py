@@ -17,8 +17,8 @@ import pagefile
 from pagefile.context.appender import NewSlot
 from pagefile.errors import Conflict, Forbidden
 from pagefile.handle import Options
-from pagefile.runs import artifacts
 from pagefile.runs.config import RunConfig
+from pagefile.runs.schema import artifacts
 from pagefile.store.atomic_file import new_file
 from pagefile.store.codec.sort_key import microseconds
 from pagefile.surfaces.cli import main

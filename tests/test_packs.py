@@ -30,14 +30,15 @@ from pagefile.errors import (
     Unsupported,
 )
 from pagefile.memory.items.store import LongTermItems
-from pagefile.runs import pack_errors, pack_format, restore
 from pagefile.runs.config import RunConfig
 from pagefile.runs.names import EPISODES, EVICTED, LEDGERS, RUNS
-from pagefile.runs.pack_archive import open_members
-from pagefile.runs.pack_format import MANIFEST, PackLimits
-from pagefile.runs.pack_reader import verify_pack
-from pagefile.runs.pack_writer import create_resume_pack
-from pagefile.runs.restore import restore_from_pack
+from pagefile.runs.packs import errors, restore
+from pagefile.runs.packs import format as pack_format
+from pagefile.runs.packs.archive import open_members
+from pagefile.runs.packs.format import MANIFEST, PackLimits
+from pagefile.runs.packs.reader import verify_pack
+from pagefile.runs.packs.restore import restore_from_pack
+from pagefile.runs.packs.writer import create_resume_pack
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
 from pagefile.store.batch import Batch, Prune, Selector
@@ -432,7 +433,7 @@ def test_runs_R08_a_failure_in_the_middle_leaves_no_file(
 KILLED = """
 import os, sys
 import pagefile
-from pagefile.runs.pack_writer import create_resume_pack
+from pagefile.runs.packs.writer import create_resume_pack
 from pagefile.runs.runs import Runs
 with pagefile.open(sys.argv[1]) as pf:
     run = Runs(pf.store).open("r1")
@@ -525,7 +526,7 @@ def test_runs_R02_a_name_that_leaves_the_pack_is_refused(
 ) -> None:
     path = tmp_path / "bad.zip"
     path.write_bytes(zip_of(members_of(sound) | {name: b"{}"}))
-    error = refused(here, path, pack_errors.UnsafeName)
+    error = refused(here, path, errors.UnsafeName)
 
     assert isinstance(error, Invalid)
     assert error.field == repr(name)
@@ -540,7 +541,7 @@ def test_runs_R02_a_manifest_that_names_a_file_outside_is_refused(
     path = tmp_path / "bad.zip"
     path.write_bytes(zip_of(members | {MANIFEST: json.dumps(manifest).encode()}))
 
-    refused(here, path, pack_errors.UnsafeName)
+    refused(here, path, errors.UnsafeName)
 
 
 def test_runs_R02_a_link_is_refused(here: pagefile.Pagefile, sound: Path, tmp_path: Path) -> None:
@@ -554,7 +555,7 @@ def test_runs_R02_a_link_is_refused(here: pagefile.Pagefile, sound: Path, tmp_pa
     path = tmp_path / "bad.zip"
     path.write_bytes(file.getvalue())
 
-    refused(here, path, pack_errors.LinkMember)
+    refused(here, path, errors.LinkMember)
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -567,7 +568,7 @@ def test_runs_R02_a_name_that_is_there_twice_is_refused(
     path = tmp_path / "bad.zip"
     path.write_bytes(file.getvalue())
 
-    refused(here, path, pack_errors.DuplicateMember)
+    refused(here, path, errors.DuplicateMember)
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "episodes/", "episodes/x.txt", "run.jsonl"])
@@ -577,7 +578,7 @@ def test_runs_R02_a_member_that_no_pack_has_is_refused(
     path = tmp_path / "bad.zip"
     path.write_bytes(zip_of(sealed(members_of(sound) | {name: b""})))
 
-    refused(here, path, pack_errors.UnknownMember)
+    refused(here, path, errors.UnknownMember)
 
 
 def test_a_member_that_the_manifest_does_not_list_is_refused(
@@ -586,7 +587,7 @@ def test_a_member_that_the_manifest_does_not_list_is_refused(
     path = tmp_path / "bad.zip"
     path.write_bytes(zip_of(members_of(sound) | {"episodes/ep_x.json": b"{}"}))
 
-    refused(here, path, pack_errors.UnknownMember)
+    refused(here, path, errors.UnknownMember)
 
 
 @pytest.mark.parametrize("name", ["working_set.json", "ledger.jsonl", "thread_slots.jsonl"])
@@ -598,7 +599,7 @@ def test_a_missing_member_is_refused(
     path = tmp_path / "bad.zip"
     path.write_bytes(zip_of(members))
 
-    assert refused(here, path, pack_errors.MissingMember).field == repr(name)
+    assert refused(here, path, errors.MissingMember).field == repr(name)
 
 
 @pytest.mark.parametrize("said", ["a" * 7_000_000, '"' * 4_300_000], ids=["dense", "escaped"])
@@ -660,7 +661,7 @@ def test_runs_R10_a_bomb_is_refused_by_its_ratio(
     path = tmp_path / "bad.zip"
     path.write_bytes(zip_of(sealed(members_of(sound) | {"evicted.jsonl": b"\n" * 50_000_000})))
 
-    assert isinstance(refused(here, path, pack_errors.PackTooDense), LimitExceeded)
+    assert isinstance(refused(here, path, errors.PackTooDense), LimitExceeded)
 
 
 def test_runs_R10_a_bomb_is_refused_by_its_size(
@@ -670,14 +671,14 @@ def test_runs_R10_a_bomb_is_refused_by_its_size(
     path = tmp_path / "bad.zip"
     path.write_bytes(sound.read_bytes())
 
-    assert refused(here, path, pack_errors.PackTooLarge, limits).limit == 10_000
+    assert refused(here, path, errors.PackTooLarge, limits).limit == 10_000
 
 
 @pytest.mark.parametrize("limits", [PackLimits(max_members=3), PackLimits(max_line_bytes=100)])
 def test_runs_R10_too_many_members_and_too_long_lines_are_refused(
     here: pagefile.Pagefile, sound: Path, limits: PackLimits
 ) -> None:
-    refused(here, sound, pack_errors.PackTooLarge, limits)
+    refused(here, sound, errors.PackTooLarge, limits)
 
 
 def test_runs_R10_a_header_that_lies_about_the_size_gains_nothing(
@@ -711,7 +712,7 @@ def test_a_member_that_was_edited_is_refused_by_its_digest(
         path.write_bytes(zip_of(members))
         edited += 1
 
-        assert refused(here, path, pack_errors.WrongDigest).field == name
+        assert refused(here, path, errors.WrongDigest).field == name
     assert edited >= 3
 
 
@@ -737,7 +738,7 @@ def test_a_cut_off_file_is_refused(here: pagefile.Pagefile, sound: Path, tmp_pat
     for length in range(0, len(raw) - 1, max(1, len(raw) // 40)):
         path.write_bytes(raw[:length])
 
-        refused(here, path, pack_errors.NotAPack)
+        refused(here, path, errors.NotAPack)
 
 
 @pytest.mark.parametrize("kind", ["absent", "text", "fifo", "empty zip", "empty folder", "none"])
@@ -754,7 +755,7 @@ def test_what_is_no_pack_is_refused(here: pagefile.Pagefile, tmp_path: Path, kin
     elif kind == "none":
         path = None
 
-    assert isinstance(refused(here, path, pack_errors.NotAPack), Invalid)
+    assert isinstance(refused(here, path, errors.NotAPack), Invalid)
 
 
 def test_a_newer_format_is_refused(here: pagefile.Pagefile, sound: Path, tmp_path: Path) -> None:
@@ -772,7 +773,7 @@ def test_a_newer_format_is_refused(here: pagefile.Pagefile, sound: Path, tmp_pat
     ):
         path.write_bytes(raw)
 
-        assert isinstance(refused(here, path, pack_errors.NewerPack), Unsupported)
+        assert isinstance(refused(here, path, errors.NewerPack), Unsupported)
 
 
 def _in_json(member: str, change: Callable[[Any], None]) -> Edit:
@@ -847,7 +848,7 @@ def test_a_member_that_does_not_say_what_it_has_to_is_refused(
     path = tmp_path / "bad.zip"
     path.write_bytes(zip_of(sealed(members)))
 
-    refused(here, path, pack_errors.WrongContent)
+    refused(here, path, errors.WrongContent)
 
 
 def test_a_working_set_that_no_event_tells_of_is_refused(
@@ -864,7 +865,7 @@ def test_a_working_set_that_no_event_tells_of_is_refused(
     path = tmp_path / "bad.zip"
     path.write_bytes(zip_of(sealed(members)))
 
-    assert "fold" in str(refused(here, path, pack_errors.WrongContent))
+    assert "fold" in str(refused(here, path, errors.WrongContent))
 
 
 def test_a_number_of_versions_that_no_ledger_can_have_is_refused(
@@ -882,7 +883,7 @@ def test_a_number_of_versions_that_no_ledger_can_have_is_refused(
     path = tmp_path / "bad.zip"
     path.write_bytes(zip_of(sealed(members)))
 
-    assert "too few" in str(refused(here, path, pack_errors.WrongContent))
+    assert "too few" in str(refused(here, path, errors.WrongContent))
 
 
 def test_a_forged_episode_is_refused(here: pagefile.Pagefile, sound: Path, tmp_path: Path) -> None:
@@ -894,11 +895,11 @@ def test_a_forged_episode_is_refused(here: pagefile.Pagefile, sound: Path, tmp_p
         members[name] = json.dumps(json.loads(members[name]) | change).encode()
         path.write_bytes(zip_of(sealed(members)))
 
-        refused(here, path, pack_errors.WrongContent)
+        refused(here, path, errors.WrongContent)
     members = members_of(sound)
     members["episodes/ep_other.json"] = members[name]
     path.write_bytes(zip_of(sealed(members)))
-    refused(here, path, pack_errors.WrongContent)
+    refused(here, path, errors.WrongContent)
 
 
 @pytest.mark.parametrize("run_id", ["../escaped", "/abs", "", "a" * 65, "a b", 7])
@@ -939,7 +940,7 @@ def test_runs_R04_a_refused_pack_leaves_nothing_that_the_next_restore_adopts(
     members = members_of(sound)
     FORGED["ws"](members)
     bad.write_bytes(zip_of(sealed(members)))
-    refused(here, bad, pack_errors.WrongContent)
+    refused(here, bad, errors.WrongContent)
     run = restore_from_pack(runs_of(here), sound)
 
     assert Runs(here.store).list() == [run.run_id]
@@ -1123,13 +1124,13 @@ def test_runs_R10_an_older_pack_is_held_to_its_manifest_too(
     manifest = json.loads(old_members()[MANIFEST])
     newer = json.dumps(manifest | {"compatible_engine_versions": ["aos-context/3.0"]}).encode()
     cases: list[tuple[dict[str, bytes], type[PagefileError]]] = [
-        (old_members() | {state: old_members()[state] + b" "}, pack_errors.WrongDigest),
-        (old_members() | {state: b"{}"}, pack_errors.WrongDigest),
-        (old_members() | {MANIFEST: newer}, pack_errors.NewerPack),
-        (old_members() | {"artifacts/x": b""}, pack_errors.UnknownMember),
-        ({"working_set.json": b"{}"}, pack_errors.WrongContent),
-        ({"working_set.json": b"{}", "x": b""}, pack_errors.UnknownMember),
-        ({"run.jsonl": b""}, pack_errors.NotAPack),
+        (old_members() | {state: old_members()[state] + b" "}, errors.WrongDigest),
+        (old_members() | {state: b"{}"}, errors.WrongDigest),
+        (old_members() | {MANIFEST: newer}, errors.NewerPack),
+        (old_members() | {"artifacts/x": b""}, errors.UnknownMember),
+        ({"working_set.json": b"{}"}, errors.WrongContent),
+        ({"working_set.json": b"{}", "x": b""}, errors.UnknownMember),
+        ({"run.jsonl": b""}, errors.NotAPack),
     ]
     for members, kind in cases:
         path.write_bytes(zip_of(members))
@@ -1147,7 +1148,7 @@ def test_runs_R02_a_link_in_an_older_pack_s_folder_is_refused(
     (path / "ledger" / "run.v2.1.jsonl").unlink()
     (path / "ledger" / "run.v2.1.jsonl").symlink_to("/etc/passwd")
 
-    refused(here, path, pack_errors.LinkMember)
+    refused(here, path, errors.LinkMember)
 
 
 def test_a_link_put_into_a_folder_after_it_was_looked_at_is_not_followed(tmp_path: Path) -> None:
@@ -1161,7 +1162,7 @@ def test_a_link_put_into_a_folder_after_it_was_looked_at_is_not_followed(tmp_pat
         (path / name).unlink()
         (path / name).symlink_to(elsewhere)
 
-        with pytest.raises(pack_errors.DamagedPack, match="symbolic link"):
+        with pytest.raises(errors.DamagedPack, match="symbolic link"):
             members.read(name)
 
 
@@ -1248,7 +1249,7 @@ def test_what_was_never_an_event_is_still_refused_in_an_older_ledger(
 ) -> None:
     path = simple_pack(tmp_path / "old.zip", old_ws(), ledger)
 
-    refused(here, path, pack_errors.WrongContent)
+    refused(here, path, errors.WrongContent)
 
 
 SECRET = "hunter2-very-secret"

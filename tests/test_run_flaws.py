@@ -14,9 +14,9 @@ from starlette.testclient import TestClient
 
 import pagefile
 from pagefile.errors import Conflict, Corrupt, Invalid, LimitExceeded, NotFound, PagefileError
-from pagefile.runs import artifacts, compiled
 from pagefile.runs.config import RunConfig
 from pagefile.runs.run import Run
+from pagefile.runs.schema import artifacts, compiler
 from pagefile.runs.tokens import register_counter
 from pagefile.store.batch import Batch, Put, Selector
 from pagefile.store.codec.decoder import convert
@@ -297,7 +297,7 @@ def test_runs_W13_a_small_patch_is_validated_alone_and_nothing_is_compiled_again
     run.apply_patch(patch(1, next_action="warm"))
     looked_at: list[int] = []
     compiled_shapes: list[object] = []
-    compile_test = compiled.compile_test
+    compile_test = compiler.compile_test
 
     def sized(value: Any, shape: Any) -> Any:
         looked_at.append(len(json.dumps(value)))
@@ -307,7 +307,7 @@ def test_runs_W13_a_small_patch_is_validated_alone_and_nothing_is_compiled_again
         compiled_shapes.append(shape)
         return compile_test(shape)
 
-    monkeypatch.setattr(compiled, "convert", sized)
+    monkeypatch.setattr(compiler, "convert", sized)
     monkeypatch.setattr(artifacts, "compile_test", noted)
     for seq in range(2, 12):
         assert run.apply_patch(patch(seq, next_action=f"step {seq}"))
@@ -574,7 +574,7 @@ def test_runs_R11_an_episode_has_every_event_since_the_last_however_many(tmp_pat
 
 @pytest.mark.parametrize("forger", ["of its content", "of its digest too", "with an editor"])
 def test_runs_R11_an_episode_that_was_changed_is_not_believed(tmp_path: Path, forger: str) -> None:
-    from pagefile.runs.episodes import digest_of
+    from pagefile.runs.milestones import digest_of
 
     path = tmp_path / "e.db"
     with pagefile.open(path, durability="process") as pf:

@@ -107,8 +107,8 @@ if TYPE_CHECKING:
     from pagefile.memory.profile import MemoryProfile
     from pagefile.memory.provenance import Provenance
     from pagefile.runs.config import RunConfig
+    from pagefile.runs.patch_result import PatchResult
     from pagefile.runs.redaction import Secret
-    from pagefile.runs.result import PatchResult
     from pagefile.runs.run import Run
     from pagefile.runs.runs import Runs
 
@@ -254,7 +254,7 @@ _ELSEWHERE = {
     "MemoryProfile": "pagefile.memory.profile",
     "Message": "pagefile.memory.episodes.message",
     "NewSlot": "pagefile.context.appender",
-    "PatchResult": "pagefile.runs.result",
+    "PatchResult": "pagefile.runs.patch_result",
     "Path": "pagefile.context.path",
     "Prompt": "pagefile.assembly.prompt",
     "ProposedFact": "pagefile.memory.facts.proposal",

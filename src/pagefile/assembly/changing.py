@@ -15,8 +15,8 @@ from pagefile.assembly.message import ChatMessage
 from pagefile.assembly.options import AssemblyOptions
 from pagefile.assembly.receipt import LeftOut, Piece
 from pagefile.memory.prompt_memory import Answer, Recalled
+from pagefile.runs.brief_lines import contained, fixed_sections, inline, sliding_line
 from pagefile.runs.eviction import rank
-from pagefile.runs.lines import contained, fixed_sections, inline, sliding_line
 
 #: Who seems to say it: neither the user nor the system.
 _NAME: Final = "context"

@@ -11,7 +11,7 @@ import msgspec
 from pagefile.assembly.measuring import Meter
 from pagefile.assembly.receipt import Piece, Section
 from pagefile.memory.prompt_memory import Pinned
-from pagefile.runs.lines import fixed_sections
+from pagefile.runs.brief_lines import fixed_sections
 from pagefile.store.records import Document
 
 _BLOCKS: Final = "# Memory blocks\n\n"

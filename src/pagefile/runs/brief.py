@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pagefile.errors import Invalid, LimitExceeded, shown
-from pagefile.runs.eviction import rank
-from pagefile.runs.lines import (
+from pagefile.runs.brief_lines import (
     HEADINGS,
     LEFT_OUT,
     MEMORY,
@@ -19,6 +18,7 @@ from pagefile.runs.lines import (
     memory_line,
     sliding_line,
 )
+from pagefile.runs.eviction import rank
 from pagefile.runs.tokens import CharsPerFour, TokenCounter
 from pagefile.store.bounds import require_count
 

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from pagefile.errors import Invalid, shown
-from pagefile.runs.definitions import MOST_PINNED
 from pagefile.runs.eviction import Budget
+from pagefile.runs.schema.definitions import MOST_PINNED
 from pagefile.runs.tokens import Cached, TokenCounter, counter_named
 from pagefile.store.bounds import require_count
 from pagefile.store.codec.decoder import convert

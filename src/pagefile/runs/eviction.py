@@ -17,8 +17,8 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from pagefile.errors import LimitExceeded
-from pagefile.runs.lines import HEADINGS, LEFT_OUT, NONE, TITLE, fixed_sections, sliding_line
-from pagefile.runs.moments import parse_time
+from pagefile.runs.brief_lines import HEADINGS, LEFT_OUT, NONE, TITLE, fixed_sections, sliding_line
+from pagefile.runs.schema.timestamps import parse_time
 from pagefile.runs.tokens import Cached, TokenCounter
 from pagefile.store.bounds import require_count
 

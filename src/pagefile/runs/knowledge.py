@@ -9,7 +9,7 @@ from pagefile.errors import Forbidden
 from pagefile.memory.items.plan import Preview
 from pagefile.memory.items.proposal import ItemBatch
 from pagefile.memory.items.store import Committed, LongTermItems, Proposal
-from pagefile.runs.working import WorkingRun
+from pagefile.runs.working_set import WorkingRun
 from pagefile.store.batch import Operation
 
 

@@ -15,10 +15,10 @@ from typing import IO, Any
 import msgspec
 
 from pagefile.errors import Corrupt, Invalid, shown
-from pagefile.runs import artifacts
 from pagefile.runs.config import SETTINGS
 from pagefile.runs.names import LEDGERS
 from pagefile.runs.redaction import redact
+from pagefile.runs.schema import artifacts
 from pagefile.store import clock
 from pagefile.store.batch import Append
 from pagefile.store.bounds import bounded, require_count

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pagefile.errors import Conflict, Invalid, shown
-from pagefile.runs.archive import Archive
 from pagefile.runs.config import RunConfig, config_from
-from pagefile.runs.episodes import LAST_EVENTS, body_of_episode, digest_of, summary_of
+from pagefile.runs.evicted_items import Archive
+from pagefile.runs.forgotten_ids import require_remembered
 from pagefile.runs.ledger import Identity, copied, require_lines
-from pagefile.runs.moments import parse_time
+from pagefile.runs.milestones import LAST_EVENTS, body_of_episode, digest_of, summary_of
 from pagefile.runs.names import RESTORING, RUNS, WORKING_SET, is_id, made_id, path_from, require_id
-from pagefile.runs.pack_episodes import PackedEpisode
-from pagefile.runs.pack_format import encode_json
+from pagefile.runs.packs.format import encode_json
+from pagefile.runs.packs.milestones import PackedEpisode
+from pagefile.runs.patch_result import WorkingSet
 from pagefile.runs.rebuild import Fold
-from pagefile.runs.remembered import require_remembered
-from pagefile.runs.result import WorkingSet
 from pagefile.runs.run import Run
+from pagefile.runs.schema.timestamps import parse_time
 from pagefile.store.batch import Append, Batch, Condition, LengthIs, Operation, Put, VersionIs
 from pagefile.store.codec.sort_key import moment
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from pagefile.errors import Invalid, shown
-from pagefile.runs.difference import Merged, apply_diff, diff, merge
+from pagefile.runs.diff import Merged, apply_diff, diff, merge
 from pagefile.runs.fields import ITEM_LISTS, LISTS, PATCHED, STRING_LISTS, by_key, keys_of
 
 __all__ = ["Merged", "apply_diff", "apply_patch", "diff", "merge"]

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 from pagefile.errors import Corrupt, Invalid, NotFound, PagefileError
-from pagefile.runs import artifacts
 from pagefile.runs.fields import by_key
 from pagefile.runs.ledger import body_of
 from pagefile.runs.patch import apply_patch, diff
-from pagefile.runs.result import WorkingSet
-from pagefile.runs.working import WorkingRun, events_of
+from pagefile.runs.patch_result import WorkingSet
+from pagefile.runs.schema import artifacts
+from pagefile.runs.working_set import WorkingRun, events_of
 
 #: What a restored run has of its own, though its first events tell of another.
 _IDENTITY = ("task_id", "thread_id", "run_id")

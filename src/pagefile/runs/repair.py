@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from pagefile.errors import Conflict, Corrupt
-from pagefile.runs import artifacts
 from pagefile.runs.ledger import Identity, Ledger, body_of
 from pagefile.runs.names import GONE, RUNS, WORKING_SET
 from pagefile.runs.patch import diff
+from pagefile.runs.patch_result import WorkingSet, working_set_in
 from pagefile.runs.rebuild import Fold
-from pagefile.runs.result import WorkingSet, working_set_in
-from pagefile.runs.working import WorkingRun, events_of
+from pagefile.runs.schema import artifacts
+from pagefile.runs.working_set import WorkingRun, events_of
 from pagefile.store.batch import Condition, LengthIs, Put, VersionIs
 from pagefile.store.records import Document
 from pagefile.store.store import Store

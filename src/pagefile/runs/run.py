@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 from pagefile.memory.items.store import LongTermItems
 from pagefile.runs.brief import render_context_brief
 from pagefile.runs.config import RunConfig
-from pagefile.runs.episodes import Episodes, Milestone
 from pagefile.runs.knowledge import Knowledge
 from pagefile.runs.ledger import Identity
+from pagefile.runs.milestones import Episodes, Milestone
+from pagefile.runs.patch_result import PatchResult, WorkingSet
 from pagefile.runs.rebuild import Rebuilt, rebuild
 from pagefile.runs.repair import Repaired, repair
-from pagefile.runs.result import PatchResult, WorkingSet
-from pagefile.runs.working import WorkingRun
+from pagefile.runs.working_set import WorkingRun
 from pagefile.store.store import Store
 
 if TYPE_CHECKING:
-    from pagefile.runs.pack_format import Progress
+    from pagefile.runs.packs.format import Progress
 
 __all__ = ["PatchResult", "Run", "WorkingSet"]
 
@@ -98,7 +98,7 @@ class Run(WorkingRun):
         writer_id: str = "api",
     ) -> pathlib.Path:
         """Write the whole run, as it is at one moment, into one file; return its path."""
-        from pagefile.runs.pack_writer import create_resume_pack
+        from pagefile.runs.packs.writer import create_resume_pack
 
         with self.recording("create_resume_pack", writer_id):
             return create_resume_pack(

@@ -10,9 +10,9 @@ from pagefile.context.names import log_of
 from pagefile.context.slot import is_anothers
 from pagefile.errors import Conflict, Corrupt, Forbidden, Invalid, NotFound, shown
 from pagefile.memory.items.store import LongTermItems
-from pagefile.runs import artifacts
 from pagefile.runs.config import RunConfig, config_from
 from pagefile.runs.eviction import fit
+from pagefile.runs.forgotten_ids import commit_unless_forgotten
 from pagefile.runs.ledger import Identity, body_of
 from pagefile.runs.names import (
     BROUGHT,
@@ -24,11 +24,11 @@ from pagefile.runs.names import (
     made_id,
     require_id,
 )
+from pagefile.runs.patch_result import WorkingSet, working_set_in
 from pagefile.runs.redaction import redact
-from pagefile.runs.remembered import commit_unless_forgotten
 from pagefile.runs.repair import identity_told
-from pagefile.runs.result import WorkingSet, working_set_in
 from pagefile.runs.run import Run
+from pagefile.runs.schema import artifacts
 from pagefile.store.batch import (
     Batch,
     Condition,
@@ -45,7 +45,7 @@ from pagefile.store.records import Document
 from pagefile.store.store import Store
 
 if TYPE_CHECKING:
-    from pagefile.runs.pack_format import PackLimits, PackReport, Progress
+    from pagefile.runs.packs.format import PackLimits, PackReport, Progress
 
 _PAGE = 1_000
 _ATTEMPTS = 1_000
@@ -243,7 +243,7 @@ class Runs:
 
         Without `with_items` its long-term items stay out: they were reviewed elsewhere.
         """
-        from pagefile.runs.restore import restore_from_pack
+        from pagefile.runs.packs.restore import restore_from_pack
 
         return restore_from_pack(
             self,
@@ -262,7 +262,7 @@ class Runs:
         progress: Progress | None = None,
     ) -> PackReport:
         """Check a resume pack without storing anything; raises what is wrong with it."""
-        from pagefile.runs.pack_reader import verify_pack
+        from pagefile.runs.packs.reader import verify_pack
 
         return verify_pack(path, limits, progress=progress)
 

@@ -21,9 +21,9 @@ from pagefile.memory.facts.store import FactStore
 from pagefile.memory.facts.stored_graph import StoredGraph
 from pagefile.memory.items.store import LongTermItems
 from pagefile.memory.memory import Memory
-from pagefile.runs.episodes import Episodes
 from pagefile.runs.knowledge import Knowledge
 from pagefile.runs.ledger import Ledger
+from pagefile.runs.milestones import Episodes
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
 from pagefile.store.store import Store
@@ -132,14 +132,14 @@ from pagefile.memory.items.text_search import Hit
 from pagefile.recall.arms.synchronizer import VectorStatus
 from pagefile.runs.config import RunConfig
 from pagefile.runs.knowledge import Knowledge
-from pagefile.runs.episodes import Episodes, Milestone
+from pagefile.runs.milestones import Episodes, Milestone
 from pagefile.runs.ledger import Ledger
-from pagefile.runs.pack_format import PackLimits, PackReport, Progress
+from pagefile.runs.packs.format import PackLimits, PackReport, Progress
 from pagefile.runs.rebuild import Rebuilt
 from pagefile.runs.repair import Repaired
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
-from pagefile.runs.result import PatchResult, WorkingSet
+from pagefile.runs.patch_result import PatchResult, WorkingSet
 from pagefile.runs.tokens import TokenCounter
 from pagefile.assembly.assembly import Assembly
 from pagefile.assembly.options import AssemblyOptions

@@ -93,4 +93,6 @@ MOVED: Final[dict[str, str]] = {
     "pagefile.records:Report": "pagefile.store.records:Report",
     "pagefile.records:Stats": "pagefile.store.records:Stats",
     "pagefile.records:Touched": "pagefile.store.records:Touched",
+    "pagefile.runs.episodes:Milestone": "pagefile.runs.milestones:Milestone",
+    "pagefile.runs.pack_format:PackReport": "pagefile.runs.packs.format:PackReport",
 }

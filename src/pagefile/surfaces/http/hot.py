@@ -18,7 +18,7 @@ from starlette.types import Scope
 from pagefile.access.identity import Identity
 from pagefile.errors import Conflict, NotFound
 from pagefile.runs.names import RUNS, WORKING_SET, require_id
-from pagefile.runs.result import working_set_in
+from pagefile.runs.patch_result import working_set_in
 from pagefile.store.records import Document, Entry
 from pagefile.surfaces.http import etag, slots
 from pagefile.surfaces.http.bodies import LARGE_BYTES, decoded_aside, encoded, require_json

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import Query
 
 from pagefile.errors import Invalid, shown
-from pagefile.runs.moments import RULE, is_moment
+from pagefile.runs.schema.timestamps import RULE, is_moment
 
 Moment = Annotated[
     str | None,

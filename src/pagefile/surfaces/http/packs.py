@@ -14,7 +14,7 @@ import msgspec
 from starlette.requests import Request
 
 from pagefile.errors import LimitExceeded, NotFound, Unavailable
-from pagefile.runs.pack_users import holds_user, was_forgotten
+from pagefile.runs.packs.users import holds_user, was_forgotten
 from pagefile.store.store import Store
 from pagefile.surfaces.http.problems import Refused
 

@@ -27,7 +27,7 @@ def verify(
     ],
 ) -> Answer:
     """Read all of a pack and check it; store nothing."""
-    from pagefile.runs.pack_reader import verify_pack
+    from pagefile.runs.packs.reader import verify_pack
 
     call = Call.of(context)
     with call.screen.progress("reading") as progress:

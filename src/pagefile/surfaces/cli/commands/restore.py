@@ -56,7 +56,7 @@ def restore(
         raise Invalid("pack", "is missing", "name a resume pack, or give --all")
     place = _found(pack, root)
     if dry_run:
-        from pagefile.runs.pack_reader import verify_pack
+        from pagefile.runs.packs.reader import verify_pack
 
         told = plain(verify_pack(place))
         return Answer(told, lambda screen: screen.fields(told.items()))
@@ -86,7 +86,7 @@ def _require_root(root: Path | None) -> Path:
 
 
 def _restore_all(call: Call, root: Path, *, dry_run: bool) -> Answer:
-    from pagefile.runs.pack_reader import verify_pack
+    from pagefile.runs.packs.reader import verify_pack
 
     folders = sorted(each for each in root.iterdir() if (each / _STATE).is_file())
     told: list[dict[str, Any]] = []

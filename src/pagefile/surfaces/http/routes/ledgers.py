@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
-from pagefile.runs.episodes import Milestone
+from pagefile.runs.milestones import Milestone
 from pagefile.runs.names import LEDGERS
 from pagefile.store.records import Entry
 from pagefile.surfaces.http.bodies import body_of, encoded, reply

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from pagefile.errors import Forbidden, Invalid, NotFound
 from pagefile.memory.items.item import MemoryItem
-from pagefile.runs.artifacts import SCHEMA_VERSION
+from pagefile.runs.schema.artifacts import SCHEMA_VERSION
 from pagefile.surfaces.http import etag
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import Caller, caller_of

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import FileResponse
 
 from pagefile.errors import Corrupt, NotFound, Unsupported
-from pagefile.runs.pack_format import PackLimits, PackReport
+from pagefile.runs.packs.format import PackLimits, PackReport
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import Caller, caller_of
 from pagefile.surfaces.http.documents import told

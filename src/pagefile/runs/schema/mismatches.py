@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from pagefile.errors import Invalid, shown
-from pagefile.runs import moments
-from pagefile.runs.shapes import (
+from pagefile.runs.schema import timestamps
+from pagefile.runs.schema.shapes import (
     DEPTH,
     ENTRIES,
     Either,
@@ -57,8 +57,8 @@ def _misfits(shape: Shape, value: Any, path: _Path) -> _Found:
         case Text():
             yield from _in_text(shape, value, path)
         case Moment():
-            if not moments.is_moment(value):
-                yield Misfit(path, f"{shown(value)} is no date-time", moments.RULE)
+            if not timestamps.is_moment(value):
+                yield Misfit(path, f"{shown(value)} is no date-time", timestamps.RULE)
         case Word():
             if not isinstance(value, str) or value not in shape.choices:
                 rule = f"give {' or '.join(shape.choices)}"

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, PagefileError, shown
-from pagefile.runs import artifacts
-from pagefile.runs.archive import Archive, is_sliding
+from pagefile.runs.brief_lines import sliding_line
 from pagefile.runs.config import RunConfig, require_transition
+from pagefile.runs.evicted_items import Archive, is_sliding
 from pagefile.runs.eviction import fit
 from pagefile.runs.ledger import Identity, Ledger, body_of
-from pagefile.runs.lines import sliding_line
 from pagefile.runs.names import GONE, RUNS, WORKING_SET
 from pagefile.runs.patch import apply_patch, diff
+from pagefile.runs.patch_result import PatchResult, WorkingSet, copy_of, working_set_in
 from pagefile.runs.recorder import Recorder
 from pagefile.runs.redaction import redact
-from pagefile.runs.result import PatchResult, WorkingSet, copy_of, working_set_in
+from pagefile.runs.schema import artifacts
 from pagefile.store.batch import Batch, Condition, Operation, Put, VersionIs
 from pagefile.store.bounds import require_count
 from pagefile.store.names import require_callable

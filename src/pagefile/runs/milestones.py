@@ -12,11 +12,11 @@ from typing import Any, Protocol
 import msgspec
 
 from pagefile.errors import Conflict, Corrupt, Invalid, NotFound
-from pagefile.runs import artifacts
 from pagefile.runs.ledger import body_of
 from pagefile.runs.names import EPISODES, RUNS, episode_name, made_id, require_id
 from pagefile.runs.patch import diff
-from pagefile.runs.working import WorkingRun
+from pagefile.runs.schema import artifacts
+from pagefile.runs.working_set import WorkingRun
 from pagefile.store import codec
 from pagefile.store.batch import Condition, LengthIs, Operation, Put, VersionIs
 from pagefile.store.records import Document, Entry

@@ -16,8 +16,8 @@ from pagefile.context.names import usage_document
 from pagefile.context.slot import ERASED
 from pagefile.context.usage import stored_text
 from pagefile.errors import PagefileError
-from pagefile.runs.pack_errors import WrongContent
-from pagefile.runs.pack_format import SLOTS, parse_object, placed
+from pagefile.runs.packs.errors import WrongContent
+from pagefile.runs.packs.format import SLOTS, parse_object, placed
 from pagefile.store import codec
 from pagefile.store.batch import Append, Put
 from pagefile.store.codec.decoder import convert

@@ -16,8 +16,8 @@ from importlib.resources import files
 from typing import Any
 
 from pagefile.errors import Invalid, shown
-from pagefile.runs.compiled import Test, compile_test
-from pagefile.runs.definitions import (
+from pagefile.runs.schema.compiler import Test, compile_test
+from pagefile.runs.schema.definitions import (
     ARTIFACTS,
     PATCH_FIELDS,
     PATCHABLE,
@@ -25,9 +25,9 @@ from pagefile.runs.definitions import (
     SCHEMA_VERSION,
     STATUSES,
 )
-from pagefile.runs.misfits import first_misfit
-from pagefile.runs.moments import parse_time
-from pagefile.runs.shapes import Fields
+from pagefile.runs.schema.mismatches import first_misfit
+from pagefile.runs.schema.shapes import Fields
+from pagefile.runs.schema.timestamps import parse_time
 
 __all__ = [
     "PATCHABLE",
@@ -64,7 +64,7 @@ def check_fields(fields: Mapping[str, object]) -> None:
 def schema(name: str) -> dict[str, Any]:
     """The published JSON Schema of an artifact; the dict is the caller's own."""
     _shape(name)
-    file = files(__package__) / "schemas" / f"{name}.v{SCHEMA_VERSION}.schema.json"
+    file = files(__package__) / "published" / f"{name}.v{SCHEMA_VERSION}.schema.json"
     found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return found
 
@@ -83,7 +83,7 @@ def _test(shape: Fields) -> Test:
 
 
 def _refuse(shape: Fields, instance: object) -> None:
-    """The slow check has the last word, and knows the place; see `compiled`."""
+    """The slow check has the last word, and knows the place; see `compiler`."""
     misfit = first_misfit(shape, instance)
     if misfit is not None:
         raise misfit.to_error()

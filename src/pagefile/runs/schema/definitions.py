@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pagefile.runs.event_shapes import ledger_event
-from pagefile.runs.shapes import (
+from pagefile.runs.schema.events import ledger_event
+from pagefile.runs.schema.shapes import (
     NAME,
     REFERENCE,
     Fields,

@@ -16,7 +16,7 @@ import msgspec
 
 from pagefile.errors import shown
 from pagefile.runs.fields import ITEM_LISTS
-from pagefile.runs.moments import is_moment
+from pagefile.runs.schema.timestamps import is_moment
 
 #: For what has no time: it ranks as the oldest.
 _NO_TIME: Final = "1970-01-01T00:00:00Z"

@@ -1,6 +1,6 @@
 """The published JSON Schema files, made from the definitions.
 
-    python -m pagefile.runs.schemas_made
+    python -m pagefile.runs.schema.json_schema
 
 writes them anew, next to this module; a test holds them to the definitions.
 """
@@ -11,9 +11,8 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from pagefile.runs.definitions import ARTIFACTS, SCHEMA_VERSION
-from pagefile.runs.moments import MOST_CHARACTERS, PATTERN
-from pagefile.runs.shapes import (
+from pagefile.runs.schema.definitions import ARTIFACTS, SCHEMA_VERSION
+from pagefile.runs.schema.shapes import (
     ENTRIES,
     Either,
     Fields,
@@ -31,8 +30,9 @@ from pagefile.runs.shapes import (
     Whole,
     Word,
 )
+from pagefile.runs.schema.timestamps import MOST_CHARACTERS, PATTERN
 
-FOLDER: Final = "schemas"
+FOLDER: Final = "published"
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _BOUNDS: Final = {"object": "maxProperties", "array": "maxItems"}
 

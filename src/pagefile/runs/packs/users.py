@@ -12,7 +12,7 @@ import msgspec
 from pagefile.context.names import THREADS
 from pagefile.memory.privacy.tombstones import forgotten_of
 from pagefile.runs.names import RUNS
-from pagefile.runs.pack_format import ITEMS, MANIFEST, SLOTS
+from pagefile.runs.packs.format import ITEMS, MANIFEST, SLOTS
 from pagefile.store.codec.decoder import from_json
 from pagefile.store.store import Store
 

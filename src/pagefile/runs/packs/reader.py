@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from pagefile.errors import Invalid, shown
-from pagefile.runs import pack_format as pack
 from pagefile.runs.config import RunConfig, config_from
 from pagefile.runs.names import path_from
-from pagefile.runs.old_packs import ManifestPack, RunFolder, SimplePack
-from pagefile.runs.pack_archive import Members, open_members, require_listed
-from pagefile.runs.pack_episodes import PackedEpisode, read_episode
-from pagefile.runs.pack_errors import MissingMember, NotAPack, UnknownMember, WrongContent
-from pagefile.runs.pack_items import PackedItem, read_item
-from pagefile.runs.pack_slots import PackedSlot, read_slots
+from pagefile.runs.packs import format as pack
+from pagefile.runs.packs.archive import Members, open_members, require_listed
+from pagefile.runs.packs.errors import MissingMember, NotAPack, UnknownMember, WrongContent
+from pagefile.runs.packs.items import PackedItem, read_item
+from pagefile.runs.packs.legacy import ManifestPack, RunFolder, SimplePack
+from pagefile.runs.packs.milestones import PackedEpisode, read_episode
+from pagefile.runs.packs.slots import PackedSlot, read_slots
 from pagefile.runs.rebuild import Fold
 from pagefile.store.names import require_callable
 
@@ -56,7 +56,7 @@ def verify_pack(
 
     Raises:
         Invalid, Corrupt, LimitExceeded, Unsupported: why nobody should restore it;
-            `pack_errors` has a class for each reason.
+            `errors` has a class for each reason.
     """
     with open_pack(path, limits, progress) as contents:
         return contents.report

@@ -9,7 +9,7 @@
 Their ledgers do not say how the working set came about, and no older version
 of it is there. So the run begins anew with it, at sequence 0, after the events
 that were packed. What the earlier system let in and a run does not is brought
-into form on the way, and the report says so; see `old_forms`.
+into form on the way, and the report says so; see `legacy_forms`.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pagefile.errors import Invalid
-from pagefile.runs import artifacts
-from pagefile.runs import pack_format as pack
 from pagefile.runs.config import config_from
-from pagefile.runs.episodes import digest_of
-from pagefile.runs.old_forms import Changes, in_form_time, in_form_working_set, is_torn
-from pagefile.runs.pack_archive import Members, require_listed
-from pagefile.runs.pack_episodes import PackedEpisode
-from pagefile.runs.pack_errors import MissingMember, NewerPack, UnknownMember, WrongContent
-from pagefile.runs.pack_items import PackedItem
-from pagefile.runs.pack_slots import PackedSlot
+from pagefile.runs.legacy_forms import Changes, in_form_time, in_form_working_set, is_torn
+from pagefile.runs.milestones import digest_of
+from pagefile.runs.packs import format as pack
+from pagefile.runs.packs.archive import Members, require_listed
+from pagefile.runs.packs.errors import MissingMember, NewerPack, UnknownMember, WrongContent
+from pagefile.runs.packs.items import PackedItem
+from pagefile.runs.packs.milestones import PackedEpisode
+from pagefile.runs.packs.slots import PackedSlot
 from pagefile.runs.redaction import redact
+from pagefile.runs.schema import artifacts
 
 _SIMPLE_LEDGER = "run.jsonl"
 _STATE = "state/working_set.v2.1.json"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from pagefile.errors import Unavailable, shown
-from pagefile.runs.pack_errors import (
+from pagefile.runs.packs.errors import (
     DamagedPack,
     DuplicateMember,
     LinkMember,
@@ -29,7 +29,7 @@ from pagefile.runs.pack_errors import (
     UnknownMember,
     WrongDigest,
 )
-from pagefile.runs.pack_format import MANIFEST, PackLimits, require_safe
+from pagefile.runs.packs.format import MANIFEST, PackLimits, require_safe
 
 _CHUNK = 64 * 1024
 #: What the standard library raises for archives that are not what they seem.

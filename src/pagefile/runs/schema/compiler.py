@@ -3,7 +3,7 @@
 What can be told by type and size alone is left to a msgspec type. The rest
 (times, unique ids, free values, conditions) is tested column by column: all
 timestamps of a list in one go, then all its ids. A yes is always right. A no
-may be wrong for what is rare, such as 2.0 for a whole number; `misfits` has
+may be wrong for what is rare, such as 2.0 for a whole number; `mismatches` has
 the last word then.
 """
 
@@ -15,8 +15,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from pagefile.runs.moments import MOST_CHARACTERS, all_moments
-from pagefile.runs.shapes import (
+from pagefile.runs.schema.shapes import (
     DEPTH,
     ENTRIES,
     Either,
@@ -35,6 +34,7 @@ from pagefile.runs.shapes import (
     Whole,
     Word,
 )
+from pagefile.runs.schema.timestamps import MOST_CHARACTERS, all_moments
 from pagefile.store.codec.canonical_json import decode_json, depth_of
 from pagefile.store.codec.decoder import convert
 

@@ -23,12 +23,12 @@ from pagefile.errors import (
     shown,
 )
 from pagefile.runs import names as stored
-from pagefile.runs import pack_format as pack
-from pagefile.runs.pack_episodes import episode_of
-from pagefile.runs.pack_items import item_documents, item_lines
-from pagefile.runs.pack_slots import UsageTexts, erased_slot, slot_of
+from pagefile.runs.packs import format as pack
+from pagefile.runs.packs.items import item_documents, item_lines
+from pagefile.runs.packs.milestones import episode_of
+from pagefile.runs.packs.slots import UsageTexts, erased_slot, slot_of
 from pagefile.runs.redaction import redact
-from pagefile.runs.working import WorkingRun
+from pagefile.runs.working_set import WorkingRun
 from pagefile.store import clock
 from pagefile.store.atomic_file import new_file
 from pagefile.store.names import require_callable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pagefile.runs.shapes import (
+from pagefile.runs.schema.shapes import (
     NAME,
     Either,
     Fields,

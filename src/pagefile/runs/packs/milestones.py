@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from pagefile.runs.episodes import created_at, digest_of
+from pagefile.runs.milestones import created_at, digest_of
 from pagefile.runs.names import episode_name
-from pagefile.runs.pack_errors import WrongContent
-from pagefile.runs.pack_format import checked, parse_object
+from pagefile.runs.packs.errors import WrongContent
+from pagefile.runs.packs.format import checked, parse_object
 from pagefile.store.batch import Put
 from pagefile.store.codec.decoder import convert
 from pagefile.store.records import Document

@@ -17,8 +17,8 @@ from pagefile.memory.items.item import Cause, MemoryItem, place_of, put_item
 from pagefile.memory.items.proposal import read_batch
 from pagefile.memory.serializer import plain
 from pagefile.runs.names import BROUGHT
-from pagefile.runs.pack_errors import WrongContent
-from pagefile.runs.pack_format import ITEMS, checked, parse_object, placed
+from pagefile.runs.packs.errors import WrongContent
+from pagefile.runs.packs.format import ITEMS, checked, parse_object, placed
 from pagefile.store import codec
 from pagefile.store.batch import Put
 from pagefile.store.codec.decoder import convert

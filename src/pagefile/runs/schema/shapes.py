@@ -1,8 +1,8 @@
 """The vocabulary in which artifacts are defined: what a JSON value may look like.
 
 A definition is the one source of three things: the compiled check
-(`compiled`), the words of a refusal (`misfits`) and the published file
-(`schemas_made`). Compared by identity, so that each can be remembered.
+(`compiler`), the words of a refusal (`mismatches`) and the published file
+(`json_schema`). Compared by identity, so that each can be remembered.
 """
 
 from __future__ import annotations

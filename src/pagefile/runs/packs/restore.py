@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from pagefile.context.names import THREADS
 from pagefile.errors import Conflict, Forbidden
 from pagefile.memory.privacy.tombstones import Forgotten, forgotten_of
-from pagefile.runs.archive import Archive
 from pagefile.runs.config import config_from
+from pagefile.runs.evicted_items import Archive
 from pagefile.runs.ledger import Identity, copied
 from pagefile.runs.names import (
     BROUGHT,
@@ -29,9 +29,9 @@ from pagefile.runs.names import (
     made_id,
     require_id,
 )
-from pagefile.runs.pack_format import PackLimits, Progress, encode_json
-from pagefile.runs.pack_reader import Contents, open_pack
-from pagefile.runs.pack_slots import PackedSlot
+from pagefile.runs.packs.format import PackLimits, Progress, encode_json
+from pagefile.runs.packs.reader import Contents, open_pack
+from pagefile.runs.packs.slots import PackedSlot
 from pagefile.runs.run import Run
 from pagefile.store.batch import (
     Absent,
@@ -77,7 +77,7 @@ def restore_from_pack(
         Conflict: the run id is taken. Nothing was stored.
         Forbidden: the packed run was forgotten with its user. Nothing was stored.
         Invalid, Corrupt, LimitExceeded, Unsupported: what is wrong with the pack;
-            `pack_errors` has a class for each reason. Nothing was stored.
+            `errors` has a class for each reason. Nothing was stored.
     """
     run_id = require_id("new_run_id", made_id("run") if new_run_id is None else new_run_id)
     require_flag("with_items", with_items)

@@ -21,8 +21,8 @@ from typing import Any, Final
 import msgspec
 
 from pagefile.errors import Invalid
-from pagefile.runs import artifacts
-from pagefile.runs.pack_errors import NewerPack, UnsafeName, WrongContent
+from pagefile.runs.packs.errors import NewerPack, UnsafeName, WrongContent
+from pagefile.runs.schema import artifacts
 from pagefile.store.bounds import require_count
 from pagefile.store.codec.decoder import convert, json_decoder
 
