@@ -41,9 +41,9 @@ from pagefile import (
     aio,
 )
 from pagefile.assembly.fence import fenced
-from pagefile.assembly.measuring import PER_MESSAGE, PER_PROMPT, Meter
 from pagefile.assembly.relevance import FLOORS
 from pagefile.assembly.tail import TailReader
+from pagefile.assembly.token_count import PER_MESSAGE, PER_PROMPT, Meter
 from pagefile.recall.embed.bundled import BundledEmbedder
 from pagefile.recall.embed.embedder import Embedder
 from pagefile.runs.tokens import CharsPerFour, TokenCounter

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from pagefile.assembly.assembling import AssemblesPrompts
+from pagefile.assembly.mixin import AssemblesPrompts
 from pagefile.errors import Forbidden, Invalid, PagefileError, Unavailable, Unsupported, shown
 from pagefile.settings import Settings
 from pagefile.store.bounds import require_count, require_seconds

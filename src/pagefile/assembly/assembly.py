@@ -6,10 +6,9 @@ from typing import Any
 
 import msgspec
 
-from pagefile.assembly import recording
-from pagefile.assembly.filling import Filling
-from pagefile.assembly.fixed import fixed_part
-from pagefile.assembly.measuring import Meter
+from pagefile.assembly import receipt_store
+from pagefile.assembly.budget import Filling
+from pagefile.assembly.fixed_part import fixed_part
 from pagefile.assembly.options import (
     MOST_BUDGET,
     MOST_QUERY,
@@ -18,11 +17,12 @@ from pagefile.assembly.options import (
 )
 from pagefile.assembly.prompt import Prompt, copy_of
 from pagefile.assembly.receipt import AssemblyReceipt, LeftOut, Piece, Verification
-from pagefile.assembly.recording import ReceiptPage, Whose
+from pagefile.assembly.receipt_store import ReceiptPage, Whose
+from pagefile.assembly.receipt_writer import Inputs, ReceiptWriter
 from pagefile.assembly.relevance import Relevance
 from pagefile.assembly.sources import Source, counter_of, source_of
 from pagefile.assembly.tail import Tail, TailReader
-from pagefile.assembly.writing import Inputs, ReceiptWriter
+from pagefile.assembly.token_count import Meter
 from pagefile.context.backend import Backend, store_behind
 from pagefile.context.lifecycle import ClosesItsStore
 from pagefile.context.names import require_name
@@ -124,7 +124,7 @@ class Assembly(ClosesItsStore):
         prompt, whose = _made(asked, past, where, recollection, answer)
         if not record:
             return prompt
-        stored = recording.record(past, prompt.receipt, whose)
+        stored = receipt_store.record(past, prompt.receipt, whose)
         used = [piece.stream for piece in stored.pieces if piece.section == "recall"]
         if recollection is not None and used:
             recollection.note(used, stored.receipt_id)
@@ -139,14 +139,14 @@ class Assembly(ClosesItsStore):
             NotFound: this user has none of that id.
         """
         require_user(user_id)
-        return recording.read(self._store, receipt_id, user_id)
+        return receipt_store.read(self._store, receipt_id, user_id)
 
     def receipts(
         self, *, user_id: str | None = None, limit: int = 100, cursor: str | None = None
     ) -> ReceiptPage:
         """The receipts of a user's prompts, newest first."""
         require_user(user_id)
-        return recording.listed(self._store, user_id, bounded(limit), cursor)
+        return receipt_store.listed(self._store, user_id, bounded(limit), cursor)
 
     def verify_receipt(
         self,

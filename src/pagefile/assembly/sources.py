@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from pagefile.assembly.fixed import RunState
+from pagefile.assembly.fixed_part import RunState
 from pagefile.context.names import log_of
 from pagefile.errors import Forbidden, Invalid, NotFound, shown
 from pagefile.memory.owner import require_user

@@ -6,8 +6,8 @@ from collections import deque
 
 import msgspec
 
-from pagefile.assembly.measuring import Meter
-from pagefile.assembly.pairing import Dropped, Paired, Told, Unit, paired, told
+from pagefile.assembly.token_count import Meter
+from pagefile.assembly.turns import Dropped, Paired, Told, Unit, paired, told
 from pagefile.context.names import log_of
 from pagefile.context.slot import BufferSlot, is_anothers
 from pagefile.store.snapshot import Snapshot

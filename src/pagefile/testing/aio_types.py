@@ -145,7 +145,7 @@ from pagefile.assembly.assembly import Assembly
 from pagefile.assembly.options import AssemblyOptions
 from pagefile.assembly.prompt import Prompt
 from pagefile.assembly.receipt import AssemblyReceipt, Verification
-from pagefile.assembly.recording import ReceiptPage
+from pagefile.assembly.receipt_store import ReceiptPage
 from pagefile.store.store import Store
 """
 

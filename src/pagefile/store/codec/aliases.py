@@ -6,6 +6,7 @@ from typing import Final
 
 #: The name that a class of this package is stored under, and where the class is now.
 MOVED: Final[dict[str, str]] = {
+    "pagefile.assembly.recording:ReceiptPage": "pagefile.assembly.receipt_store:ReceiptPage",
     "pagefile.batch:Absent": "pagefile.store.batch:Absent",
     "pagefile.batch:Append": "pagefile.store.batch:Append",
     "pagefile.batch:Batch": "pagefile.store.batch:Batch",

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pagefile.assembly.changing import Changing, normal
-from pagefile.assembly.fixed import Fixed, RunState
-from pagefile.assembly.measuring import Meter
+from pagefile.assembly.dynamic_part import Changing, normal
+from pagefile.assembly.fixed_part import Fixed, RunState
 from pagefile.assembly.message import ChatMessage, text_of
 from pagefile.assembly.options import AssemblyOptions
-from pagefile.assembly.pairing import Unit
 from pagefile.assembly.tail import Tail
+from pagefile.assembly.token_count import Meter
+from pagefile.assembly.turns import Unit
 from pagefile.errors import LimitExceeded
 from pagefile.memory.prompt_memory import Answer, Pinned
 

@@ -9,11 +9,11 @@ from typing import Any, Final
 import msgspec
 
 from pagefile.assembly.fence import MARK, fenced, framed
-from pagefile.assembly.fixed import RunState
-from pagefile.assembly.measuring import PER_MESSAGE, Meter
+from pagefile.assembly.fixed_part import RunState
 from pagefile.assembly.message import ChatMessage
 from pagefile.assembly.options import AssemblyOptions
 from pagefile.assembly.receipt import LeftOut, Piece
+from pagefile.assembly.token_count import PER_MESSAGE, Meter
 from pagefile.memory.prompt_memory import Answer, Recalled
 from pagefile.runs.brief_lines import contained, fixed_sections, inline, sliding_line
 from pagefile.runs.eviction import rank

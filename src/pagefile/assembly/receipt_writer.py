@@ -8,15 +8,15 @@ from functools import cached_property
 
 import msgspec
 
-from pagefile.assembly.filling import Filling
-from pagefile.assembly.fixed import Fixed
-from pagefile.assembly.measuring import Meter
+from pagefile.assembly.budget import Filling
+from pagefile.assembly.fixed_part import Fixed
 from pagefile.assembly.message import ChatMessage
 from pagefile.assembly.options import AssemblyOptions, digest_of
 from pagefile.assembly.prompt import bytes_of
 from pagefile.assembly.receipt import AssemblyReceipt, LeftOut, Piece
-from pagefile.assembly.recording import ID_PREFIX, Whose
+from pagefile.assembly.receipt_store import ID_PREFIX, Whose
 from pagefile.assembly.tail import Tail
+from pagefile.assembly.token_count import Meter
 from pagefile.context.slot import BufferSlot
 from pagefile.memory.prompt_memory import Recalled
 from pagefile.store.records import Document, Entry

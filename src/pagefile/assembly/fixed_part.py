@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from pagefile.assembly.measuring import Meter
 from pagefile.assembly.receipt import Piece, Section
+from pagefile.assembly.token_count import Meter
 from pagefile.memory.prompt_memory import Pinned
 from pagefile.runs.brief_lines import fixed_sections
 from pagefile.store.records import Document
