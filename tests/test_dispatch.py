@@ -58,7 +58,7 @@ from pagefile.dispatch import (
     TodoUntil,
 )
 from pagefile.dispatch.identity import Delivery
-from pagefile.dispatch.presence import Presence
+from pagefile.dispatch.workers.presence import Presence
 from pagefile.handle import open_engine
 from pagefile.store.engine import Engine, Prepared, Sealed
 from pagefile.testing.faults import FaultyEngine

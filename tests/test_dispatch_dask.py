@@ -16,8 +16,8 @@ import pagefile
 from dispatch_ground import ANN, ONCE, Ask, Told, echo, run, said_in
 from pagefile import Invalid, Pagefile, Unsupported
 from pagefile.dispatch import Organism, ProcessPool, Retry
-from pagefile.dispatch.executors import executor_at
 from pagefile.dispatch.organism_file import check, load
+from pagefile.dispatch.workers.executors import executor_at
 from pagefile.testing.ports import free_port
 
 pytest.importorskip("distributed")
@@ -226,7 +226,7 @@ def test_an_address_is_checked_before_anything_runs(pf: Pagefile) -> None:
 def test_a_cluster_that_is_not_there_is_told_to_the_caller(
     pf: Pagefile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pagefile.dispatch.dask_executor._CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr("pagefile.dispatch.workers.dask_executor._CONNECT_SECONDS", 0.5)
     port = free_port()
 
     async def story() -> None:
@@ -241,7 +241,7 @@ def test_a_cluster_that_is_not_there_is_told_to_the_caller(
 
 
 def test_without_its_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "pagefile.dispatch.dask_executor", raising=False)
+    monkeypatch.delitem(sys.modules, "pagefile.dispatch.workers.dask_executor", raising=False)
     monkeypatch.setitem(sys.modules, "distributed", None)
 
     with pytest.raises(Unsupported, match=r"pip install 'pagefile\[dask\]'"):

@@ -14,7 +14,7 @@ import pagefile
 from dispatch_ground import ANN, ONCE, Ask, News, Told, echo, run, said_in
 from pagefile import Invalid, Pagefile, Unsupported
 from pagefile.dispatch import DispatchLimits, Organism, ProcessPool, Retry
-from pagefile.dispatch.crossing import decode_result, encode_result
+from pagefile.dispatch.workers.protocol import decode_result, encode_result
 from pagefile.errors import Corrupt
 
 POOL = ProcessPool(workers=2, max_tasks_per_child=50)

@@ -13,8 +13,8 @@ from dispatch_ground import ANN, Ask, Told, run
 from pagefile import Invalid, NotFound
 from pagefile.dispatch.limits import DispatchLimits
 from pagefile.dispatch.organism_file import check, load
-from pagefile.dispatch.pool import ProcessPool
 from pagefile.dispatch.retry import Retry
+from pagefile.dispatch.workers.pool import ProcessPool
 
 WHOLE = """\
 organism:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         ThreadEvent,
     )
     from pagefile.dispatch.identity import Answer, Delivery, Identity
-    from pagefile.dispatch.life import Remaining
+    from pagefile.dispatch.lifecycle import Remaining
     from pagefile.dispatch.limits import DispatchLimits
     from pagefile.dispatch.listener import Listener
     from pagefile.dispatch.organism import Organism
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
         TodoRegistered,
         TodoUntil,
     )
-    from pagefile.dispatch.pool import ProcessPool
     from pagefile.dispatch.response import HandlerResponse
     from pagefile.dispatch.retry import Refused, Retry
+    from pagefile.dispatch.workers.pool import ProcessPool
     from pagefile.dispatch.yaml_node import Problem
 
 __all__ = [
@@ -111,7 +111,7 @@ _MODULES = {
     "limits": ("DispatchLimits",),
     "listener": ("Listener",),
     "claims": ("OpenConversation",),
-    "life": ("Remaining",),
+    "lifecycle": ("Remaining",),
     "organism": ("Organism",),
     "organism_file": ("OrganismFile", "check", "load"),
     "overview": ("Overview", "WorkerView", "organisms_of", "overview_of"),
@@ -127,7 +127,7 @@ _MODULES = {
         "TodoRegistered",
         "TodoUntil",
     ),
-    "pool": ("ProcessPool",),
+    "workers.pool": ("ProcessPool",),
     "response": ("HandlerResponse",),
     "retry": ("Refused", "Retry"),
 }

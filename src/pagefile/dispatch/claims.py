@@ -16,7 +16,7 @@ from pagefile.dispatch.limits import DispatchLimits
 from pagefile.dispatch.metrics import Metrics
 from pagefile.dispatch.names import BELL, CONVERSATIONS, ENDED, JOURNALS, OPEN
 from pagefile.dispatch.outcome import Failure, Outcome
-from pagefile.dispatch.presence import Presence
+from pagefile.dispatch.workers.presence import Presence
 from pagefile.errors import Conflict, Corrupt, Unavailable
 from pagefile.store.batch import Append, Batch, Condition, Operation, Put, VersionIs
 from pagefile.store.codec.decoder import convert

@@ -18,8 +18,8 @@ from pagefile.dispatch.letter import Letter
 from pagefile.dispatch.metrics import Metrics
 from pagefile.dispatch.outbox import Outbox
 from pagefile.dispatch.outcome import Failure, Outcome, Stop
-from pagefile.dispatch.schedule import Schedule, Turn
-from pagefile.dispatch.stepping import Stepper
+from pagefile.dispatch.scheduler import Schedule, Turn
+from pagefile.dispatch.steps import Stepper
 from pagefile.errors import Conflict, PagefileError, Unavailable
 from pagefile.store.batch import LengthIs, VersionIs
 from pagefile.store.records import Entry

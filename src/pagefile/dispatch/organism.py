@@ -13,17 +13,17 @@ from typing import Any, Self, TypeVar
 from pagefile.context.backend import Backend, store_behind
 from pagefile.context.names import require_name
 from pagefile.dispatch.claims import OpenConversation, open_conversations
+from pagefile.dispatch.components import Parts
 from pagefile.dispatch.dead_letter import DeadLetter, dead_letter, dead_letters, drop_dead_letter
 from pagefile.dispatch.events import Event
 from pagefile.dispatch.identity import Answer, Delivery, Identity
 from pagefile.dispatch.intake import waits_for_room
-from pagefile.dispatch.life import Life, Remaining
+from pagefile.dispatch.lifecycle import Life, Remaining
 from pagefile.dispatch.limits import DispatchLimits, require_limits
 from pagefile.dispatch.listener import Listener, listener_of
-from pagefile.dispatch.parts import Parts
-from pagefile.dispatch.pool import ProcessPool, pool_for
 from pagefile.dispatch.retry import Retry
 from pagefile.dispatch.thread_ids import thread_ids
+from pagefile.dispatch.workers.pool import ProcessPool, pool_for
 from pagefile.errors import Forbidden, Invalid, LimitExceeded, NotFound, Unsupported, shown
 from pagefile.store.bounds import require_seconds
 from pagefile.store.names import require_flag

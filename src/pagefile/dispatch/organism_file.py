@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from pagefile.dispatch.executors import executor_at
 from pagefile.dispatch.limits import DispatchLimits, require_limits
 from pagefile.dispatch.listener import Listener, Listeners, listener_of
 from pagefile.dispatch.organism import Organism
-from pagefile.dispatch.pool import ProcessPool, process_pool
 from pagefile.dispatch.retry import Retry
+from pagefile.dispatch.workers.executors import executor_at
+from pagefile.dispatch.workers.pool import ProcessPool, process_pool
 from pagefile.dispatch.yaml_node import Node, Problem, Reader, read_yaml
 from pagefile.errors import Invalid, NotFound, PagefileError, shown
 from pagefile.settings import Settings

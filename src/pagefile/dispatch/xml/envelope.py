@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from pagefile.dispatch.xml.limits import lxml_etree
-from pagefile.dispatch.xml.reading import text_of
+from pagefile.dispatch.xml.reader import text_of
 
 NAMESPACE = "urn:pagefile:envelope:1"
 #: The elements of the envelope's `meta`, and the attribute of each.

@@ -13,12 +13,12 @@ from pagefile.dispatch.xml.envelope import Envelope
 from pagefile.dispatch.xml.forms import Forms, RecordForm
 from pagefile.dispatch.xml.limits import XmlLimits, lxml_etree, require_xml_limits
 from pagefile.dispatch.xml.markup import folded, mended_text, without_controls
-from pagefile.dispatch.xml.mending import mended_tree, names_in
-from pagefile.dispatch.xml.notes import Notes
-from pagefile.dispatch.xml.parsing import decoded, parsed, recovered, refuse_dtd, text_within
-from pagefile.dispatch.xml.reading import payload_of
+from pagefile.dispatch.xml.parser import decoded, parsed, recovered, refuse_dtd, text_within
+from pagefile.dispatch.xml.reader import payload_of
+from pagefile.dispatch.xml.repair import mended_tree, names_in
+from pagefile.dispatch.xml.repair_notes import Notes
 from pagefile.dispatch.xml.schema import schema_of
-from pagefile.dispatch.xml.writing import Writer
+from pagefile.dispatch.xml.writer import Writer
 from pagefile.errors import Invalid, NotFound, shown
 
 _MOST_TOLD = 5

@@ -9,7 +9,7 @@ import html.entities
 import re
 
 from pagefile.dispatch.xml.limits import too_deep
-from pagefile.dispatch.xml.notes import Notes
+from pagefile.dispatch.xml.repair_notes import Notes
 from pagefile.errors import Invalid
 
 _TAG = re.compile(r"<(/?)([A-Za-z_][\w.\-]*(?::[A-Za-z_][\w.\-]*)?)((?:\s[^<>]*)?)(/?)>")

@@ -26,6 +26,8 @@ MOVED: Final[dict[str, str]] = {
     "pagefile.content:Content": "pagefile.store.content:Content",
     "pagefile.context.shared:BackendConfig": "pagefile.context.shared_backend:BackendConfig",
     "pagefile.copying:CopyReport": "pagefile.store.log.copy:CopyReport",
+    "pagefile.dispatch.life:Remaining": "pagefile.dispatch.lifecycle:Remaining",
+    "pagefile.dispatch.pool:ProcessPool": "pagefile.dispatch.workers.pool:ProcessPool",
     "pagefile.engine:Hit": "pagefile.store.engine:Hit",
     "pagefile.engine:Limits": "pagefile.store.engine:Limits",
     "pagefile.engine:RawCommit": "pagefile.store.engine:RawCommit",

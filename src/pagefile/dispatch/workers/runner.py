@@ -9,7 +9,6 @@ from typing import Any
 
 from pagefile.context.slot import HandlerMetadata, payload_type_of
 from pagefile.dispatch.activation import nudge_of
-from pagefile.dispatch.daemon_threads import DaemonThreads
 from pagefile.dispatch.effects import Effects
 from pagefile.dispatch.events import AgentStateEvent, Events, MessageReceivedEvent
 from pagefile.dispatch.letter import Letter
@@ -19,9 +18,10 @@ from pagefile.dispatch.metrics import Metrics
 from pagefile.dispatch.outcome import Failure, Outcome, responses_of
 from pagefile.dispatch.own_thread import OwnThread, Reach
 from pagefile.dispatch.payloads import TIMEOUT_ERROR
-from pagefile.dispatch.pool import HandlerFailed, Pool, WorkerDied
 from pagefile.dispatch.retry import Refused
-from pagefile.dispatch.schedule import Schedule, Turn
+from pagefile.dispatch.scheduler import Schedule, Turn
+from pagefile.dispatch.workers.pool import HandlerFailed, Pool, WorkerDied
+from pagefile.dispatch.workers.threads import DaemonThreads
 from pagefile.errors import Forbidden, Invalid, LimitExceeded, Unsupported
 
 #: What no further try can mend.

@@ -44,7 +44,7 @@ from pagefile.dispatch.payloads import (
     system_error,
 )
 from pagefile.dispatch.response import HandlerResponse
-from pagefile.dispatch.watching import close, raise_matching, watch
+from pagefile.dispatch.watchers import close, raise_matching, watch
 from pagefile.store.batch import Delete, Put
 
 _SECOND = 1_000_000

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 
 from pagefile.dispatch.xml.forms import Choice, Form, Listing, Mapping, Plain, RecordForm, Row
-from pagefile.dispatch.xml.writing import NIL
+from pagefile.dispatch.xml.writer import NIL
 from pagefile.errors import Invalid, shown
 
 

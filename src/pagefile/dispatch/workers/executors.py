@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pagefile.errors import Invalid, Unsupported, shown
 
 #: Which module makes the executor of an address; it has `executor_at(address) -> Executor`.
-_SCHEMES = {"dask": "pagefile.dispatch.dask_executor"}
+_SCHEMES = {"dask": "pagefile.dispatch.workers.dask_executor"}
 
 
 def executor_at(address: str) -> Executor:

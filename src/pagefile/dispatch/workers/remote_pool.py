@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from concurrent.futures import Executor
 
-from pagefile.dispatch.executors import executor_at
-from pagefile.dispatch.pool import Pool, ProcessPool, process_pool
+from pagefile.dispatch.workers.executors import executor_at
+from pagefile.dispatch.workers.pool import Pool, ProcessPool, process_pool
 
 _AT_ONCE = 64
 _FILE = "sqlite:///"

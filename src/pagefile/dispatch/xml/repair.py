@@ -7,8 +7,8 @@ from typing import Any
 from pagefile.dispatch.xml.forms import Choice, Form, Listing, Mapping, Plain, RecordForm, Row
 from pagefile.dispatch.xml.limits import lxml_etree
 from pagefile.dispatch.xml.markup import folded
-from pagefile.dispatch.xml.notes import Notes
-from pagefile.dispatch.xml.writing import NIL, XSI
+from pagefile.dispatch.xml.repair_notes import Notes
+from pagefile.dispatch.xml.writer import NIL, XSI
 
 _TRUTHS = {"yes": "true", "no": "false", "on": "true", "off": "false"}
 

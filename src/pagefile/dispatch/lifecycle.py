@@ -6,12 +6,12 @@ import asyncio
 
 import msgspec
 
+from pagefile.dispatch.components import Parts
 from pagefile.dispatch.dispatcher import now_us
-from pagefile.dispatch.parts import Parts
-from pagefile.dispatch.pool import Pool
 from pagefile.dispatch.retention import let_go, quieten
-from pagefile.dispatch.runner import Runner
 from pagefile.dispatch.usage import usage_of
+from pagefile.dispatch.workers.pool import Pool
+from pagefile.dispatch.workers.runner import Runner
 from pagefile.errors import Forbidden, PagefileError
 from pagefile.store.bounds import require_seconds
 

@@ -14,14 +14,14 @@ from typing import Any
 import msgspec
 
 from pagefile.context.slot import HandlerMetadata
-from pagefile.dispatch.crossing import Task, decode_result, encode_task, encoded, outcome_of
 from pagefile.dispatch.effects import Effects
 from pagefile.dispatch.letter import Letter
 from pagefile.dispatch.listener import Listener
 from pagefile.dispatch.own_thread import OwnThread
-from pagefile.dispatch.pool_entry import run_task
 from pagefile.dispatch.response import HandlerResponse
 from pagefile.dispatch.retry import Refused
+from pagefile.dispatch.workers.pool_entry import run_task
+from pagefile.dispatch.workers.protocol import Task, decode_result, encode_task, encoded, outcome_of
 from pagefile.errors import Invalid, Unsupported
 from pagefile.settings import Settings
 from pagefile.store.bounds import require_count, require_seconds
@@ -191,7 +191,7 @@ def pool_for(
         raise Invalid("url", "is not known", "say where the workers find the store")
     at = str(url or place)
     if isinstance(executor, str):
-        from pagefile.dispatch.remote_pool import remote_pool
+        from pagefile.dispatch.workers.remote_pool import remote_pool
 
         return remote_pool(at, tenant, executor, settings)
     if executor is not None:

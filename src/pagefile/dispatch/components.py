@@ -9,7 +9,6 @@ from typing import Any
 
 from pagefile.context.buffer import ContextBuffer
 from pagefile.dispatch.answers import Answers
-from pagefile.dispatch.bell import Bell
 from pagefile.dispatch.claims import Claims
 from pagefile.dispatch.dispatcher import Dispatcher
 from pagefile.dispatch.events import Events
@@ -19,9 +18,10 @@ from pagefile.dispatch.listener import Listeners
 from pagefile.dispatch.metrics import Metrics
 from pagefile.dispatch.names import STATES
 from pagefile.dispatch.own_thread import Reach
-from pagefile.dispatch.presence import Presence
-from pagefile.dispatch.schedule import Schedule
-from pagefile.dispatch.stepping import Stepper
+from pagefile.dispatch.scheduler import Schedule
+from pagefile.dispatch.steps import Stepper
+from pagefile.dispatch.workers.presence import Presence
+from pagefile.dispatch.workers.wakeup import Bell
 from pagefile.store.store import Store
 
 _WORKER_BYTES = 8

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from pagefile.dispatch.xml.limits import XmlLimits, lxml_etree, too_deep, too_many
-from pagefile.dispatch.xml.writing import NIL, XSI
+from pagefile.dispatch.xml.writer import NIL, XSI
 from pagefile.errors import Invalid, LimitExceeded, shown
 
 #: What may stand before the first element; a document type is among it or nowhere.
