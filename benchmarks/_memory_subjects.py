@@ -25,7 +25,7 @@ import numpy as np
 import pagefile
 from _memory_data import DIMENSIONS, GivenVectors, Vectors
 from pagefile import Episode, Memory
-from pagefile.aio_memory import AsyncMemory
+from pagefile.aio.memory import AsyncMemory
 from pagefile.memory.owner import owner_key
 from pagefile.recall.logs import decoded, entries_of, log_of
 from pagefile.recall.vectors.query_vector import unpacked_rows

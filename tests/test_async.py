@@ -14,7 +14,7 @@ import pytest
 import pagefile
 import pagefile.aio
 from pagefile import Append, Batch, Conflict, Put, Query, Selector, VersionIs
-from pagefile.aio_memory import AsyncMemory
+from pagefile.aio.memory import AsyncMemory
 from pagefile.testing import aio_types
 
 

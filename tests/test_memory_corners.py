@@ -34,7 +34,7 @@ from pagefile import (
     Unsupported,
 )
 from pagefile.access.keys import KeyStore
-from pagefile.aio_memory import AsyncMemory
+from pagefile.aio.memory import AsyncMemory
 from pagefile.memory.extraction.candidate import Candidate, Exchange
 from pagefile.memory.extraction.errors import Silent
 from pagefile.memory.facts.fact import Fact

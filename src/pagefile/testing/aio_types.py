@@ -1,4 +1,4 @@
-"""Writes `_aio_types.pyi`, what type checkers see of the async face.
+"""Writes `aio/_types.pyi`, what type checkers see of the async face.
 
     python -m pagefile.testing.aio_types
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
+from pagefile.aio.derivation import SHOWN_AS_THEY_ARE, STEPPED
 from pagefile.assembly.assembly import Assembly
 from pagefile.context.buffer import ContextBuffer
 from pagefile.context.registry import ThreadRegistry
 from pagefile.context.thread import ThreadContext
-from pagefile.derivation import SHOWN_AS_THEY_ARE, STEPPED
 from pagefile.handle import Pagefile
 from pagefile.memory.facts.proposal import ProposedFacts
 from pagefile.memory.facts.store import FactStore
@@ -59,7 +59,7 @@ _BESIDES: dict[type, tuple[str, ...]] = {
         "    memory: AsyncKnowledge",
     ),
 }
-TARGET = Path(__file__).parent.parent / "_aio_types.pyi"
+TARGET = Path(__file__).parent.parent / "aio/_types.pyi"
 _HEADER = """# Made by `python -m pagefile.testing.aio_types` from the sync classes; do not edit.
 import os
 import pathlib

@@ -22,10 +22,10 @@ QUERY_TEXT = "gen_ai.memory.query.text"
 RECORDS = "gen_ai.memory.records"
 ERROR_TYPE = "error.type"
 
-_MEMORY = ("pagefile.memory.memory:Memory", "pagefile.aio_memory:AsyncMemory")
-_FACTS = ("pagefile.memory.facts.store:FactStore", "pagefile.aio_memory:AsyncFactStore")
+_MEMORY = ("pagefile.memory.memory:Memory", "pagefile.aio.memory:AsyncMemory")
+_FACTS = ("pagefile.memory.facts.store:FactStore", "pagefile.aio.memory:AsyncFactStore")
 _ITEMS = ("pagefile.memory.items.store:LongTermItems", "pagefile.aio:AsyncLongTermItems")
-_ASSEMBLY = ("pagefile.assembly.assembly:Assembly", "pagefile.aio_memory:AsyncAssembly")
+_ASSEMBLY = ("pagefile.assembly.assembly:Assembly", "pagefile.aio.memory:AsyncAssembly")
 _STORE = ("pagefile.store.store:Store", "pagefile.aio:AsyncStore")
 _MOST_CONTENT = 64_000
 _MOST_RECORDS = 100

@@ -15,7 +15,7 @@ from pagefile.surfaces.http.config import ServerConfig
 from pagefile.surfaces.http.reading import GroupReads
 
 if TYPE_CHECKING:
-    from pagefile.aio_memory import AsyncMemory
+    from pagefile.aio.memory import AsyncMemory
     from pagefile.surfaces.http.tenants import Lease
 
 

@@ -13,7 +13,7 @@ from pagefile.memory.items.proposal import no_batch
 from pagefile.surfaces.http.call import Caller
 
 if TYPE_CHECKING:
-    from pagefile._aio_types import AsyncRun
+    from pagefile.aio._types import AsyncRun
 
 
 async def own_run(caller: Caller, run_id: str) -> AsyncRun:

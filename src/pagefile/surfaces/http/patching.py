@@ -14,7 +14,7 @@ from pagefile.runs.patch_result import PatchResult
 from pagefile.surfaces.http.problems import AsRefused, status_of
 
 if TYPE_CHECKING:
-    from pagefile._aio_types import AsyncRun
+    from pagefile.aio._types import AsyncRun
 
 _NUMBERS = re.compile(r"expected_seq=(\d+) current_seq=(-?\d+)")
 

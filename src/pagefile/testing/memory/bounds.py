@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pagefile.aio_memory import AsyncMemory
+from pagefile.aio.memory import AsyncMemory
 from pagefile.handle import Pagefile
 from pagefile.memory.extraction.candidate import Candidate
 from pagefile.memory.memory import Memory

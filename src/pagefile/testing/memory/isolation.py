@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pagefile.aio_memory import AsyncMemory
+from pagefile.aio.memory import AsyncMemory
 from pagefile.errors import NotFound, PagefileError
 from pagefile.handle import Pagefile
 from pagefile.memory.facts.proposal import ProposedFacts

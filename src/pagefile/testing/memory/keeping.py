@@ -13,7 +13,7 @@ import pytest
 import pagefile
 import pagefile.aio
 from pagefile.aio import AsyncPagefile
-from pagefile.aio_memory import AsyncMemory
+from pagefile.aio.memory import AsyncMemory
 from pagefile.errors import Forbidden
 from pagefile.handle import Pagefile
 from pagefile.memory.memory import Memory

@@ -34,7 +34,7 @@ from pagefile.surfaces.http.routes.packs import packed, restore, swept_shelf
 from pagefile.surfaces.http.routes.runs import working_set
 
 if TYPE_CHECKING:
-    from pagefile._aio_types import AsyncRun
+    from pagefile.aio._types import AsyncRun
 
 router = APIRouter(tags=["earlier system"])
 

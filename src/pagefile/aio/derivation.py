@@ -1,4 +1,4 @@
-"""How an async class is made from a sync one; see `aio.py` for what is made.
+"""How an async class is made from a sync one; see `__init__.py` for what is made.
 
 `derive` builds an async class from a sync one: each public method becomes a
 coroutine function with the same signature and docstring, each public property

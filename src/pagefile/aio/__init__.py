@@ -10,13 +10,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from pagefile import handle
+from pagefile.aio.derivation import LIFTED, derive
 from pagefile.context.buffer import ContextBuffer
 from pagefile.context.follower import AsyncSlotFollower
 from pagefile.context.reader import PAGE
 from pagefile.context.registry import ThreadRegistry
 from pagefile.context.slot import BufferSlot
 from pagefile.context.thread import ThreadContext
-from pagefile.derivation import LIFTED, derive
 from pagefile.memory.items.store import LongTermItems
 from pagefile.runs.knowledge import Knowledge
 from pagefile.runs.ledger import Ledger
@@ -43,8 +43,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from pagefile._aio_types import AsyncContextBuffer as _DerivedBuffer
-    from pagefile._aio_types import (
+    from pagefile.aio._types import AsyncContextBuffer as _DerivedBuffer
+    from pagefile.aio._types import (
         AsyncEpisodes,
         AsyncKnowledge,
         AsyncLongTermItems,
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
         AsyncStore,
         AsyncThreadRegistry,
     )
-    from pagefile._aio_types import AsyncLedger as _DerivedLedger
-    from pagefile._aio_types import AsyncPagefile as _DerivedPagefile
-    from pagefile._aio_types import AsyncRun as _DerivedRun
-    from pagefile._aio_types import AsyncThreadContext as _DerivedThread
-    from pagefile.aio_memory import AsyncAssembly, AsyncMemory
+    from pagefile.aio._types import AsyncLedger as _DerivedLedger
+    from pagefile.aio._types import AsyncPagefile as _DerivedPagefile
+    from pagefile.aio._types import AsyncRun as _DerivedRun
+    from pagefile.aio._types import AsyncThreadContext as _DerivedThread
+    from pagefile.aio.memory import AsyncAssembly, AsyncMemory
 else:
     AsyncStore = derive(Store, "AsyncStore")
     _DerivedBuffer = derive(ContextBuffer, "_DerivedBuffer")
@@ -160,7 +160,7 @@ class AsyncPagefile(_DerivedPagefile):
     def memory(self) -> AsyncMemory:
         """What this tenant's agents remember; loaded when it is asked for."""
         if self._memory is None:
-            from pagefile.aio_memory import AsyncMemory
+            from pagefile.aio.memory import AsyncMemory
 
             self._memory = AsyncMemory(self._handle.memory)
         return self._memory
@@ -169,7 +169,7 @@ class AsyncPagefile(_DerivedPagefile):
     def assembly(self) -> AsyncAssembly:
         """Prompts for this tenant's agents; loaded when it is asked for."""
         if self._assembly is None:
-            from pagefile.aio_memory import AsyncAssembly
+            from pagefile.aio.memory import AsyncAssembly
 
             self._assembly = AsyncAssembly(self._handle.assembly)
         return self._assembly

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pagefile.aio.derivation import derive
 from pagefile.assembly.assembly import Assembly
-from pagefile.derivation import derive
 from pagefile.handle import Pagefile
 from pagefile.memory.consolidation.report import ConsolidationReport
 from pagefile.memory.episodes.episode import Episode
@@ -33,13 +33,13 @@ __all__ = [
 _PAGE = 200
 
 if TYPE_CHECKING:
-    from pagefile._aio_types import (
+    from pagefile.aio._types import (
         AsyncAssembly,
         AsyncFactStore,
         AsyncProposedFacts,
         AsyncStoredGraph,
     )
-    from pagefile._aio_types import AsyncMemory as _DerivedMemory
+    from pagefile.aio._types import AsyncMemory as _DerivedMemory
 else:
     AsyncAssembly = derive(Assembly, "AsyncAssembly")
     AsyncFactStore = derive(FactStore, "AsyncFactStore")
