@@ -28,7 +28,7 @@ import httpx
 
 import pagefile
 from _http_load import Load, Target, cpu_seconds, load
-from pagefile.access.keys import KeyStore
+from pagefile.surfaces.access.keys import KeyStore
 from pagefile.testing.ports import free_port
 
 _BARE = Path(__file__).parent / "_http_bare.py"
@@ -108,7 +108,7 @@ def main() -> None:
 _OURS = """
 import sys
 from pagefile.surfaces.http.config import ServerConfig
-from pagefile.surfaces.http.serving import serve
+from pagefile.surfaces.http.server import serve
 serve(ServerConfig(url=sys.argv[1], port=int(sys.argv[2]), workers=int(sys.argv[3]),
                    rate_per_second=0), out=sys.stderr)
 """

@@ -16,14 +16,14 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from pagefile.access.audit import Refusal, RefusalLog
-from pagefile.access.identity import ACCESS_TENANT, Identity
-from pagefile.access.keys import KeyStore
-from pagefile.access.tokens import TokenSettings, TokenVerifier
 from pagefile.errors import Forbidden, Invalid, NotFound, Unavailable
 from pagefile.handle import Admin
+from pagefile.surfaces.access.identity import ACCESS_TENANT, Identity
+from pagefile.surfaces.access.keys import KeyStore
+from pagefile.surfaces.access.refusals import Refusal, RefusalLog
+from pagefile.surfaces.access.tokens import TokenSettings, TokenVerifier
 from pagefile.surfaces.http.config import ServerConfig
-from pagefile.surfaces.http.serving import serve
+from pagefile.surfaces.http.server import serve
 
 
 @pytest.fixture
@@ -232,7 +232,7 @@ def test_fetched_keys_grow_old(monkeypatch: pytest.MonkeyPatch) -> None:
         before = verifier.lacks_keys_for(token)
         assert verifier.authenticate(token) is not None
         after = verifier.lacks_keys_for(token)
-        monkeypatch.setattr("pagefile.access.tokens._KEYS_SECONDS", 0.0)
+        monkeypatch.setattr("pagefile.surfaces.access.tokens._KEYS_SECONDS", 0.0)
         old = verifier.lacks_keys_for(token), verifier.verify(token)
         issuer.shutdown()
 
@@ -309,7 +309,7 @@ def test_no_more_of_a_key_set_is_read_than_one_can_have() -> None:
 def test_an_issuer_that_fails_is_asked_again_after_a_pause(
     monkeypatch: pytest.MonkeyPatch, pause: float
 ) -> None:
-    monkeypatch.setattr("pagefile.access.tokens._FAILURE_PAUSE_SECONDS", pause)
+    monkeypatch.setattr("pagefile.surfaces.access.tokens._FAILURE_PAUSE_SECONDS", pause)
     asked = []
 
     class Failing(_Issuer):

@@ -27,7 +27,7 @@ from pagefile.handle import machine_clock
 from pagefile.settings import IN_FILE, SHARED_URLS, VARIABLES, Settings
 from pagefile.surfaces.cli import EXIT_STATUS, main
 from pagefile.surfaces.cli import screen as screens
-from pagefile.surfaces.cli.commands.helping import described, everywhere, statuses
+from pagefile.surfaces.cli.commands.help import described, everywhere, statuses
 from pagefile.surfaces.cli.registry import ALIASES, HOOKS, loaded
 from pagefile.testing.memory.ground import item_request
 from pagefile.testing.ports import free_port

@@ -16,7 +16,7 @@ from pagefile.surfaces.cli import EXIT_STATUS
 from pagefile.surfaces.cli.commands.doctor import EXTRAS
 from pagefile.surfaces.cli.organism_frame import Frames
 from pagefile.surfaces.cli.organism_view import drawn
-from pagefile.surfaces.cli.stacked import packed
+from pagefile.surfaces.cli.stacked_rows import packed
 from pagefile.surfaces.mcp.proposal_tools import PROPOSAL_TOOLS
 from test_cli import Cli, cli, folder, in_a_terminal, patch
 

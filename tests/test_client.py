@@ -18,7 +18,6 @@ import httpx
 import msgspec
 import pytest
 
-from pagefile.access.keys import KeyStore
 from pagefile.client import AsyncClient, Client
 from pagefile.client.asking import asked
 from pagefile.client.course import Lost, Reply, Step, Wait, course
@@ -36,6 +35,7 @@ from pagefile.errors import (
     Unsupported,
 )
 from pagefile.handle import Admin
+from pagefile.surfaces.access.keys import KeyStore
 from pagefile.testing import client_calls, client_routes
 from pagefile.testing.client_shapes import Shapes
 from pagefile.testing.client_tour import Blocking, tour

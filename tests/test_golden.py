@@ -38,8 +38,6 @@ import pagefile.aio
 import pagefile.client
 import pagefile.dispatch
 from pagefile import Admin, Assembly, Memory
-from pagefile.access.identity import RIGHTS
-from pagefile.access.keys import KeyStore
 from pagefile.dispatch import (
     NoReply,
     Organism,
@@ -50,8 +48,10 @@ from pagefile.dispatch import (
     TodoUntil,
 )
 from pagefile.store import codec
+from pagefile.surfaces.access.identity import RIGHTS
+from pagefile.surfaces.access.keys import KeyStore
 from pagefile.surfaces.cli import main
-from pagefile.surfaces.cli.commands.helping import described
+from pagefile.surfaces.cli.commands.help import described
 from pagefile.surfaces.http.app import make_app
 from pagefile.surfaces.http.config import ServerConfig
 from pagefile.surfaces.mcp import mcp_service

@@ -22,26 +22,26 @@ import msgspec
 import pytest
 from starlette.testclient import TestClient
 
-from pagefile.access.tokens import TokenSettings
 from pagefile.errors import Invalid, Unavailable
 from pagefile.handle import Admin
 from pagefile.store import codec
 from pagefile.store.batch import Batch, Put
+from pagefile.surfaces.access.tokens import TokenSettings
 from pagefile.surfaces.http import bodies, idempotency, problems
 from pagefile.surfaces.http.app import Server, make_app
 from pagefile.surfaces.http.bodies import JSON
 from pagefile.surfaces.http.call import Call
 from pagefile.surfaces.http.config import ServerConfig
-from pagefile.surfaces.http.counting import Counting
 from pagefile.surfaces.http.deadlines import Deadlines
 from pagefile.surfaces.http.limits import Rates
 from pagefile.surfaces.http.logs import Log
 from pagefile.surfaces.http.metrics import Metrics
 from pagefile.surfaces.http.pagination import cut, number_in
 from pagefile.surfaces.http.problems import Refused
-from pagefile.surfaces.http.reading import GroupReads
+from pagefile.surfaces.http.read_batcher import GroupReads
 from pagefile.surfaces.http.spool import Spool
 from pagefile.surfaces.http.tenants import Tenants
+from pagefile.surfaces.http.worker_metrics import Counting
 
 ROOT = Path(__file__).parent.parent
 DEEP = b'{"payload":' + b"[" * 100_000

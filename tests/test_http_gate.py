@@ -22,16 +22,16 @@ from starlette.responses import JSONResponse
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pagefile.access.identity import Identity
-from pagefile.access.keys import KeyStore
-from pagefile.access.tokens import TokenSettings
 from pagefile.errors import Unavailable
 from pagefile.handle import Admin
 from pagefile.store.batch import Batch, Put
+from pagefile.surfaces.access.identity import Identity
+from pagefile.surfaces.access.keys import KeyStore
+from pagefile.surfaces.access.tokens import TokenSettings
+from pagefile.surfaces.combined import mcp_mount
 from pagefile.surfaces.http import idempotency
 from pagefile.surfaces.http.app import Mounted, make_app
 from pagefile.surfaces.http.config import ServerConfig
-from pagefile.surfaces.together import mcp_mount
 
 Sign = Callable[..., dict[str, str]]
 
@@ -198,7 +198,7 @@ def test_junk_tokens_do_not_hold_up_keys_while_the_issuer_is_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The issuer says nothing before the good caller is answered, with one thread for all."""
-    monkeypatch.setattr("pagefile.access.tokens._FETCH_SECONDS", 300)
+    monkeypatch.setattr("pagefile.surfaces.access.tokens._FETCH_SECONDS", 300)
     url = f"{tmp_path}/s.db"
     with Admin(url) as admin:
         good = {"authorization": f"Bearer {KeyStore(admin).create('default').secret}"}

@@ -251,7 +251,7 @@ def test_a_stream_shows_what_another_connection_appends(server: HttpServer) -> N
 
 
 def test_a_server_that_is_told_to_stop_ends_its_streams_and_is_not_held_up(tmp_path: Path) -> None:
-    options = {"local": True, "mounts": ["pagefile.surfaces.together:mcp_mount"]}
+    options = {"local": True, "mounts": ["pagefile.surfaces.combined:mcp_mount"]}
     with HttpServer(f"{tmp_path}/stop.db", options) as server:
         follow = f"{server.base}/v1/threads/live/follow"
         accepted = {"accept": "application/json, text/event-stream"}

@@ -17,9 +17,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from starlette.testclient import TestClient
 
-from pagefile.access.keys import KeyStore
-from pagefile.access.tokens import TokenSettings
 from pagefile.handle import Admin
+from pagefile.surfaces.access.keys import KeyStore
+from pagefile.surfaces.access.tokens import TokenSettings
 from pagefile.surfaces.http.app import make_app
 from pagefile.surfaces.http.config import ServerConfig
 

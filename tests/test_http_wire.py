@@ -20,11 +20,11 @@ import uvicorn
 import uvloop
 
 import pagefile
-from pagefile.access.audit import RefusalLog
-from pagefile.access.keys import KeyStore
 from pagefile.context.buffer import ContextBuffer
 from pagefile.handle import Admin
-from pagefile.surfaces.http import express, front, wire
+from pagefile.surfaces.access.keys import KeyStore
+from pagefile.surfaces.access.refusals import RefusalLog
+from pagefile.surfaces.http import express, middleware, protocol
 from pagefile.surfaces.http.app import make_app
 from pagefile.surfaces.http.config import ServerConfig
 from pagefile.surfaces.http.workers import configured
@@ -125,13 +125,13 @@ def tell(folder: Path, story: Callable[[Place], Awaitable[None]], **settings: An
 def short_ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The paths that went the short way."""
     taken: list[str] = []
-    before = front.Front.at_once
+    before = middleware.Front.at_once
 
     def noting(self: Any, scope: Any, *rest: Any) -> None:
         taken.append(scope["path"])
         before(self, scope, *rest)
 
-    monkeypatch.setattr(front.Front, "at_once", noting)
+    monkeypatch.setattr(middleware.Front, "at_once", noting)
     return taken
 
 
@@ -392,8 +392,8 @@ def test_what_is_no_request_is_refused_and_the_connection_closed(
 def test_a_head_has_a_time_and_an_idle_connection_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wire, "HEAD_SECONDS", 0.2)
-    monkeypatch.setattr(wire, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(protocol, "_LOOK_SECONDS", 0.05)
 
     async def story(place: Place) -> None:
         slow, slow_writer = await place.connect()
@@ -413,7 +413,7 @@ def test_a_head_has_a_time_and_an_idle_connection_too(
 def test_connections_beyond_the_most_wait_for_their_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wire, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(protocol, "MOST_CONNECTIONS", 2)
 
     async def story(place: Place) -> None:
         first, second, third = [await place.connect() for _ in range(3)]
@@ -488,13 +488,13 @@ def test_requests_without_end_behind_one_are_neither_parsed_nor_lost(
 ) -> None:
     most = 0
 
-    class Watched(wire.Wire):
+    class Watched(protocol.Wire):
         def on_headers_complete(self) -> None:
             nonlocal most
             super().on_headers_complete()
             most = max(most, len(self.pipeline))
 
-    monkeypatch.setattr(wire, "Wire", Watched)
+    monkeypatch.setattr(protocol, "Wire", Watched)
 
     async def story(place: Place) -> None:
         reader, writer = await place.connect()
@@ -505,13 +505,13 @@ def test_requests_without_end_behind_one_are_neither_parsed_nor_lost(
         assert {status for status, _, _ in answers} == {200}
 
     tell(tmp_path, story)
-    assert 0 < most < wire.MOST_PIPELINED + wire.PIECE_BYTES // 40
+    assert 0 < most < protocol.MOST_PIPELINED + protocol.PIECE_BYTES // 40
 
 
 def test_connections_without_room_are_not_heard_until_others_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wire, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(protocol, "MOST_CONNECTIONS", 2)
 
     async def story(place: Place) -> None:
         first = [await place.connect() for _ in range(2)]

@@ -32,12 +32,12 @@ from pagefile import (
     NotFound,
     Put,
 )
-from pagefile.access.keys import KeyStore
 from pagefile.dispatch import HandlerResponse, Organism
 from pagefile.dispatch import Identity as Caller
 from pagefile.memory.facts.kinds import PredicateKinds
 from pagefile.memory.facts.store import FactStore
 from pagefile.memory.owner import owner_key
+from pagefile.surfaces.access.keys import KeyStore
 from pagefile.surfaces.http.app import make_app
 from pagefile.surfaces.http.config import ServerConfig
 from pagefile.surfaces.mcp import Identity, mcp_service

@@ -33,7 +33,6 @@ from pagefile import (
     Selector,
     Unsupported,
 )
-from pagefile.access.keys import KeyStore
 from pagefile.aio.memory import AsyncMemory
 from pagefile.memory.extraction.candidate import Candidate, Exchange
 from pagefile.memory.extraction.errors import Silent
@@ -41,6 +40,7 @@ from pagefile.memory.facts.fact import Fact
 from pagefile.memory.facts.store import FactStore
 from pagefile.memory.items.store import LongTermItems
 from pagefile.store.snapshot import Snapshot
+from pagefile.surfaces.access.keys import KeyStore
 from pagefile.testing.memory.exporting import closed, resealed
 from pagefile.testing.memory.ground import Clock, Scripted, episode
 

@@ -31,8 +31,8 @@ from pagefile.surfaces.http.app import make_app
 from pagefile.surfaces.http.config import ServerConfig
 from pagefile.surfaces.mcp import resources
 from pagefile.surfaces.mcp.identity import Identity
-from pagefile.surfaces.mcp.places import Places
 from pagefile.surfaces.mcp.service import Service
+from pagefile.surfaces.mcp.tenants import Places
 from pagefile.testing.faults import DiskFaults, FaultyEngine
 from run_ground import (
     MCR,

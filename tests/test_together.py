@@ -15,9 +15,9 @@ import httpx2
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
-from pagefile.access.keys import KeyStore
 from pagefile.handle import Admin
-from pagefile.surfaces.together import MCP
+from pagefile.surfaces.access.keys import KeyStore
+from pagefile.surfaces.combined import MCP
 from pagefile.testing.http_server import HttpServer
 
 

@@ -11,8 +11,8 @@ import msgspec
 from fastapi.routing import APIRoute
 
 from pagefile.assembly.receipt import AssemblyReceipt
-from pagefile.surfaces.http import documents, hot
-from pagefile.surfaces.http.gate import right_for
+from pagefile.surfaces.http import hot_routes, openapi
+from pagefile.surfaces.http.authentication import right_for
 from pagefile.surfaces.http.pagination import Page
 from pagefile.surfaces.http.routes import ROUTERS
 from pagefile.surfaces.http.slots import Slot
@@ -140,7 +140,7 @@ def described(shapes: Shapes) -> Iterator[Described]:
             assert isinstance(route, APIRoute)
             if route.path.startswith("/v1/") or route.path in ("/health", "/ready", "/metrics"):
                 yield _of_route(route, shapes)
-    for operation in hot.OPERATIONS:
+    for operation in hot_routes.OPERATIONS:
         yield _of_hot(operation, shapes)
 
 
@@ -203,7 +203,7 @@ def _of_hot(operation: dict[str, Any], shapes: Shapes) -> Described:
 
 
 def _shape(content: dict[str, Any]) -> Any:
-    return documents._shapes.get(content["schema"].get("x-shape", ""))
+    return openapi._shapes.get(content["schema"].get("x-shape", ""))
 
 
 def _in_path(route: APIRoute) -> Iterator[Parameter]:

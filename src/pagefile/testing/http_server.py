@@ -18,7 +18,7 @@ from pagefile.testing.ports import free_port
 _START = """
 import sys, msgspec
 from pagefile.surfaces.http.config import ServerConfig
-from pagefile.surfaces.http.serving import serve
+from pagefile.surfaces.http.server import serve
 serve(msgspec.json.decode(sys.argv[1].encode(), type=ServerConfig))
 """
 _START_SECONDS = 120

@@ -30,8 +30,8 @@ def _server() -> tuple[str, str]:
 
 @functools.cache
 def _key(tenant: str) -> str:
-    from pagefile.access.keys import KeyStore
     from pagefile.handle import Admin
+    from pagefile.surfaces.access.keys import KeyStore
 
     with Admin(_server()[1]) as admin:
         return KeyStore(admin).create(tenant, ("read", "write", "admin")).secret

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pagefile.surfaces.cli.exits import EXIT_STATUS
+from pagefile.surfaces.cli.exit_codes import EXIT_STATUS
 
 __all__ = ["EXIT_STATUS", "main"]
 

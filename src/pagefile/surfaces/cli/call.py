@@ -145,7 +145,7 @@ class Call:
 
 def people_of(admin: Admin) -> list[str]:
     """The tenants that people named, without the one that holds the server's keys."""
-    from pagefile.access.identity import ACCESS_TENANT
+    from pagefile.surfaces.access.identity import ACCESS_TENANT
 
     return [name for name in admin.tenants() if name != ACCESS_TENANT]
 

@@ -15,11 +15,11 @@ import typer
 import typer.main
 
 from pagefile.errors import Forbidden, NotFound, PagefileError, Unavailable, shown
-from pagefile.surfaces.cli import exits
+from pagefile.surfaces.cli import exit_codes
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
+from pagefile.surfaces.cli.common_options import with_options
 from pagefile.surfaces.cli.envelope import envelope, told_error
-from pagefile.surfaces.cli.everywhere import with_options
 from pagefile.surfaces.cli.registry import Commands, markup_mode
 
 
@@ -65,19 +65,19 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         _let_go_of_output()
-        return exits.BROKEN_PIPE
+        return exit_codes.BROKEN_PIPE
     except SystemExit as end:
         # The parser's own answer to a broken pipe, and to a shell that asks for completions.
         if isinstance(end.__context__, BrokenPipeError):
             _let_go_of_output()
-            return exits.BROKEN_PIPE
+            return exit_codes.BROKEN_PIPE
         raise
     except KeyboardInterrupt:
-        return exits.INTERRUPTED
+        return exit_codes.INTERRUPTED
     except OSError as error:  # Only what could not be written is left to fail here.
         _let_go_of_output()
         call.screen.error("unavailable", f"standard output: {error.strerror}", "make room")
-        return exits.status_of("unavailable")
+        return exit_codes.status_of("unavailable")
     return status
 
 
@@ -102,15 +102,15 @@ def _called(call: Call, given: list[str]) -> int:
     try:
         answer = program(markup_mode()).main(given, "pagefile", standalone_mode=False, obj=call)
     except PagefileError as error:
-        return _refused(call, given, told_error(error), exits.status_of(error.code))
+        return _refused(call, given, told_error(error), exit_codes.status_of(error.code))
     except typer.TyperException as error:
         if type(error).__name__ == "NoArgsIsHelpError" and not call.json:
             print(error.format_message())
-            return exits.USAGE
-        return _refused(call, given, _misused(error), exits.USAGE)
+            return exit_codes.USAGE
+        return _refused(call, given, _misused(error), exit_codes.USAGE)
     except typer.Abort:
         call.screen.note("not done: it was not confirmed")
-        return exits.PROBLEMS
+        return exit_codes.PROBLEMS
     except (BrokenPipeError, KeyboardInterrupt):
         raise
     except OSError as error:
@@ -123,10 +123,10 @@ def _called(call: Call, given: list[str]) -> int:
             "fact": f"{type(error).__name__}: {error}",
             "next_step": "this is a fault of the program: run it again with --debug, and report it",
         }
-        return _refused(call, given, told, exits.INTERNAL)
+        return _refused(call, given, told, exit_codes.INTERNAL)
     if not isinstance(answer, Answer):
         # Help, the version and completion print by themselves, and end with a status.
-        return answer if isinstance(answer, int) else exits.FINE
+        return answer if isinstance(answer, int) else exit_codes.FINE
     return _answered(call, given, answer)
 
 
@@ -141,7 +141,7 @@ def _answered(call: Call, given: list[str], answer: Answer) -> int:
             call.scope(),
             data=answer.data,
             count=answer.counted,
-            status="ok" if answer.status == exits.FINE else "problems",
+            status="ok" if answer.status == exit_codes.FINE else "problems",
         )
     )
     return answer.status
@@ -164,7 +164,7 @@ def _refused_by_system(call: Call, given: list[str], error: OSError) -> int:
         IsADirectoryError: (NotFound, "name a file, not a folder"),
     }
     kind, step = kinds.get(type(error), (Unavailable, "look at the path and the disk, then retry"))
-    return _refused(call, given, told_error(kind(fact, step)), exits.status_of(kind.code))
+    return _refused(call, given, told_error(kind(fact, step)), exit_codes.status_of(kind.code))
 
 
 def _misused(error: typer.TyperException) -> dict[str, Any]:

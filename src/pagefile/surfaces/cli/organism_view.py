@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from pagefile.surfaces.cli.memory_view import count, short
 from pagefile.surfaces.cli.organism_frame import (
     MOST_COUNTED,
     LetterRow,
@@ -13,8 +14,7 @@ from pagefile.surfaces.cli.organism_frame import (
     ProcessRow,
 )
 from pagefile.surfaces.cli.screen import Screen, visible
-from pagefile.surfaces.cli.shown import count, short
-from pagefile.surfaces.cli.stacked import needed, stacked
+from pagefile.surfaces.cli.stacked_rows import needed, stacked
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

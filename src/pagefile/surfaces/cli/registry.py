@@ -13,7 +13,7 @@ import typer
 import typer.core
 import typer.main
 
-from pagefile.surfaces.cli.everywhere import with_options
+from pagefile.surfaces.cli.common_options import with_options
 
 _LEAST_BOXES = 80
 _HERE = "pagefile.surfaces.cli.commands"
@@ -43,17 +43,15 @@ HOOKS = (
     Hook(
         "config", f"{_HERE}.config:config", "The settings in force, and where each is from.", START
     ),
-    Hook("add", f"{_HERE}.remembering:add", "Remember something.", MEMORY),
-    Hook("search", f"{_HERE}.finding:search", "Find what answers a question.", MEMORY),
-    Hook("prompt", f"{_HERE}.prompting:prompt", "See what a model would be sent, and why.", MEMORY),
-    Hook("list", f"{_HERE}.finding:list_", "List episodes, facts, blocks, users and more.", MEMORY),
-    Hook("get", f"{_HERE}.finding:get", "Show one memory and where it comes from.", MEMORY),
-    Hook("update", f"{_HERE}.remembering:update", "Change a memory; the past stays.", MEMORY),
-    Hook("forget", f"{_HERE}.forgetting:forget", "Erase memories, to the last byte.", MEMORY),
-    Hook("consolidate", f"{_HERE}.upkeep:consolidate", "Read facts out of episodes.", MEMORY),
-    Hook(
-        "review", f"{_HERE}.reviewing:review", "Let in what was proposed, or turn it away.", MEMORY
-    ),
+    Hook("add", f"{_HERE}.add:add", "Remember something.", MEMORY),
+    Hook("search", f"{_HERE}.search:search", "Find what answers a question.", MEMORY),
+    Hook("prompt", f"{_HERE}.prompt:prompt", "See what a model would be sent, and why.", MEMORY),
+    Hook("list", f"{_HERE}.search:list_", "List episodes, facts, blocks, users and more.", MEMORY),
+    Hook("get", f"{_HERE}.search:get", "Show one memory and where it comes from.", MEMORY),
+    Hook("update", f"{_HERE}.add:update", "Change a memory; the past stays.", MEMORY),
+    Hook("forget", f"{_HERE}.privacy:forget", "Erase memories, to the last byte.", MEMORY),
+    Hook("consolidate", f"{_HERE}.maintenance:consolidate", "Read facts out of episodes.", MEMORY),
+    Hook("review", f"{_HERE}.review:review", "Let in what was proposed, or turn it away.", MEMORY),
     Hook("threads", f"{_HERE}.threads:app", "Threads of messages.", THREADS),
     Hook(
         "tail",
@@ -66,18 +64,18 @@ HOOKS = (
     Hook("pack", f"{_HERE}.pack:app", "Resume packs: a whole run in one file.", THREADS),
     Hook("restore", f"{_HERE}.restore:restore", "Make a run of a resume pack.", THREADS),
     Hook("organism", f"{_HERE}.organism:app", "Organisms: check a file, watch them work.", SERVING),
-    Hook("serve", f"{_HERE}.serving:serve", "Serve over HTTP.", SERVING),
+    Hook("serve", f"{_HERE}.serve:serve", "Serve over HTTP.", SERVING),
     Hook("keys", f"{_HERE}.keys:app", "Keys of the server.", SERVING),
     Hook("mcp", f"{_HERE}.mcp:mcp", "Serve the store to MCP clients.", SERVING),
-    Hook("verify", f"{_HERE}.upkeep:verify", "Walk the hash chain.", KEEPING),
-    Hook("check", f"{_HERE}.upkeep:check", "Examine the engine's structures.", KEEPING),
-    Hook("reindex", f"{_HERE}.upkeep:reindex", "Make the search index anew.", KEEPING),
-    Hook("export", f"{_HERE}.forgetting:export", "Write all that is kept of a user.", KEEPING),
-    Hook("import", f"{_HERE}.forgetting:import_", "Take in what export wrote.", KEEPING),
-    Hook("copy", f"{_HERE}.moving:copy", "Copy a tenant into another store.", KEEPING),
-    Hook("migrate", f"{_HERE}.moving:migrate", "Bring a store to the current format.", KEEPING),
+    Hook("verify", f"{_HERE}.maintenance:verify", "Walk the hash chain.", KEEPING),
+    Hook("check", f"{_HERE}.maintenance:check", "Examine the engine's structures.", KEEPING),
+    Hook("reindex", f"{_HERE}.maintenance:reindex", "Make the search index anew.", KEEPING),
+    Hook("export", f"{_HERE}.privacy:export", "Write all that is kept of a user.", KEEPING),
+    Hook("import", f"{_HERE}.privacy:import_", "Take in what export wrote.", KEEPING),
+    Hook("copy", f"{_HERE}.migration:copy", "Copy a tenant into another store.", KEEPING),
+    Hook("migrate", f"{_HERE}.migration:migrate", "Bring a store to the current format.", KEEPING),
     Hook("bench", f"{_HERE}.bench:bench", "Measure this machine.", KEEPING),
-    Hook("help", f"{_HERE}.helping:help_", "Every command and option, also as JSON.", KEEPING),
+    Hook("help", f"{_HERE}.help:help_", "Every command and option, also as JSON.", KEEPING),
 )
 
 

@@ -96,7 +96,7 @@ class Screen:
         from rich.table import Table
         from rich.text import Text
 
-        from pagefile.surfaces.cli.stacked import TEXTS, needed, stacked
+        from pagefile.surfaces.cli.stacked_rows import TEXTS, needed, stacked
 
         console = self._console()
         if stack or needed(headings, said) + _EDGES > console.width:

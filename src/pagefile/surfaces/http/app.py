@@ -16,25 +16,25 @@ from starlette.types import ASGIApp
 
 import pagefile
 from pagefile import tracing
-from pagefile.access.audit import RefusalLog
-from pagefile.access.keys import KeyStore
-from pagefile.access.tokens import TokenVerifier
 from pagefile.errors import PagefileError
 from pagefile.handle import Admin, Options
-from pagefile.surfaces.http import hot, problems
+from pagefile.surfaces.access.keys import KeyStore
+from pagefile.surfaces.access.refusals import RefusalLog
+from pagefile.surfaces.access.tokens import TokenVerifier
+from pagefile.surfaces.http import hot_routes, problems
+from pagefile.surfaces.http.authentication import Gate
 from pagefile.surfaces.http.config import ServerConfig
-from pagefile.surfaces.http.counting import Counting
-from pagefile.surfaces.http.documents import document_maker
-from pagefile.surfaces.http.front import Front
-from pagefile.surfaces.http.gate import Gate
 from pagefile.surfaces.http.idempotency import Idempotent, honours_key
 from pagefile.surfaces.http.limits import Rates, Streams
 from pagefile.surfaces.http.logs import Log
+from pagefile.surfaces.http.middleware import Front
+from pagefile.surfaces.http.openapi import document_maker
 from pagefile.surfaces.http.packs import PackShelf
 from pagefile.surfaces.http.routes import ROUTERS
-from pagefile.surfaces.http.stopping import told_to_stop
+from pagefile.surfaces.http.shutdown import told_to_stop
 from pagefile.surfaces.http.tenants import Tenants
 from pagefile.surfaces.http.tracing import traced
+from pagefile.surfaces.http.worker_metrics import Counting
 
 _DESCRIPTION = (
     "Virtual memory for AI agents. Send your key as `Authorization: Bearer pf_…`. "
@@ -147,7 +147,7 @@ def make_app(config: ServerConfig, mounted: Sequence[Mounted] = ()) -> ASGIApp:
         app.router.routes.append(Route(each.path, each.app, include_in_schema=False))
         app.mount(each.path, each.app)
     server.routes = app.router.routes
-    make = document_maker(app, pagefile.__version__, hot.OPERATIONS, honours_key)
+    make = document_maker(app, pagefile.__version__, hot_routes.OPERATIONS, honours_key)
     app.openapi = make  # type: ignore[method-assign]
     whole: ASGIApp = Front(Idempotent(app), server)
     if config.allow_origins:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, cast
 
 from starlette.requests import Request
 
-from pagefile.access.identity import Identity, Right
 from pagefile.aio import AsyncPagefile
 from pagefile.context.buffer import ContextBuffer
+from pagefile.surfaces.access.identity import Identity, Right
 from pagefile.surfaces.http.config import ServerConfig
-from pagefile.surfaces.http.reading import GroupReads
+from pagefile.surfaces.http.read_batcher import GroupReads
 
 if TYPE_CHECKING:
     from pagefile.aio.memory import AsyncMemory

@@ -7,10 +7,10 @@ from typing import Any, get_origin
 
 import msgspec
 
-from pagefile.access.tokens import TokenSettings
 from pagefile.errors import Invalid, shown
 from pagefile.settings import Settings
 from pagefile.store.codec.decoder import convert, json_decoder
+from pagefile.surfaces.access.tokens import TokenSettings
 from pagefile.surfaces.http.config import ServerConfig
 
 _FLAGS = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}

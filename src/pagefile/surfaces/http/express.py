@@ -17,7 +17,7 @@ from starlette.types import Scope
 from pagefile.context.appender import NewSlot
 from pagefile.errors import PagefileError
 from pagefile.store.records import Entry
-from pagefile.surfaces.http import hot, slots
+from pagefile.surfaces.http import hot_routes, slots
 from pagefile.surfaces.http.bodies import LARGE_BYTES, decoded, encoded
 from pagefile.surfaces.http.call import Call
 from pagefile.surfaces.http.deadlines import Deadlines, too_long
@@ -25,11 +25,11 @@ from pagefile.surfaces.http.idempotency import key_in
 from pagefile.surfaces.http.problems import Refused
 
 if TYPE_CHECKING:
-    from pagefile.surfaces.http.front import Once, Parts
+    from pagefile.surfaces.http.middleware import Once, Parts
     from pagefile.surfaces.http.tenants import Lease
 
 _JSON = b"application/json"
-#: `hot.appended` and `Call.answered` say the same in pieces; a test compares.
+#: `hot_routes.appended` and `Call.answered` say the same in pieces; a test compares.
 _HEAD = (
     b"HTTP/1.1 201 Created\r\n"
     b"content-type: application/json\r\n"
@@ -53,7 +53,7 @@ class Express:
         parts: Parts,
         deadlines: Deadlines,
         request_id: Callable[[dict[bytes, bytes]], str],
-        instead: Callable[[Scope, bytes, Once, float, hot.Route], None],
+        instead: Callable[[Scope, bytes, Once, float, hot_routes.Route], None],
     ) -> None:
         self.parts = parts
         self.deadlines = deadlines
@@ -87,12 +87,12 @@ class Express:
             if given.expected_len is None:
                 key = ""
                 if b"idempotency-key" in heads:
-                    key = hot.store_key(identity, key_in(scope))
+                    key = hot_routes.store_key(identity, key_in(scope))
                 client = scope["client"]
                 call = Call(
                     self._request_id(heads), client[0] if client else "", parts.config, heads
                 )
-                call.identity, call.route = identity, hot.APPEND
+                call.identity, call.route = identity, hot_routes.APPEND
                 passing = _Passing(self, scope, body, once, call, given, lease, started)
                 is_on_its_way = lease.threads.append_then_async(
                     passing.thread_id, _message(given), passing.told, key=key
@@ -159,7 +159,7 @@ class _Passing:
             self._answer(what)
         else:
             # None is a repeat, which has to be read.
-            self._go_on(hot.append_slot if what is None else _raising(what))
+            self._go_on(hot_routes.append_slot if what is None else _raising(what))
 
     def end(self) -> None:
         """It has taken too long."""
@@ -185,7 +185,7 @@ class _Passing:
         parts.metrics.observe("POST", call, seconds)
         parts.log.request("POST", call, seconds)
 
-    def _go_on(self, route: hot.Route) -> None:
+    def _go_on(self, route: hot_routes.Route) -> None:
         self._express.instead(self._scope, self._body, self._once, self._started, route)
 
 
@@ -202,11 +202,11 @@ def _message(given: slots.NewSlot) -> NewSlot:
     )
 
 
-def _raising(error: Exception) -> hot.Route:
+def _raising(error: Exception) -> hot_routes.Route:
     """A route that ends as the append did."""
 
-    async def route(scope: Scope, call: Call, body: bytes) -> hot.Answer:
-        call.route = hot.APPEND
+    async def route(scope: Scope, call: Call, body: bytes) -> hot_routes.Answer:
+        call.route = hot_routes.APPEND
         raise error
 
     return route

@@ -24,7 +24,6 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pagefile.access.identity import digest_of
 from pagefile.aio import AsyncPagefile
 from pagefile.errors import Conflict, Invalid, Unavailable
 from pagefile.store import clock
@@ -32,9 +31,10 @@ from pagefile.store.batch import Absent, Batch, Condition, Delete, Operation, Pr
 from pagefile.store.codec.decoder import convert
 from pagefile.store.query import Query
 from pagefile.store.records import Document
+from pagefile.surfaces.access.identity import digest_of
+from pagefile.surfaces.http.authentication import READS
 from pagefile.surfaces.http.bodies import LARGE_BYTES
 from pagefile.surfaces.http.call import Call
-from pagefile.surfaces.http.gate import READS
 from pagefile.surfaces.http.limits import UPLOADS, whole_body
 from pagefile.surfaces.http.problems import AsRefused, Problem, Refused
 from pagefile.surfaces.http.spool import Spool

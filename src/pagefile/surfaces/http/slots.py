@@ -8,7 +8,7 @@ import msgspec
 
 from pagefile.context.slot import BufferSlot
 from pagefile.store.records import Entry
-from pagefile.surfaces.http.clock import iso_of
+from pagefile.surfaces.http.timestamps import iso_of
 
 #: Values of these types are stored as the JSON they are, unless something in them has a tag.
 _PLAIN = frozenset({"dict", "list", "str", "int", "float", "bool", "NoneType"})

@@ -9,7 +9,7 @@ from types import TracebackType
 from pagefile.aio import AsyncPagefile
 from pagefile.errors import Unavailable
 from pagefile.handle import Admin
-from pagefile.surfaces.http.reading import GroupReads
+from pagefile.surfaces.http.read_batcher import GroupReads
 
 
 class Lease:

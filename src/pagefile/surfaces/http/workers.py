@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from pagefile.errors import Unavailable
-from pagefile.surfaces.http.wire import Listener
+from pagefile.surfaces.http.protocol import Listener
 from pagefile.surfaces.http.worker_log import logging_config, tell
 
 if TYPE_CHECKING:

@@ -47,8 +47,8 @@ def mcp_service(
         Unsupported: the extra `mcp` is not installed.
     """
     require_sdk()
-    from pagefile.surfaces.mcp.places import Places
     from pagefile.surfaces.mcp.service import Service
+    from pagefile.surfaces.mcp.tenants import Places
 
     return Service(Places(admin), compat=compat, max_tokens=max_tokens, counter=counter)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pagefile.access.identity import digest_of
 from pagefile.context.appender import no_thread
 from pagefile.context.names import log_of
 from pagefile.errors import Forbidden, NotFound, shown
+from pagefile.surfaces.access.identity import digest_of
 from pagefile.surfaces.mcp.budget import Budget
 from pagefile.surfaces.mcp.identity import Identity
 

@@ -11,8 +11,8 @@ import msgspec
 from pagefile.errors import Invalid, LimitExceeded, NotFound, shown
 from pagefile.surfaces.mcp.budget import encoded
 from pagefile.surfaces.mcp.caller import Caller
+from pagefile.surfaces.mcp.cursor import Place, cursor_of, names_behind, place_in
 from pagefile.surfaces.mcp.identity import READ
-from pagefile.surfaces.mcp.listing import Place, cursor_of, names_behind, place_in
 from pagefile.surfaces.mcp.rights import NEEDS, PACKING
 from pagefile.surfaces.mcp.thread_tools import messages_of
 

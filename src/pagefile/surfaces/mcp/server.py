@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 
 import pagefile
 from pagefile.errors import Forbidden, PagefileError
-from pagefile.surfaces.mcp import prompts, refusal, resources
+from pagefile.surfaces.mcp import errors, prompts, resources
 from pagefile.surfaces.mcp.budget import encoded
 from pagefile.surfaces.mcp.identity import Identity
 from pagefile.surfaces.mcp.service import Service
@@ -94,7 +94,7 @@ class _Handlers:
             )
         except Exception as error:  # noqa: BLE001  Told to the client, and logged if it is a fault.
             _note(ctx, f"tools/call {params.name}", error)
-            told = encoded(refusal.told(error))
+            told = encoded(errors.told(error))
             return types.CallToolResult(
                 content=[types.TextContent(type="text", text=told)], is_error=True
             )
@@ -176,11 +176,11 @@ class _Handlers:
             return await self._run(lambda: ask(self._service.caller(who)))
         except PagefileError as error:
             _note(ctx, what, error)
-            missing = refusal.is_missing(error)
+            missing = errors.is_missing(error)
             code = _RESOURCE_MISSING if missing else types.INVALID_PARAMS
-            raise MCPError(code, error.fact, refusal.told(error)) from error
+            raise MCPError(code, error.fact, errors.told(error)) from error
         except Exception as error:
-            told = refusal.told(error)
+            told = errors.told(error)
             raise MCPError(types.INTERNAL_ERROR, told["fact"], told) from error
 
     async def _run(self, call: Callable[[], _T]) -> _T:

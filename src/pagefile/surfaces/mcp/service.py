@@ -14,8 +14,8 @@ from pagefile.surfaces.mcp.budget import LEAST_TOKENS, MOST_TOKENS, Budget
 from pagefile.surfaces.mcp.caller import Caller
 from pagefile.surfaces.mcp.identity import Identity
 from pagefile.surfaces.mcp.memory_tools import MEMORY_TOOLS
-from pagefile.surfaces.mcp.places import Places
 from pagefile.surfaces.mcp.proposal_tools import PROPOSAL_TOOLS
+from pagefile.surfaces.mcp.tenants import Places
 from pagefile.surfaces.mcp.thread_tools import THREAD_TOOLS
 from pagefile.surfaces.mcp.tool import Tool
 

@@ -9,7 +9,7 @@ import msgspec
 
 from pagefile.errors import Invalid
 from pagefile.store.codec.decoder import convert
-from pagefile.surfaces.mcp.allowed import allowed_at
+from pagefile.surfaces.mcp.allowed_values import allowed_at
 from pagefile.surfaces.mcp.budget import Capped, encoded
 from pagefile.surfaces.mcp.caller import Caller
 from pagefile.surfaces.mcp.identity import READ

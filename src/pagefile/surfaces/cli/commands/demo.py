@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pagefile.errors import Conflict, Unavailable, shown
-from pagefile.surfaces.cli import exits
+from pagefile.surfaces.cli import exit_codes
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
+from pagefile.surfaces.cli.memory_view import count
 from pagefile.surfaces.cli.screen import Screen
-from pagefile.surfaces.cli.shown import count
 
 if TYPE_CHECKING:
     from pagefile.handle import Pagefile
@@ -83,7 +83,7 @@ def demo(
         if not keep:
             screen.note("start your own: pagefile init")
 
-    return Answer(story.steps, show, status=exits.FINE if good else exits.PROBLEMS)
+    return Answer(story.steps, show, status=exit_codes.FINE if good else exit_codes.PROBLEMS)
 
 
 def _tell(story: _Story, path: Path) -> None:

@@ -19,12 +19,12 @@ import typer
 
 from pagefile.errors import PagefileError
 from pagefile.settings import Settings, config_file
-from pagefile.surfaces.cli import exits
+from pagefile.surfaces.cli import exit_codes
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call, file_of
 from pagefile.surfaces.cli.envelope import masked
+from pagefile.surfaces.cli.memory_view import count
 from pagefile.surfaces.cli.screen import Screen
-from pagefile.surfaces.cli.shown import count
 
 if TYPE_CHECKING:
     from pagefile.handle import Pagefile
@@ -103,7 +103,7 @@ def doctor(
         else:
             screen.note("nothing is wrong")
 
-    status = exits.PROBLEMS if wrong else exits.FINE
+    status = exit_codes.PROBLEMS if wrong else exit_codes.FINE
     return Answer(found, show, status=status)
 
 

@@ -9,9 +9,9 @@ import typer
 from pagefile.settings import Settings
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
+from pagefile.surfaces.cli.memory_view import day
 from pagefile.surfaces.cli.parameters import Yes, confirm
 from pagefile.surfaces.cli.screen import Screen
-from pagefile.surfaces.cli.shown import day
 
 app = typer.Typer(help="Keys of the server.", no_args_is_help=True)
 
@@ -37,7 +37,7 @@ def create(
     ] = None,
 ) -> Answer:
     """Make a key for the tenant, and for one user of it with --user; its secret is shown once."""
-    from pagefile.access.keys import KeyStore
+    from pagefile.surfaces.access.keys import KeyStore
 
     call = Call.of(context)
     # Whoever did not ask for it is told why, and how to have the other kind.
@@ -69,7 +69,7 @@ def list_(
     ] = False,
 ) -> Answer:
     """List keys: never their secrets, which are not kept."""
-    from pagefile.access.keys import KeyStore
+    from pagefile.surfaces.access.keys import KeyStore
 
     call = Call.of(context)
     with call.admin() as admin:
@@ -92,7 +92,7 @@ def revoke(
     yes: Yes = False,
 ) -> Answer:
     """Let a key in no longer; it takes effect within seconds in every server process."""
-    from pagefile.access.keys import KeyStore
+    from pagefile.surfaces.access.keys import KeyStore
 
     call = Call.of(context)
     confirm(call, f"Revoke the key {key_id}?", yes=yes)

@@ -14,8 +14,8 @@ from pagefile.store.bounds import bounded
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
 from pagefile.surfaces.cli.envelope import encoded
+from pagefile.surfaces.cli.memory_view import count, second, short
 from pagefile.surfaces.cli.parameters import Limit
-from pagefile.surfaces.cli.shown import count, second, short
 
 
 def ledger(

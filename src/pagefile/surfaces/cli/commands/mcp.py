@@ -13,7 +13,7 @@ from pagefile.errors import Invalid
 from pagefile.settings import Settings
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
-from pagefile.surfaces.cli.shown import count
+from pagefile.surfaces.cli.memory_view import count
 
 if TYPE_CHECKING:
     from pagefile.surfaces.mcp.identity import Identity
@@ -92,7 +92,7 @@ def _serve(
     identity = _identity(call, read_only)
     with Admin(call.url) as admin:
         service = mcp_service(admin, compat=compat, **options)
-        from pagefile.surfaces.mcp import serving
+        from pagefile.surfaces.mcp import transport
 
         service.caller(identity)  # What is wrong with the tenant's name shows now.
         file = Settings.from_environment().memory_file
@@ -106,9 +106,9 @@ def _serve(
                     "serving MCP on standard input and output: a client is expected there,"
                     " and starts this command itself; Ctrl-C ends it"
                 )
-            serving.serve_stdio(service, identity)
+            transport.serve_stdio(service, identity)
         else:
-            serving.serve_http(service, identity, *listen)
+            transport.serve_http(service, identity, *listen)
 
 
 def _identity(call: Call, read_only: bool) -> Identity:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pagefile.errors import NotFound, shown
-from pagefile.surfaces.cli import exits
+from pagefile.surfaces.cli import exit_codes
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
+from pagefile.surfaces.cli.memory_view import count
 from pagefile.surfaces.cli.screen import Screen
-from pagefile.surfaces.cli.shown import count
 
 if TYPE_CHECKING:
     from pagefile.dispatch import Problem
@@ -65,7 +65,7 @@ def _wrong(file: str, problems: list[Problem]) -> Answer:
         screen.error("invalid", count(len(problems), "problem"), "mend the file")
 
     told = {"file": file, "problems": problems, "organism": None, "listeners": []}
-    return Answer(told, show, count=len(problems), status=exits.PROBLEMS)
+    return Answer(told, show, count=len(problems), status=exit_codes.PROBLEMS)
 
 
 def _said(problem: Problem) -> str:

@@ -12,9 +12,9 @@ from pagefile.settings import Settings
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
 from pagefile.surfaces.cli.envelope import plain
+from pagefile.surfaces.cli.memory_view import count
 from pagefile.surfaces.cli.parameters import DryRun
 from pagefile.surfaces.cli.screen import Screen
-from pagefile.surfaces.cli.shown import count
 
 if TYPE_CHECKING:
     from pagefile.handle import Pagefile

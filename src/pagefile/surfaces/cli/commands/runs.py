@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pagefile.errors import Corrupt, Invalid, shown
-from pagefile.surfaces.cli import exits
+from pagefile.surfaces.cli import exit_codes
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
 from pagefile.surfaces.cli.envelope import plain
+from pagefile.surfaces.cli.memory_view import count, short, tree
 from pagefile.surfaces.cli.parameters import Limit, Yes, confirm, given_text
-from pagefile.surfaces.cli.shown import count, short, tree
 
 if TYPE_CHECKING:
     from pagefile.handle import Pagefile
@@ -156,7 +156,7 @@ def patch(
         "error": result.error,
         "code": result.code,
     }
-    status = exits.FINE if result.ok else exits.status_of(result.code or "")
+    status = exit_codes.FINE if result.ok else exit_codes.status_of(result.code or "")
 
     def shown_to_people(screen: Any) -> None:
         if not result.ok:
@@ -213,7 +213,7 @@ def rebuild(context: typer.Context, run: RunId) -> Answer:
     with call.open() as pf:
         same = bool(pf.runs.open(run).rebuild())
     words = "the ledger tells the same" if same else "the ledger tells something else"
-    status = exits.FINE if same else exits.PROBLEMS
+    status = exit_codes.FINE if same else exit_codes.PROBLEMS
     return Answer({"run_id": run, "same": same}, lambda screen: screen.line(words), status=status)
 
 

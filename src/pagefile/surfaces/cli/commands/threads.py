@@ -14,9 +14,9 @@ from pagefile.store.bounds import bounded
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
 from pagefile.surfaces.cli.envelope import encoded, plain
+from pagefile.surfaces.cli.memory_view import count, second, short
 from pagefile.surfaces.cli.parameters import Limit, Yes, confirm, given_text
 from pagefile.surfaces.cli.screen import Screen
-from pagefile.surfaces.cli.shown import count, second, short
 
 if TYPE_CHECKING:
     from pagefile.context.slot import BufferSlot

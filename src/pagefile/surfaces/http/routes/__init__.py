@@ -19,7 +19,7 @@ from pagefile.surfaces.http.routes import (
     recall,
     registry,
     runs,
-    stored,
+    store,
     threads,
 )
 
@@ -40,6 +40,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     recall.router,
     context.router,
     privacy.router,
-    stored.router,
+    store.router,
     legacy_runs.router,
 )

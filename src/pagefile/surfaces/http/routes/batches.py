@@ -12,8 +12,8 @@ from pagefile.memory.items.proposal import BatchPage, ItemBatch, no_batch
 from pagefile.memory.items.store import Committed, Proposal
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import Caller, caller_of
-from pagefile.surfaces.http.documents import told
-from pagefile.surfaces.http.owning import own_run, require_own_scope
+from pagefile.surfaces.http.openapi import told
+from pagefile.surfaces.http.ownership import own_run, require_own_scope
 from pagefile.surfaces.http.pagination import Limit
 
 router = APIRouter(prefix="/v1", tags=["batches"])

@@ -12,7 +12,7 @@ from pagefile.memory.block import MemoryBlock
 from pagefile.surfaces.http import etag
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import caller_of
-from pagefile.surfaces.http.documents import GUARDS, KNOWS, told
+from pagefile.surfaces.http.openapi import GUARDS, KNOWS, told
 from pagefile.surfaces.http.pagination import Cursor, Limit, cursor_of, number_in
 from pagefile.surfaces.http.routes.items import UserId
 

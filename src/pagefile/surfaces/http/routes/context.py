@@ -14,8 +14,8 @@ from pagefile.context.names import log_of
 from pagefile.errors import Forbidden
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import Caller, caller_of
-from pagefile.surfaces.http.documents import told
-from pagefile.surfaces.http.owning import own_run, require_own_thread
+from pagefile.surfaces.http.openapi import told
+from pagefile.surfaces.http.ownership import own_run, require_own_thread
 from pagefile.surfaces.http.pagination import Cursor, Limit, Page
 from pagefile.surfaces.http.problems import Refused
 

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from pagefile.access.identity import require_user
 from pagefile.memory.consolidation.consolidation import ConsolidationReport
 from pagefile.memory.episodes.duplicates import Duplicate
 from pagefile.memory.episodes.episode import BY_SESSION, BY_TIME, Episode, episode_of
@@ -17,11 +16,12 @@ from pagefile.memory.episodes.store import bounds_of
 from pagefile.memory.serializer import living
 from pagefile.store.bounds import MOST_PER_READ
 from pagefile.store.query import Query as Find
+from pagefile.surfaces.access.identity import require_user
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import Caller, caller_of
-from pagefile.surfaces.http.documents import told
-from pagefile.surfaces.http.moments import Moment, moment_of
+from pagefile.surfaces.http.openapi import told
 from pagefile.surfaces.http.pagination import Cursor, Limit, cut, number_in, room_for
+from pagefile.surfaces.http.query_times import Moment, moment_of
 from pagefile.surfaces.http.routes.items import UserId
 
 router = APIRouter(prefix="/v1", tags=["episodes"])

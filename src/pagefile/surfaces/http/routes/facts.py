@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, cast
 import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from pagefile.access.identity import require_user
 from pagefile.errors import Invalid
 from pagefile.memory.facts.fact import Fact
 from pagefile.memory.facts.history import History, Story
@@ -17,11 +16,12 @@ from pagefile.memory.serializer import living
 from pagefile.store.bounds import MOST_PER_READ
 from pagefile.store.codec.decoder import json_decoder
 from pagefile.store.query import Query as Find
+from pagefile.surfaces.access.identity import require_user
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import Caller, caller_of
-from pagefile.surfaces.http.documents import told
-from pagefile.surfaces.http.moments import Moment, moment_of
+from pagefile.surfaces.http.openapi import told
 from pagefile.surfaces.http.pagination import Cursor, Limit, cursor_of, cut, place_in, room_for
+from pagefile.surfaces.http.query_times import Moment, moment_of
 from pagefile.surfaces.http.routes.items import UserId
 
 router = APIRouter(prefix="/v1", tags=["facts"])

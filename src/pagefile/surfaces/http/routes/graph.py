@@ -9,8 +9,8 @@ from fastapi import APIRouter, Query, Request, Response
 from pagefile.memory.facts.stored_graph import Neighborhood, Walk
 from pagefile.surfaces.http.bodies import reply
 from pagefile.surfaces.http.call import caller_of
-from pagefile.surfaces.http.documents import told
-from pagefile.surfaces.http.moments import Moment, moment_of
+from pagefile.surfaces.http.openapi import told
+from pagefile.surfaces.http.query_times import Moment, moment_of
 from pagefile.surfaces.http.routes.items import UserId
 
 router = APIRouter(prefix="/v1/graph", tags=["graph"])

@@ -12,8 +12,8 @@ from pagefile.memory.items.item import MemoryItem, Revision
 from pagefile.memory.items.text_search import Hit
 from pagefile.surfaces.http.bodies import reply
 from pagefile.surfaces.http.call import caller_of
-from pagefile.surfaces.http.documents import told
-from pagefile.surfaces.http.item_listing import newest_items
+from pagefile.surfaces.http.item_pages import newest_items
+from pagefile.surfaces.http.openapi import told
 from pagefile.surfaces.http.pagination import Cursor, Limit, cursor_of, cut, number_in, room_for
 
 router = APIRouter(prefix="/v1/items", tags=["items"])

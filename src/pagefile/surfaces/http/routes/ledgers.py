@@ -13,8 +13,8 @@ from pagefile.runs.names import LEDGERS
 from pagefile.store.records import Entry
 from pagefile.surfaces.http.bodies import body_of, encoded, reply
 from pagefile.surfaces.http.call import caller_of
-from pagefile.surfaces.http.documents import RESUMES, told
-from pagefile.surfaces.http.owning import own_run, require_own_batch
+from pagefile.surfaces.http.openapi import RESUMES, told
+from pagefile.surfaces.http.ownership import own_run, require_own_batch
 from pagefile.surfaces.http.pagination import Cursor, Limit, Page, cursor_of, number_in
 from pagefile.surfaces.http.sse import MEDIA_TYPE, after_of, event_stream
 

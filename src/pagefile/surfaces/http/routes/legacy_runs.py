@@ -19,16 +19,16 @@ from pagefile.runs.schema.artifacts import SCHEMA_VERSION
 from pagefile.surfaces.http import etag
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import Caller, caller_of
-from pagefile.surfaces.http.documents import KNOWS, told
-from pagefile.surfaces.http.item_listing import newest_items
-from pagefile.surfaces.http.owning import (
+from pagefile.surfaces.http.item_pages import newest_items
+from pagefile.surfaces.http.openapi import KNOWS, told
+from pagefile.surfaces.http.ownership import (
     own_run,
     require_own_batch,
     require_own_scope,
     require_own_thread,
 )
 from pagefile.surfaces.http.packs import info_of
-from pagefile.surfaces.http.patching import Patched, patched
+from pagefile.surfaces.http.patches import Patched, patched
 from pagefile.surfaces.http.problems import AsRefused
 from pagefile.surfaces.http.routes.packs import packed, restore, swept_shelf
 from pagefile.surfaces.http.routes.runs import working_set

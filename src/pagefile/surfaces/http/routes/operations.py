@@ -9,12 +9,12 @@ from fastapi import APIRouter, Request, Response
 from starlette.responses import RedirectResponse
 
 import pagefile
-from pagefile.access.audit import Refusal
 from pagefile.errors import Forbidden, Unavailable
+from pagefile.surfaces.access.refusals import Refusal
 from pagefile.surfaces.http.bodies import reply
 from pagefile.surfaces.http.call import Caller, caller_of
-from pagefile.surfaces.http.documents import told
 from pagefile.surfaces.http.metrics import MEDIA_TYPE
+from pagefile.surfaces.http.openapi import told
 from pagefile.surfaces.http.pagination import Cursor, Limit, cursor_of, number_in
 
 router = APIRouter(tags=["operations"])

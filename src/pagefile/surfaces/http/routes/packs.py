@@ -16,8 +16,8 @@ from pagefile.errors import Corrupt, NotFound, Unsupported
 from pagefile.runs.packs.format import PackLimits, PackReport
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import Caller, caller_of
-from pagefile.surfaces.http.documents import told
-from pagefile.surfaces.http.owning import own_run
+from pagefile.surfaces.http.openapi import told
+from pagefile.surfaces.http.ownership import own_run
 from pagefile.surfaces.http.packs import ZIP, PackInfo, PackShelf, info_of, no_pack, uploaded
 from pagefile.surfaces.http.pagination import Cursor, Limit, cursor_of, place_in
 from pagefile.surfaces.http.problems import AsRefused

@@ -17,7 +17,7 @@ from pagefile.memory.profile import MemoryProfile
 from pagefile.store.records import Receipt
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import Caller, caller_of
-from pagefile.surfaces.http.documents import told
+from pagefile.surfaces.http.openapi import told
 from pagefile.surfaces.http.packs import info_of, uploaded
 from pagefile.surfaces.http.pagination import Cursor, Limit, Page, page_by_name, place_in
 from pagefile.surfaces.http.routes.items import UserId

@@ -13,7 +13,7 @@ from pagefile.memory.provenance import Provenance
 from pagefile.recall.hit import Hit
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import caller_of
-from pagefile.surfaces.http.documents import told
+from pagefile.surfaces.http.openapi import told
 from pagefile.surfaces.http.routes.items import ProjectId, UserId
 
 router = APIRouter(prefix="/v1", tags=["recall"])

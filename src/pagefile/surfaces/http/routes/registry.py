@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pagefile.errors import NotFound
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import Caller, caller_of
-from pagefile.surfaces.http.documents import told
+from pagefile.surfaces.http.openapi import told
 
 router = APIRouter(prefix="/v1/registry", tags=["registry"])
 

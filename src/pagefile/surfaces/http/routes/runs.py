@@ -14,11 +14,11 @@ from pagefile.runs.schema.artifacts import SCHEMA_VERSION
 from pagefile.surfaces.http import etag
 from pagefile.surfaces.http.bodies import body_of, raw_reply, reply
 from pagefile.surfaces.http.call import call_of, caller_of
-from pagefile.surfaces.http.documents import GUARDS, KNOWS, told
-from pagefile.surfaces.http.hot import readable, require_working_set
-from pagefile.surfaces.http.owning import own_run, require_own_thread
+from pagefile.surfaces.http.hot_routes import readable, require_working_set
+from pagefile.surfaces.http.openapi import GUARDS, KNOWS, told
+from pagefile.surfaces.http.ownership import own_run, require_own_thread
 from pagefile.surfaces.http.pagination import Cursor, Limit, Page, cursor_of, place_in
-from pagefile.surfaces.http.patching import Patched, patched, refusal_of
+from pagefile.surfaces.http.patches import Patched, patched, refusal_of
 from pagefile.surfaces.http.problems import Refused
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])

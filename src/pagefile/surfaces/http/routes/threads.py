@@ -18,10 +18,10 @@ from pagefile.store.records import Receipt
 from pagefile.surfaces.http import etag, slots
 from pagefile.surfaces.http.bodies import body_of, encoded, reply
 from pagefile.surfaces.http.call import Caller, caller_of
-from pagefile.surfaces.http.documents import GUARDS, RESUMES, told
-from pagefile.surfaces.http.hot import store_key
+from pagefile.surfaces.http.hot_routes import store_key
 from pagefile.surfaces.http.idempotency import key_in
-from pagefile.surfaces.http.owning import may_see, require_own_thread
+from pagefile.surfaces.http.openapi import GUARDS, RESUMES, told
+from pagefile.surfaces.http.ownership import may_see, require_own_thread
 from pagefile.surfaces.http.pagination import (
     Cursor,
     Limit,

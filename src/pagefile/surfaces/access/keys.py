@@ -21,14 +21,6 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from pagefile.access.identity import (
-    ACCESS_TENANT,
-    Identity,
-    Right,
-    require_rights,
-    require_tenant,
-    require_user,
-)
 from pagefile.errors import Conflict, Invalid, NotFound, shown
 from pagefile.handle import Admin, machine_clock
 from pagefile.store.batch import Absent, Batch, Put, VersionIs
@@ -36,6 +28,14 @@ from pagefile.store.bounds import require_count
 from pagefile.store.codec.decoder import convert
 from pagefile.store.names import Naming
 from pagefile.store.records import Document
+from pagefile.surfaces.access.identity import (
+    ACCESS_TENANT,
+    Identity,
+    Right,
+    require_rights,
+    require_tenant,
+    require_user,
+)
 
 _KEY = re.compile(r"pf_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _ID = re.compile(r"[0-9a-f]{12}")

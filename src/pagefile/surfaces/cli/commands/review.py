@@ -11,7 +11,7 @@ from pagefile.errors import Invalid, NotFound
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
 from pagefile.surfaces.cli.envelope import plain
-from pagefile.surfaces.cli.shown import count, tree, unseen
+from pagefile.surfaces.cli.memory_view import count, tree, unseen
 
 if TYPE_CHECKING:
     from pagefile.handle import Pagefile

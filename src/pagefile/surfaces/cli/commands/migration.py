@@ -9,7 +9,7 @@ import typer
 
 from pagefile.errors import Invalid
 from pagefile.store.bounds import MOST_SECONDS
-from pagefile.surfaces.cli import exits
+from pagefile.surfaces.cli import exit_codes
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
 from pagefile.surfaces.cli.envelope import masked
@@ -39,7 +39,7 @@ def copy(
 ) -> Answer:
     """Copy a tenant into another store, history and all; go on where an earlier call ended."""
     from pagefile.store.log.copy import CopyReport
-    from pagefile.surfaces.cli import copying
+    from pagefile.surfaces.cli import copy as copying
 
     call = Call.of(context)
     if all_tenants and "tenant" in call.given:
@@ -48,7 +48,7 @@ def copy(
     if follow and seconds is None:
         seconds = MOST_SECONDS
     last: list[CopyReport] = []
-    status = exits.FINE
+    status = exit_codes.FINE
     with call.screen.progress("copying") as bar:
 
         def tell(done: CopyReport) -> None:
@@ -69,7 +69,7 @@ def copy(
         except KeyboardInterrupt:
             # What is stored is whole up to a position; the next call goes on from there.
             answers = [copying.answer_of(done) for done in last]
-            status = exits.FINE if follow else exits.INTERRUPTED
+            status = exit_codes.FINE if follow else exit_codes.INTERRUPTED
 
     def show(screen: Screen) -> None:
         for answer in answers:
@@ -99,7 +99,7 @@ def migrate(
 
     call = Call.of(context)
     report = bring(url or call.url, check=check, grant=grant)
-    status = exits.FINE if report.is_current else exits.EXIT_STATUS["conflict"]
+    status = exit_codes.FINE if report.is_current else exit_codes.EXIT_STATUS["conflict"]
     return Answer(report, lambda screen: screen.done(_format_words(report)), status=status)
 
 

@@ -9,9 +9,9 @@ import typer
 from pagefile.errors import Invalid
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
+from pagefile.surfaces.cli.memory_view import count, short
 from pagefile.surfaces.cli.parameters import given_text
 from pagefile.surfaces.cli.screen import Screen
-from pagefile.surfaces.cli.shown import count, short
 
 if TYPE_CHECKING:
     from pagefile.assembly.prompt import Prompt

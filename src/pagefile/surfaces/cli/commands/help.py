@@ -7,10 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from pagefile.errors import NotFound, shown
-from pagefile.surfaces.cli import exits
+from pagefile.surfaces.cli import exit_codes
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
-from pagefile.surfaces.cli.everywhere import PANEL
+from pagefile.surfaces.cli.common_options import PANEL
 from pagefile.surfaces.cli.screen import Screen
 
 
@@ -75,13 +75,13 @@ def _about(parameter: dict[str, Any]) -> str:
 def statuses() -> dict[str, int]:
     """The exit statuses, by reason."""
     return {
-        "ok": exits.FINE,
-        "problems": exits.PROBLEMS,
-        "usage": exits.USAGE,
-        **exits.EXIT_STATUS,
-        "internal": exits.INTERNAL,
-        "interrupted": exits.INTERRUPTED,
-        "broken_pipe": exits.BROKEN_PIPE,
+        "ok": exit_codes.FINE,
+        "problems": exit_codes.PROBLEMS,
+        "usage": exit_codes.USAGE,
+        **exit_codes.EXIT_STATUS,
+        "internal": exit_codes.INTERNAL,
+        "interrupted": exit_codes.INTERRUPTED,
+        "broken_pipe": exit_codes.BROKEN_PIPE,
     }
 
 

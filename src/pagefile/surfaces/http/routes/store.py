@@ -11,7 +11,7 @@ from pagefile.errors import NotFound
 from pagefile.store.records import Change, Document, Entry, Head, Problem, Stats
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import Caller, caller_of
-from pagefile.surfaces.http.documents import told
+from pagefile.surfaces.http.openapi import told
 from pagefile.surfaces.http.pagination import (
     Cursor,
     Limit,

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
-from pagefile.access.identity import RIGHTS, Identity, Right, is_loopback
-from pagefile.access.keys import KeyStore
-from pagefile.access.tokens import TokenVerifier
+from pagefile.surfaces.access.identity import RIGHTS, Identity, Right, is_loopback
+from pagefile.surfaces.access.keys import KeyStore
+from pagefile.surfaces.access.tokens import TokenVerifier
 from pagefile.surfaces.http import pages
 from pagefile.surfaces.http.config import ServerConfig
 from pagefile.surfaces.http.limits import Rates

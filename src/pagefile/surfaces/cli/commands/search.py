@@ -11,9 +11,9 @@ from pagefile.store.bounds import bounded
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call, people_of
 from pagefile.surfaces.cli.envelope import plain
+from pagefile.surfaces.cli.memory_view import day, short, tree, unseen
 from pagefile.surfaces.cli.parameters import Limit, Session, given_text, last_moment, moment
 from pagefile.surfaces.cli.screen import Screen
-from pagefile.surfaces.cli.shown import day, short, tree, unseen
 
 if TYPE_CHECKING:
     from pagefile.handle import Pagefile

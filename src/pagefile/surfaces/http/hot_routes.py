@@ -15,17 +15,17 @@ from typing import Any
 from starlette.requests import Request
 from starlette.types import Scope
 
-from pagefile.access.identity import Identity
 from pagefile.errors import Conflict, NotFound
 from pagefile.runs.names import RUNS, WORKING_SET, require_id
 from pagefile.runs.patch_result import working_set_in
 from pagefile.store.records import Document, Entry
+from pagefile.surfaces.access.identity import Identity
 from pagefile.surfaces.http import etag, slots
 from pagefile.surfaces.http.bodies import LARGE_BYTES, decoded_aside, encoded, require_json
 from pagefile.surfaces.http.call import Call, caller_of
-from pagefile.surfaces.http.documents import header, named
 from pagefile.surfaces.http.idempotency import key_in
 from pagefile.surfaces.http.limits import is_packed, packed_body
+from pagefile.surfaces.http.openapi import header, named
 from pagefile.surfaces.http.problems import AsRefused
 
 #: Status, body and headers of an answer.

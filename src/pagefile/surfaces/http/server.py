@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 
-from pagefile.access.keys import KeyStore
 from pagefile.errors import Invalid, Unavailable, Unsupported, shown
 from pagefile.handle import Admin, Options
 from pagefile.store.codec.decoder import convert
+from pagefile.surfaces.access.keys import KeyStore
 from pagefile.surfaces.http.config import ServerConfig
 
 if TYPE_CHECKING:

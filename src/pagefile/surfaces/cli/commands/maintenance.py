@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from pagefile.errors import Invalid, shown
-from pagefile.surfaces.cli import exits
+from pagefile.surfaces.cli import exit_codes
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
+from pagefile.surfaces.cli.memory_view import count
 from pagefile.surfaces.cli.parameters import EmbedderName
 from pagefile.surfaces.cli.screen import Screen
-from pagefile.surfaces.cli.shown import count
 
 if TYPE_CHECKING:
     from pagefile.store.records import Head, Report
@@ -77,7 +77,7 @@ def _reported(report: Report, done: str) -> Answer:
             "corrupt", count(len(report.problems), "problem"), "stop writing, and restore a copy"
         )
 
-    status = exits.FINE if report else exits.PROBLEMS
+    status = exit_codes.FINE if report else exit_codes.PROBLEMS
     return Answer(told, show, count=len(report.problems), status=status)
 
 
@@ -131,5 +131,5 @@ def consolidate(
         for identity, why in report.errors:
             screen.warn(f"{identity}: {why}")
 
-    status = exits.PROBLEMS if report.failed else exits.FINE
+    status = exit_codes.PROBLEMS if report.failed else exit_codes.FINE
     return Answer(report, show, count=report.episodes, status=status)

@@ -13,12 +13,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from pagefile.access.identity import ACCESS_TENANT
 from pagefile.handle import Admin
 from pagefile.store.batch import Append, Batch, Prune
 from pagefile.store.codec.decoder import convert
 from pagefile.store.records import Entry
 from pagefile.store.store import Store
+from pagefile.surfaces.access.identity import ACCESS_TENANT
 
 _LOG = "refusals"
 _MOST_KEPT = 100_000

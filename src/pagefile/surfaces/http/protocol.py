@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from pagefile.surfaces.http import hot
+from pagefile.surfaces.http import hot_routes
 
 if TYPE_CHECKING:
     from starlette.types import Message, Scope
@@ -45,7 +45,7 @@ _MOST_HEARD_BYTES = 65_536
 _MOST_AROUND_A_BYTE = 16
 _CLOSE = (b"connection", b"close")
 
-AtOnce = Callable[["Scope", hot.Route, bytes, "Once"], None]
+AtOnce = Callable[["Scope", hot_routes.Route, bytes, "Once"], None]
 _ASGI: ASGIVersions = {"version": "3.0", "spec_version": "2.3"}
 _NEVER = float("inf")
 _UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
@@ -156,7 +156,7 @@ class Wire(HttpToolsProtocol):
         #: How often it said whom it is for.
         self._hosts = 0
         #: The request that is being read, while it may still be answered at once.
-        self._held: hot.Route | None = None
+        self._held: hot_routes.Route | None = None
         self._held_body: list[bytes] = []
 
     # The connection
@@ -382,7 +382,7 @@ class Wire(HttpToolsProtocol):
             self._status = 431
             raise ValueError("the head is too large")
 
-    def _answered_at_once(self) -> hot.Route | None:
+    def _answered_at_once(self) -> hot_routes.Route | None:
         """What answers this request, if all that is special about it is that it is asked most."""
         url, parser = self.url, self.parser
         if (
@@ -399,7 +399,7 @@ class Wire(HttpToolsProtocol):
         ):
             return None
         path = self.scope["path"] = url.decode()
-        return hot.route_of(self.scope["method"], path, b"")
+        return hot_routes.route_of(self.scope["method"], path, b"")
 
     def _is_usual(self) -> bool:
         """Whether all that is said about the connection is that it goes on."""

@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from pagefile.access.identity import (
+from pagefile.errors import Invalid, Unavailable, Unsupported, shown
+from pagefile.surfaces.access.identity import (
     RIGHTS,
     Identity,
     Right,
@@ -27,7 +28,6 @@ from pagefile.access.identity import (
     require_tenant,
     require_user,
 )
-from pagefile.errors import Invalid, Unavailable, Unsupported, shown
 
 if TYPE_CHECKING:
     import jwt

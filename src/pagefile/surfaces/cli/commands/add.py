@@ -12,8 +12,8 @@ import typer
 from pagefile.errors import Invalid, NotFound, Unsupported
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
+from pagefile.surfaces.cli.memory_view import count, unseen
 from pagefile.surfaces.cli.parameters import Session, given_text, moment
-from pagefile.surfaces.cli.shown import count, unseen
 
 if TYPE_CHECKING:
     from pagefile.handle import Pagefile

@@ -30,7 +30,7 @@ def serve(
     """Serve over HTTP until told to stop; the first start makes a key and shows it."""
     # Loaded here: nothing else on the command line needs a server.
     from pagefile.surfaces.http.environment import set_by
-    from pagefile.surfaces.http.serving import config_from, serve
+    from pagefile.surfaces.http.server import config_from, serve
 
     call = Call.of(context)
     options = {"host": host, "port": port, "workers": workers, "log_level": log_level}
@@ -44,7 +44,7 @@ def serve(
     }
     config = config_from(given)
     if config.tokens is not None:
-        from pagefile.access.tokens import TokenVerifier
+        from pagefile.surfaces.access.tokens import TokenVerifier
 
         TokenVerifier(config.tokens)  # What is wrong with it is told here, not by a worker.
     serve(config)
@@ -56,6 +56,6 @@ def _mounts(url: str) -> tuple[str, ...]:
 
     if find_spec("mcp") is None:
         return ()
-    from pagefile.surfaces.together import ALONE, MCP
+    from pagefile.surfaces.combined import ALONE, MCP
 
     return () if url in ALONE else (MCP,)

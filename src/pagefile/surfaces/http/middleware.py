@@ -16,16 +16,16 @@ from typing import Any, NamedTuple, Protocol
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pagefile.access.audit import Refusal, RefusalLog
-from pagefile.access.identity import Identity
 from pagefile.errors import PagefileError
-from pagefile.surfaces.http import hot, problems
+from pagefile.surfaces.access.identity import Identity
+from pagefile.surfaces.access.refusals import Refusal, RefusalLog
+from pagefile.surfaces.http import hot_routes, problems
+from pagefile.surfaces.http.authentication import PUBLIC, Gate, right_for
 from pagefile.surfaces.http.bodies import LARGE_BYTES, require_few_values
 from pagefile.surfaces.http.call import SAFE_HEADERS, Call
 from pagefile.surfaces.http.config import ServerConfig
 from pagefile.surfaces.http.deadlines import Deadline, Deadlines, too_long
 from pagefile.surfaces.http.express import Express
-from pagefile.surfaces.http.gate import PUBLIC, Gate, right_for
 from pagefile.surfaces.http.limits import (
     UPLOADS,
     BoundedBody,
@@ -67,7 +67,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 class Whole(NamedTuple):
     """A request that is here as a whole: what answers it, its body, where the answer goes."""
 
-    route: hot.Route
+    route: hot_routes.Route
     body: bytes
     once: Once
     #: When it began, if that is a while ago; then it was counted against a rate, too.
@@ -112,13 +112,13 @@ class Front:
         else:
             await send({"type": "websocket.close", "code": 1008})
 
-    def at_once(self, scope: Scope, route: hot.Route, body: bytes, once: Once) -> None:
+    def at_once(self, scope: Scope, route: hot_routes.Route, body: bytes, once: Once) -> None:
         """Answer a request that is here as a whole, by the route that `hot` has for it."""
-        if route is not hot.append_slot or not self._express.takes(scope, body, once):
+        if route is not hot_routes.append_slot or not self._express.takes(scope, body, once):
             once.begin(self._see_through(scope, Whole(route, body, once)))
 
     def _see_on(
-        self, scope: Scope, body: bytes, once: Once, began: float, route: hot.Route
+        self, scope: Scope, body: bytes, once: Once, began: float, route: hot_routes.Route
     ) -> None:
         once.begin(self._see_through(scope, Whole(route, body, once, began)))
 
@@ -151,9 +151,9 @@ class Front:
                     lease = await parts.tenants.lease(identity.tenant)
                 call.take(lease)
                 if whole is not None:
-                    route: hot.Route | None = whole.route
+                    route: hot_routes.Route | None = whole.route
                 else:
-                    route = hot.route_of(method, scope["path"], scope["query_string"])
+                    route = hot_routes.route_of(method, scope["path"], scope["query_string"])
                 if route is None:
                     await self._bounded(scope, receive, out)
                 else:
@@ -266,9 +266,9 @@ class Front:
         self,
         scope: Scope,
         receive: Receive,
-        append: hot.Route,
+        append: hot_routes.Route,
         whole: Whole | None,
-    ) -> hot.Answer:
+    ) -> hot_routes.Answer:
         """The same bounds for the route that is asked most, with one timer."""
         config, call = self._parts.config, scope["pagefile"]
         body, task = (None, None) if whole is None else (whole.body, whole.once.task)

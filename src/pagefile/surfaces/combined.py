@@ -9,9 +9,9 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from pagefile.access.audit import Refusal, RefusalLog
 from pagefile.errors import Forbidden
 from pagefile.handle import Admin, Options
+from pagefile.surfaces.access.refusals import Refusal, RefusalLog
 from pagefile.surfaces.http.app import Mounted
 from pagefile.surfaces.http.problems import CODES
 from pagefile.surfaces.mcp import Identity, mcp_app, mcp_service

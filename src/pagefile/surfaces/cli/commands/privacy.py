@@ -12,6 +12,7 @@ from pagefile.errors import Invalid, NotFound, Unsupported, shown
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
 from pagefile.surfaces.cli.envelope import plain
+from pagefile.surfaces.cli.memory_view import count, unseen
 from pagefile.surfaces.cli.parameters import (
     STDIN,
     DryRun,
@@ -23,7 +24,6 @@ from pagefile.surfaces.cli.parameters import (
     moment,
 )
 from pagefile.surfaces.cli.screen import Screen
-from pagefile.surfaces.cli.shown import count, unseen
 
 if TYPE_CHECKING:
     from pagefile.handle import Pagefile

@@ -1,1 +1,0 @@
-"""Who may do what: keys, tokens, rights, and the record of those who were refused."""
