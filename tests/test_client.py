@@ -19,10 +19,10 @@ import msgspec
 import pytest
 
 from pagefile.client import AsyncClient, Client
-from pagefile.client.asking import asked
-from pagefile.client.course import Lost, Reply, Step, Wait, course
 from pagefile.client.events import EventReader
-from pagefile.client.following import Following
+from pagefile.client.request import asked
+from pagefile.client.retry import Lost, Reply, Step, Wait, course
+from pagefile.client.stream_position import Following
 from pagefile.errors import (
     Conflict,
     Corrupt,

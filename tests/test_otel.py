@@ -21,7 +21,7 @@ from starlette.testclient import TestClient
 import pagefile
 from pagefile import tracing
 from pagefile.client import Client
-from pagefile.client.asking import asked
+from pagefile.client.request import asked
 from pagefile.client.tracing import operation_of
 from pagefile.errors import Invalid, NotFound
 from pagefile.memory.episodes.episode import Episode

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
+from pagefile.client.async_connection import AsyncLink
 from pagefile.client.awaited.nouns import AsyncNouns
-from pagefile.client.awaited_link import AsyncLink
 from pagefile.client.calls.nouns import Nouns
 from pagefile.client.config import MOST_ANSWER_BYTES, MOST_DOWNLOAD_BYTES, configured
-from pagefile.client.link import Link
+from pagefile.client.connection import Link
 from pagefile.client.page import Listing
 
 Item = TypeVar("Item")

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from pagefile.client.asking import require_header
+from pagefile.client.request import require_header
 from pagefile.errors import Invalid, Unavailable, shown
 from pagefile.settings import Settings
 from pagefile.store.bounds import require_count, require_seconds

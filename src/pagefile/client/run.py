@@ -8,9 +8,9 @@ from typing import Any
 
 from pagefile.client.calls.ledger import Ledger
 from pagefile.client.calls.runs import Runs as RunRoutes
-from pagefile.client.link import Link
+from pagefile.client.connection import Link
+from pagefile.client.optimistic_update import ATTEMPTS, Change, Read, Rest, updating
 from pagefile.client.shapes.runs import Patched
-from pagefile.client.updating import ATTEMPTS, Change, Read, Rest, updating
 from pagefile.errors import PagefileError
 
 

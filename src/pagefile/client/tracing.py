@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pagefile import tracing
-from pagefile.client.asking import Ask
+from pagefile.client.request import Ask
 
 #: Requests that are memory operations, by OpenTelemetry's names for them.
 _OPERATIONS = tuple(

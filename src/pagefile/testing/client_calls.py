@@ -21,7 +21,7 @@ from pagefile.testing.client_shapes import Shapes
 TARGET = Path(__file__).parent.parent / "client"
 HEADER = '"""Made by `python -m pagefile.testing.client_calls` from the server\'s routes."""'
 #: Nouns with more than routes: where their classes are, blocking and awaited.
-EXTENDED = {"runs": ("run", "awaited_run")}
+EXTENDED = {"runs": ("run", "async_run")}
 _IN = " " * 8
 
 
@@ -55,7 +55,7 @@ def written() -> dict[str, str]:
 
 
 def _nouns(nouns: list[str], *, is_async: bool) -> str:
-    link, module = ("AsyncLink", "awaited_link") if is_async else ("Link", "link")
+    link, module = ("AsyncLink", "async_connection") if is_async else ("Link", "connection")
     prefix, package = ("Async", "awaited") if is_async else ("", "calls")
     homes = dict.fromkeys(nouns, f"pagefile.client.{package}")
     lines = ["from __future__ import annotations"]
@@ -81,7 +81,7 @@ def class_of(noun: str) -> str:
 
 
 def _module(noun: str, calls: list[Described], shapes: Shapes, *, is_async: bool) -> str:
-    link, module = ("AsyncLink", "awaited_link") if is_async else ("Link", "link")
+    link, module = ("AsyncLink", "async_connection") if is_async else ("Link", "connection")
     name = ("Async" if is_async else "") + class_of(noun)
     lines = [
         f"class {name}:",
@@ -102,8 +102,8 @@ def _module(noun: str, calls: list[Described], shapes: Shapes, *, is_async: bool
         "from typing import Any, Literal",
         "import pagefile.store.records as library",
         "from pagefile.client import shapes",
-        "from pagefile.client.answers import Target, Upload",
-        "from pagefile.client.asking import Ask, asked, given, place",
+        "from pagefile.client.responses import Target, Upload",
+        "from pagefile.client.request import Ask, asked, given, place",
         f"from pagefile.client.{module} import {link}",
         "from pagefile.client.page import Page",
     ]

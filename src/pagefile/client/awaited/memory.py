@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Literal
 
 from pagefile.client import shapes
-from pagefile.client.asking import asked, given, place
-from pagefile.client.awaited_link import AsyncLink
+from pagefile.client.async_connection import AsyncLink
+from pagefile.client.request import asked, given, place
 
 
 class AsyncMemory:

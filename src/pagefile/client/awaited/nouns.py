@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pagefile.client.async_connection import AsyncLink
+from pagefile.client.async_run import AsyncRuns
 from pagefile.client.awaited.batches import AsyncBatches
 from pagefile.client.awaited.blocks import AsyncBlocks
 from pagefile.client.awaited.context import AsyncContext
@@ -17,8 +19,6 @@ from pagefile.client.awaited.registry import AsyncRegistry
 from pagefile.client.awaited.server import AsyncServer
 from pagefile.client.awaited.store import AsyncStore
 from pagefile.client.awaited.threads import AsyncThreads
-from pagefile.client.awaited_link import AsyncLink
-from pagefile.client.awaited_run import AsyncRuns
 
 
 class AsyncNouns:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from pagefile.client import shapes
-from pagefile.client.answers import Target, Upload
-from pagefile.client.asking import asked, given
-from pagefile.client.awaited_link import AsyncLink
+from pagefile.client.async_connection import AsyncLink
 from pagefile.client.page import Page
+from pagefile.client.request import asked, given
+from pagefile.client.responses import Target, Upload
 
 
 class AsyncPrivacy:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pagefile.client import shapes
-from pagefile.client.asking import asked, given, place
-from pagefile.client.awaited_link import AsyncLink
+from pagefile.client.async_connection import AsyncLink
 from pagefile.client.page import Page
+from pagefile.client.request import asked, given, place
 
 
 class AsyncRuns:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pagefile.client import shapes
-from pagefile.client.asking import asked, given, place
-from pagefile.client.link import Link
+from pagefile.client.connection import Link
+from pagefile.client.request import asked, given, place
 
 
 class Batches:

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from pagefile.client import shapes
-from pagefile.client.asking import asked, given, place
-from pagefile.client.link import Link
+from pagefile.client.connection import Link
+from pagefile.client.request import asked, given, place
 
 
 class Episodes:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pagefile.client import shapes
-from pagefile.client.asking import asked, given, place
-from pagefile.client.link import Link
+from pagefile.client.connection import Link
 from pagefile.client.page import Page
+from pagefile.client.request import asked, given, place
 
 
 class Ledger:

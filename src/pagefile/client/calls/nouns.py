@@ -17,7 +17,7 @@ from pagefile.client.calls.registry import Registry
 from pagefile.client.calls.server import Server
 from pagefile.client.calls.store import Store
 from pagefile.client.calls.threads import Threads
-from pagefile.client.link import Link
+from pagefile.client.connection import Link
 from pagefile.client.run import Runs
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from pagefile.client import shapes
-from pagefile.client.answers import Target, Upload
-from pagefile.client.asking import asked, given
-from pagefile.client.link import Link
+from pagefile.client.connection import Link
 from pagefile.client.page import Page
+from pagefile.client.request import asked, given
+from pagefile.client.responses import Target, Upload
 
 
 class Privacy:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pagefile.client import shapes
-from pagefile.client.asking import asked, given, place
-from pagefile.client.link import Link
+from pagefile.client.connection import Link
+from pagefile.client.request import asked, given, place
 
 
 class Registry:

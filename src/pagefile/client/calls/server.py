@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pagefile.client import shapes
-from pagefile.client.asking import asked, given
-from pagefile.client.link import Link
+from pagefile.client.connection import Link
+from pagefile.client.request import asked, given
 
 
 class Server:

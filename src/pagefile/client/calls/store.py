@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import pagefile.store.records as library
 from pagefile.client import shapes
-from pagefile.client.asking import asked, given
-from pagefile.client.link import Link
+from pagefile.client.connection import Link
 from pagefile.client.page import Page
+from pagefile.client.request import asked, given
 
 
 class Store:

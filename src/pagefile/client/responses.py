@@ -11,7 +11,7 @@ from typing import IO, Any, TypeAlias, TypeVar
 
 import msgspec
 
-from pagefile.client.course import Lost
+from pagefile.client.retry import Lost
 from pagefile.errors import (
     Invalid,
     LimitExceeded,

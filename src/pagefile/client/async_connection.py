@@ -1,4 +1,4 @@
-"""The connection of a client that awaits; what it does is what `link.py` does."""
+"""The connection of a client that awaits; what it does is what `connection.py` does."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import IO, Any, TypeVar
 
-from pagefile.client import answers
-from pagefile.client.answers import Target, Upload
-from pagefile.client.asking import Ask
+from pagefile.client import responses
 from pagefile.client.config import FOLLOW_SECONDS, ClientConfig, httpx, options_of
-from pagefile.client.course import Course, Lost, Reply, Wait, course
 from pagefile.client.events import EventReader
-from pagefile.client.following import Following
+from pagefile.client.request import Ask
+from pagefile.client.responses import Target, Upload
+from pagefile.client.retry import Course, Lost, Reply, Wait, course
+from pagefile.client.stream_position import Following
 from pagefile.client.tracing import client_span, traced_headers
 
 Shape = TypeVar("Shape")
@@ -42,7 +42,7 @@ class AsyncLink:
     async def send(self, ask: Ask, shape: type[Shape]) -> Shape:
         """Ask, and give the answer as a value."""
         reply = await self._run(ask, lambda: self._once(ask))
-        return answers.decoded(reply.body, shape)
+        return responses.decoded(reply.body, shape)
 
     async def text(self, ask: Ask) -> str:
         """Ask, and give the answer as it is."""
@@ -51,8 +51,8 @@ class AsyncLink:
 
     async def upload(self, ask: Ask, content: Upload, shape: type[Shape]) -> Shape:
         """Send a file in pieces."""
-        again = answers.may_send_again(content)
-        return answers.decoded(
+        again = responses.may_send_again(content)
+        return responses.decoded(
             (await self._run(ask, lambda: self._uploaded(ask, content), repeatable=again)).body,
             shape,
         )
@@ -71,7 +71,7 @@ class AsyncLink:
                     written = await self._written(response, target)
                     return Reply(response.status_code, dict(response.headers), b"")
             except (self._library.TransportError, TimeoutError) as error:
-                return answers.lost(self._library, error)
+                return responses.lost(self._library, error)
 
         await self._run(ask, once, repeatable=again)
         return written
@@ -90,9 +90,9 @@ class AsyncLink:
                         async for piece in response.aiter_bytes():
                             for event in reader.feed(piece):
                                 if following.seen(event):
-                                    yield answers.decoded(event.data, shape)
+                                    yield responses.decoded(event.data, shape)
             except self._library.TransportError as error:
-                following.lost(answers.lost(self._library, error))
+                following.lost(responses.lost(self._library, error))
             else:
                 following.ended()
             if following.pause:
@@ -128,28 +128,28 @@ class AsyncLink:
             async with self._stream(ask, content=ask.body) as response:
                 return await self._gathered(response)
         except (self._library.TransportError, TimeoutError) as error:
-            return answers.lost(self._library, error)
+            return responses.lost(self._library, error)
 
     async def _uploaded(self, ask: Ask, content: Upload) -> Reply | Lost:
-        with answers.source(content) as body:
+        with responses.source(content) as body:
             sent = body if isinstance(body, bytes) else _pieces(body)
             try:
                 async with self._stream(ask, content=sent) as response:
                     return await self._gathered(response)
             except (self._library.TransportError, TimeoutError) as error:
-                return answers.lost(self._library, error)
+                return responses.lost(self._library, error)
 
     async def _written(self, response: Any, target: Target) -> int:
         size = 0
-        with answers.sink(target) as file:
+        with responses.sink(target) as file:
             async for piece in response.aiter_bytes():
                 size += len(piece)
-                answers.require_size(size, self.config.max_download_bytes)
+                responses.require_size(size, self.config.max_download_bytes)
                 await asyncio.to_thread(file.write, piece)
         return size
 
     async def _gathered(self, response: Any) -> Reply:
-        gathering = answers.Gathering(self.config.max_answer_bytes, self.config.timeout)
+        gathering = responses.Gathering(self.config.max_answer_bytes, self.config.timeout)
         async for piece in response.aiter_bytes():
             gathering.add(piece)
         return Reply(response.status_code, dict(response.headers), gathering.body)
@@ -168,5 +168,5 @@ class AsyncLink:
 
 async def _pieces(content: IO[bytes]) -> AsyncIterator[bytes]:
     """A file in pieces, read without blocking the loop."""
-    while piece := await asyncio.to_thread(content.read, answers.PIECE_BYTES):
+    while piece := await asyncio.to_thread(content.read, responses.PIECE_BYTES):
         yield piece

@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from pagefile.client import answers
-from pagefile.client.answers import Target, Upload
-from pagefile.client.asking import Ask
+from pagefile.client import responses
 from pagefile.client.config import FOLLOW_SECONDS, ClientConfig, httpx, options_of
-from pagefile.client.course import Course, Lost, Reply, Wait, course
 from pagefile.client.events import EventReader
-from pagefile.client.following import Following
+from pagefile.client.request import Ask
+from pagefile.client.responses import Target, Upload
+from pagefile.client.retry import Course, Lost, Reply, Wait, course
+from pagefile.client.stream_position import Following
 from pagefile.client.tracing import client_span, traced_headers
 
 Shape = TypeVar("Shape")
@@ -45,7 +45,7 @@ class Link:
     def send(self, ask: Ask, shape: type[Shape]) -> Shape:
         """Ask, and give the answer as a value."""
         reply = self._run(ask, lambda: self._once(ask))
-        return answers.decoded(reply.body, shape)
+        return responses.decoded(reply.body, shape)
 
     def text(self, ask: Ask) -> str:
         """Ask, and give the answer as it is."""
@@ -54,8 +54,8 @@ class Link:
 
     def upload(self, ask: Ask, content: Upload, shape: type[Shape]) -> Shape:
         """Send a file in pieces."""
-        again = answers.may_send_again(content)
-        return answers.decoded(
+        again = responses.may_send_again(content)
+        return responses.decoded(
             self._run(ask, lambda: self._uploaded(ask, content), repeatable=again).body, shape
         )
 
@@ -73,7 +73,7 @@ class Link:
                     written = self._written(response, target)
                     return Reply(response.status_code, dict(response.headers), b"")
             except (self._library.TransportError, TimeoutError) as error:
-                return answers.lost(self._library, error)
+                return responses.lost(self._library, error)
 
         self._run(ask, once, repeatable=again)
         return written
@@ -92,9 +92,9 @@ class Link:
                         for piece in response.iter_bytes():
                             for event in reader.feed(piece):
                                 if following.seen(event):
-                                    yield answers.decoded(event.data, shape)
+                                    yield responses.decoded(event.data, shape)
             except self._library.TransportError as error:
-                following.lost(answers.lost(self._library, error))
+                following.lost(responses.lost(self._library, error))
             else:
                 following.ended()
             if following.pause:
@@ -128,28 +128,28 @@ class Link:
             with self._stream(ask, content=ask.body) as response:
                 return self._gathered(response)
         except (self._library.TransportError, TimeoutError) as error:
-            return answers.lost(self._library, error)
+            return responses.lost(self._library, error)
 
     def _uploaded(self, ask: Ask, content: Upload) -> Reply | Lost:
-        with answers.source(content) as body:
-            sent = body if isinstance(body, bytes) else answers.pieces(body)
+        with responses.source(content) as body:
+            sent = body if isinstance(body, bytes) else responses.pieces(body)
             try:
                 with self._stream(ask, content=sent) as response:
                     return self._gathered(response)
             except (self._library.TransportError, TimeoutError) as error:
-                return answers.lost(self._library, error)
+                return responses.lost(self._library, error)
 
     def _written(self, response: Any, target: Target) -> int:
         size = 0
-        with answers.sink(target) as file:
+        with responses.sink(target) as file:
             for piece in response.iter_bytes():
                 size += len(piece)
-                answers.require_size(size, self.config.max_download_bytes)
+                responses.require_size(size, self.config.max_download_bytes)
                 file.write(piece)
         return size
 
     def _gathered(self, response: Any) -> Reply:
-        gathering = answers.Gathering(self.config.max_answer_bytes, self.config.timeout)
+        gathering = responses.Gathering(self.config.max_answer_bytes, self.config.timeout)
         for piece in response.iter_bytes():
             gathering.add(piece)
         return Reply(response.status_code, dict(response.headers), gathering.body)

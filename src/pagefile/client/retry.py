@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from pagefile.client.asking import Ask
-from pagefile.client.refusals import Problem, error_of, pause_asked, problem_in
+from pagefile.client.errors import Problem, error_of, pause_asked, problem_in
+from pagefile.client.request import Ask
 from pagefile.errors import Unavailable
 from pagefile.store import clock
 

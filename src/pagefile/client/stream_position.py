@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from pagefile.client.answers import cannot_resume
-from pagefile.client.asking import Ask
-from pagefile.client.course import Lost, Reply, Wait, course
 from pagefile.client.events import Event
+from pagefile.client.request import Ask
+from pagefile.client.responses import cannot_resume
+from pagefile.client.retry import Lost, Reply, Wait, course
 
 
 class Following:

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+from pagefile.client.async_connection import AsyncLink
 from pagefile.client.awaited.ledger import AsyncLedger
 from pagefile.client.awaited.runs import AsyncRuns as RunRoutes
-from pagefile.client.awaited_link import AsyncLink
+from pagefile.client.optimistic_update import ATTEMPTS, Change, Read, Rest, updating
 from pagefile.client.shapes.runs import Patched
-from pagefile.client.updating import ATTEMPTS, Change, Read, Rest, updating
 from pagefile.errors import PagefileError
 
 
