@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from pagefile.errors import Conflict, shown
+from pagefile.errors import Conflict, Invalid, shown
 
 
 @contextlib.contextmanager
@@ -22,9 +22,12 @@ def new_file(path: str | os.PathLike[str], *, replaces: bool = False) -> Iterato
 
     Raises:
         Conflict: there is a file of that name, unless `replaces`.
+        Invalid: no file can have that name.
         OSError: the disk refused.
     """
     place = Path(path)
+    if "\0" in str(place):
+        raise Invalid("path", shown(str(place)), "a file name has no zero character")
     if not replaces and os.path.lexists(place):
         raise _taken(place)
     # Readable by the owner of the process alone: what people told an agent is nobody else's.
