@@ -37,7 +37,9 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that waits for a silent server waits less than it does in earnest."""
     monkeypatch.setattr(timeouts, "QUIET_SECONDS", 1.0)
     for engine in ("redis", "manager"):
-        monkeypatch.setattr(f"pagefile.engines.{engine}._LEAST_ANSWER_SECONDS", _ANSWER_SECONDS)
+        monkeypatch.setattr(
+            f"pagefile.engines.{engine}.engine._LEAST_ANSWER_SECONDS", _ANSWER_SECONDS
+        )
 
 
 class Far:

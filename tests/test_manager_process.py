@@ -622,7 +622,7 @@ def test_threads_B07_what_cannot_be_read_is_refused_and_nothing_runs(
 
 
 def test_threads_B07_no_module_of_the_engine_can_unpickle() -> None:
-    modules = [*_ENGINES.glob("manager*.py")]
+    modules = [*_ENGINES.glob("manager/*.py")]
     imported = {
         name.name
         for path in modules

@@ -56,7 +56,7 @@ with ThreadPoolExecutor(8) as pool:
 """
 READER = """
 import sys, pagefile
-from pagefile.runs import artifacts
+from pagefile.runs.schema import artifacts
 with pagefile.open(sys.argv[1]) as pf:
     run, seen, last = pf.runs.open("r1"), set(), int(sys.argv[2])
     print("ready", flush=True)

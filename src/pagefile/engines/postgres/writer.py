@@ -246,7 +246,7 @@ class Writer:
                     self._send(tenant, own)
                 session.connection.execute("COMMIT", prepare=False)
         except pg.UniqueViolation as taken:
-            if self._in_turn and self._link.locks:
+            if self._in_turn:
                 raise
             raise _Stale from taken
         self._in_turn = False

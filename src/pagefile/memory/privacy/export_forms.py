@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pagefile.context.names import PATHS, THREADS, USAGE, USES, usage_document
+from pagefile.context.names import EXPIRIES, PATHS, THREADS, USAGE, USES, usage_document
 from pagefile.context.slot import LANE
 from pagefile.errors import Invalid, PagefileError
 from pagefile.memory.block import put_again
@@ -268,6 +268,12 @@ def _touch(given: Put, user: str | None, _: bool) -> None:
     _require(given.value is None, "is no mark of a use")
 
 
+def _expiry(given: Append, user: str | None, _: bool) -> None:
+    _bare(given)
+    _require(given.kind == "expiry", "is of another kind")
+    _require(isinstance(dict(given.value).get("conversation"), str), "does not name a conversation")
+
+
 def _anything(given: Put | Append, user: str | None, _: bool) -> None:
     """Of rooms above this one, for those who hold the whole store."""
 
@@ -379,6 +385,7 @@ _FORMS: Final = _forms(
         f"{USAGE}.+": (Put, _usage, True),
         f"{USES}.+": (Put, _touch, False),
         f"{PATHS}.+": (Put, _anything, False),
+        EXPIRIES: (Append, _expiry, False),
         f"run/(?P<run>{_ID})": (Put, _run, True),
         f"ledger/(?P<run>{_ID})": (Append, _event, True),
         f"evicted/(?P<run>{_ID})": (Append, _evicted, True),

@@ -185,6 +185,7 @@ _KINDS = {
     "episode/": "milestones",
     "thread/": "slots",
     "ledger/": "events",
+    "usage/": "usage_texts",
 }
 
 
