@@ -1141,7 +1141,8 @@ def test_a_child_forked_while_a_key_is_given_commits_without_delay(tmp_path: Pat
     code = """
 import os, sys, time
 import pagefile
-from pagefile import Append, preparation
+from pagefile import Append
+from pagefile.store.commit import preparation
 pagefile.open("memory:")
 with preparation._Giving.lock:
     child = os.fork()

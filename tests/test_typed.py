@@ -11,7 +11,7 @@ import pytest
 CROWD = """
 import sys, threading, types
 import msgspec
-from pagefile import typed
+from pagefile.store.codec import decoder as typed
 
 sys.setswitchinterval(1e-6)
 USES = {

@@ -81,9 +81,9 @@ WHERE tenant = ?1 AND kind = ?2 AND name = ?3 AND created <= ?4 AND (dropped = 0
 SELECT id, oid, kind, name, base, base_at, created, dropped, pruned, salt FROM streams
 WHERE tenant = ? AND oid = ?
 
--- :forks_of Every stream that forks this one.
+-- :forks_of Every stream that forks this one; the plus is as in streams_named.
 SELECT id, oid, kind, name, base, base_at, created, dropped, pruned, salt FROM streams
-WHERE tenant = ? AND base = ? AND base <> 0 ORDER BY oid
+WHERE tenant = ? AND base = ? AND base <> 0 ORDER BY +oid
 
 -- :streams_named Every stream that has had this name.
 SELECT id, oid, kind, name, base, base_at, created, dropped, pruned, salt FROM streams
