@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import pagefile
 from dispatch_worker import Done, Step, organism
 from pagefile import Append, Batch, Conflict, Episode, Memory, Put, Selector, Unavailable, VersionIs
-from pagefile.dispatch.identity import Delivery, Identity
+from pagefile.dispatch.journal import Delivery, Identity
 from pagefile.errors import PagefileError
 from test_dispatch_crash import expected_root
 

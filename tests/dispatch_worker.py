@@ -11,10 +11,10 @@ import msgspec
 
 import pagefile
 from pagefile.context.slot import HandlerMetadata
-from pagefile.dispatch.limits import DispatchLimits
+from pagefile.dispatch.letter import HandlerResponse
+from pagefile.dispatch.listener import DispatchLimits
 from pagefile.dispatch.organism import Organism
-from pagefile.dispatch.own_thread import OwnThread
-from pagefile.dispatch.response import HandlerResponse
+from pagefile.dispatch.workers.own_thread import OwnThread
 from pagefile.dispatch.workers.pool import ProcessPool
 
 LIMITS = DispatchLimits(lease_seconds=2.0, max_conversations=4, max_deaths=100)

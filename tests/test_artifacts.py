@@ -31,8 +31,7 @@ from pagefile.runs.schema.artifacts import (
     parse_time,
     schema,
 )
-from pagefile.runs.schema.definitions import ARTIFACTS
-from pagefile.runs.schema.events import PAYLOADS
+from pagefile.runs.schema.definitions import ARTIFACTS, PAYLOADS
 from pagefile.runs.schema.shapes import (
     DEPTH,
     Either,

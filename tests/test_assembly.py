@@ -40,10 +40,10 @@ from pagefile import (
     Selector,
     aio,
 )
-from pagefile.assembly.fence import fenced
-from pagefile.assembly.relevance import FLOORS
+from pagefile.assembly.assembly import FLOORS
+from pagefile.assembly.budget import fenced
+from pagefile.assembly.prompt import PER_MESSAGE, PER_PROMPT, Meter
 from pagefile.assembly.tail import TailReader
-from pagefile.assembly.token_count import PER_MESSAGE, PER_PROMPT, Meter
 from pagefile.recall.embed.bundled import BundledEmbedder
 from pagefile.recall.embed.embedder import Embedder
 from pagefile.runs.tokens import CharsPerFour, TokenCounter
@@ -928,7 +928,7 @@ class TestFence:
         assert mark not in "".join(lines)
 
     def test_a_mark_that_occurs_inside_is_made_anew(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("pagefile.assembly.fence.MARK", "0")  # So short that many occur.
+        monkeypatch.setattr("pagefile.assembly.budget.MARK", "0")  # So short that many occur.
         for number in range(30):
             body = f"{number}: 01234567"
             mark = re.findall(r"<data ([0-9a-f])>", fenced([body]))[-1]

@@ -57,7 +57,7 @@ from pagefile.dispatch import (
     TodoRegistered,
     TodoUntil,
 )
-from pagefile.dispatch.identity import Delivery
+from pagefile.dispatch.journal import Delivery
 from pagefile.dispatch.workers.presence import Presence
 from pagefile.handle import open_engine
 from pagefile.store.engine import Engine, Prepared, Sealed

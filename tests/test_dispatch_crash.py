@@ -19,7 +19,7 @@ import pytest
 import pagefile
 from dispatch_worker import LIMITS, Done, Helped, Mark, Step, organism, poisoned
 from pagefile.context.names import THREADS
-from pagefile.dispatch.identity import Delivery, Identity
+from pagefile.dispatch.journal import Delivery, Identity
 
 SOAK = os.environ.get("PAGEFILE_SOAK") == "1"
 FOLDER = Path(__file__).parent

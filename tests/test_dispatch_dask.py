@@ -17,7 +17,7 @@ from dispatch_ground import ANN, ONCE, Ask, Told, echo, run, said_in
 from pagefile import Invalid, Pagefile, Unsupported
 from pagefile.dispatch import Organism, ProcessPool, Retry
 from pagefile.dispatch.organism_file import check, load
-from pagefile.dispatch.workers.executors import executor_at
+from pagefile.dispatch.workers.pool import executor_at
 from pagefile.testing.ports import free_port
 
 pytest.importorskip("distributed")

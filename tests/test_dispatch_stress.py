@@ -23,7 +23,7 @@ from pagefile import Pagefile
 from pagefile.context.names import THREADS
 from pagefile.context.slot import HandlerMetadata
 from pagefile.dispatch import DispatchLimits, HandlerResponse, Organism, Retry
-from pagefile.dispatch.own_thread import OwnThread
+from pagefile.dispatch.workers.own_thread import OwnThread
 
 SOAK = os.environ.get("PAGEFILE_SOAK") == "1"
 SECONDS = float(os.environ.get("PAGEFILE_SOAK_SECONDS", "300")) if SOAK else 6.0

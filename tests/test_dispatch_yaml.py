@@ -11,9 +11,8 @@ import pytest
 import dispatch_cpu
 from dispatch_ground import ANN, Ask, Told, run
 from pagefile import Invalid, NotFound
-from pagefile.dispatch.limits import DispatchLimits
+from pagefile.dispatch.listener import DispatchLimits, Retry
 from pagefile.dispatch.organism_file import check, load
-from pagefile.dispatch.retry import Retry
 from pagefile.dispatch.workers.pool import ProcessPool
 
 WHOLE = """\

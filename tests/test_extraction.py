@@ -24,9 +24,11 @@ import pagefile
 from pagefile import Consolidator
 from pagefile.errors import Forbidden, Invalid, PagefileError, Unavailable, Unsupported
 from pagefile.memory.consolidation.consolidation import ConsolidationPolicy
-from pagefile.memory.extraction import clauses, dates, errors, predicates, prompt, reply
-from pagefile.memory.extraction.budget import TokenBudget
-from pagefile.memory.extraction.candidate import Candidate, Extractor
+from pagefile.memory.extraction import clauses, dates, errors
+from pagefile.memory.extraction import model as prompt
+from pagefile.memory.extraction import model as reply
+from pagefile.memory.extraction import words as predicates
+from pagefile.memory.extraction.candidate import Candidate, Extractor, TokenBudget
 from pagefile.memory.extraction.chat import ChatClient
 from pagefile.memory.extraction.errors import (
     BudgetSpent,
@@ -39,7 +41,7 @@ from pagefile.memory.extraction.errors import (
 )
 from pagefile.memory.extraction.model import ChatExtractor
 from pagefile.memory.extraction.rules import RuleExtractor
-from pagefile.memory.facts import kinds
+from pagefile.memory.facts import view as kinds
 from pagefile.memory.memory import Memory
 from pagefile.testing.memory.ground import Clock, Scripted, episode, say
 

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 import pagefile
 from pagefile import Invalid, Store
 from pagefile.memory.facts.fact import Fact
-from pagefile.memory.facts.graph import Edge, FactGraph, Path, walk
+from pagefile.memory.facts.graph import Edge, FactGraph, Path, StoredGraph, recall_graph, walk
 from pagefile.memory.facts.store import FactStore
-from pagefile.memory.facts.stored_graph import StoredGraph, recall_graph
 
 START = datetime(2020, 1, 1, tzinfo=UTC)
 
@@ -280,7 +279,7 @@ def test_a_bound_that_cuts_the_answer_says_so(
 def test_a_node_with_more_records_than_are_read_shows_the_newest_of_them(
     facts: FactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pagefile.memory.facts.stored_graph.MOST_RECORDS", 100)
+    monkeypatch.setattr("pagefile.memory.facts.graph.MOST_RECORDS", 100)
     known = facts.append_many([told("hub", "knows", f"p{n:03}") for n in range(120)])
     for name in known[100:118]:
         facts.retract(name)
@@ -300,7 +299,7 @@ def test_a_node_with_more_records_than_are_read_shows_the_newest_of_them(
 def test_what_holds_alone_is_right_however_many_records_it_has(
     facts: FactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pagefile.memory.facts.stored_graph.MOST_RECORDS", 100)
+    monkeypatch.setattr("pagefile.memory.facts.graph.MOST_RECORDS", 100)
     days = [*range(100, 220), *range(100)]
     facts.append_many(
         [told("job", "state", f"s{n}", valid_from=START + timedelta(days=n)) for n in days]
@@ -313,7 +312,7 @@ def test_what_holds_alone_is_right_however_many_records_it_has(
 def test_predicates_that_are_too_many_to_read_are_said_to_be(
     facts: FactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pagefile.memory.facts.stored_graph.MOST_RECORDS", 10)
+    monkeypatch.setattr("pagefile.memory.facts.graph.MOST_RECORDS", 10)
     facts.append_many([told("hub", f"p{n:03}", "it") for n in range(100)])
     found = StoredGraph(facts).neighbors("hub", direction="out")
 

@@ -32,8 +32,9 @@ from pagefile.errors import (
 from pagefile.memory.items.store import LongTermItems
 from pagefile.runs.config import RunConfig
 from pagefile.runs.names import EPISODES, EVICTED, LEDGERS, RUNS
-from pagefile.runs.packs import errors, restore
+from pagefile.runs.packs import format as errors
 from pagefile.runs.packs import format as pack_format
+from pagefile.runs.packs import restore
 from pagefile.runs.packs.archive import open_members
 from pagefile.runs.packs.format import MANIFEST, PackLimits
 from pagefile.runs.packs.reader import verify_pack

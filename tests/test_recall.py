@@ -21,16 +21,15 @@ from hypothesis import strategies as st
 from pagefile.errors import Invalid
 from pagefile.recall import scorer
 from pagefile.recall.embed.embedder import packed, packed_units, unit_rows, unit_vector, unpacked
-from pagefile.recall.entry import IndexEntry, entry_of, gone, speaker_in, speaker_of
-from pagefile.recall.fusion import Weights, lifted
-from pagefile.recall.hit import Hit
+from pagefile.recall.hit import Hit, Weights, lifted
 from pagefile.recall.partition import PartitionIndex
+from pagefile.recall.records import IndexEntry, entry_of, gone, speaker_in, speaker_of
+from pagefile.recall.scorer import timeliness
 from pagefile.recall.text.analysis import terms
 from pagefile.recall.text.analysis import words as words_of
 from pagefile.recall.text.inverted_index import LexicalIndex
 from pagefile.recall.text.question import Question, Speakers, question_of
 from pagefile.recall.text.time_words import time_words, without
-from pagefile.recall.time_proximity import timeliness
 from pagefile.recall.vectors.embedding import embedding_of
 from pagefile.recall.vectors.vector_index import VectorIndex
 from pagefile.store.codec.sort_key import microseconds, moment

@@ -12,20 +12,16 @@ from hypothesis import strategies as st
 
 import pagefile
 from pagefile import Batch, Selector
-from pagefile.recall import keys as keys_module
+from pagefile.recall import columns as keys_module
 from pagefile.recall import partition_cache as shelf_module
+from pagefile.recall.columns import Column, Keys
 from pagefile.recall.embed.embedder import unit_rows
-from pagefile.recall.entry import IndexEntry
-from pagefile.recall.growable_array import Column
-from pagefile.recall.keys import Keys
-from pagefile.recall.logs import PAGE, REREAD, append_entry, log_of
 from pagefile.recall.partition import PartitionIndex
 from pagefile.recall.partition_cache import Resident
+from pagefile.recall.records import PAGE, REREAD, IndexEntry, append_entry, log_of
 from pagefile.recall.text.inverted_index import LexicalIndex, different
-from pagefile.recall.vectors.quantization import CompactRows
-from pagefile.recall.vectors.rotation import turned, turned_back, turned_one
-from pagefile.recall.vectors.slots import NOBODY, Slots
-from pagefile.recall.vectors.vector_index import VectorIndex
+from pagefile.recall.vectors.quantization import CompactRows, turned, turned_back, turned_one
+from pagefile.recall.vectors.vector_index import NOBODY, Slots, VectorIndex
 
 
 def directions(count: int, seed: int, width: int) -> Any:

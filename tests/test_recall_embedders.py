@@ -16,10 +16,9 @@ import numpy as np
 import pytest
 
 from pagefile.errors import Corrupt, Invalid, Unavailable
-from pagefile.recall.embed import model_files
-from pagefile.recall.embed.bundled import BundledEmbedder
+from pagefile.recall.embed import bundled as model_files
+from pagefile.recall.embed.bundled import BundledEmbedder, ModelFiles
 from pagefile.recall.embed.embedder import Embedder, embed_query, embed_texts
-from pagefile.recall.embed.model_files import ModelFiles
 from pagefile.recall.embed.remote import RemoteEmbedder
 from pagefile.recall.embed.reranker import BundledReranker, reranked
 from pagefile.recall.hit import Hit

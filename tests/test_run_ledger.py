@@ -21,10 +21,9 @@ import pagefile
 from pagefile.errors import Conflict, Invalid, NotFound, PagefileError, Unavailable
 from pagefile.handle import Admin, Options, open_engine
 from pagefile.runs.config import RunConfig
-from pagefile.runs.knowledge import Knowledge
 from pagefile.runs.ledger import Ledger, require_lines
 from pagefile.runs.milestones import Episodes
-from pagefile.runs.run import Run
+from pagefile.runs.run import Knowledge, Run
 from pagefile.runs.runs import Runs
 from pagefile.surfaces.cli import main
 from pagefile.surfaces.http.app import make_app

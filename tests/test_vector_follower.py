@@ -12,11 +12,11 @@ import pytest
 
 import pagefile
 from pagefile import Invalid, Memory, Pagefile, Unavailable
-from pagefile.memory import vector_follower
-from pagefile.memory.vector_follower import VectorsFollowed
+from pagefile.recall.arms import synchronizer as vector_follower
 from pagefile.recall.arms.memory import MemoryArm
 from pagefile.recall.arms.pgvector import PgvectorArm
 from pagefile.recall.arms.qdrant import QdrantArm
+from pagefile.recall.arms.synchronizer import VectorsFollowed
 from pagefile.testing import postgres_server, qdrant_server
 from pagefile.testing.arms.ground import tell, who_compared
 from pagefile.testing.memory.ground import HashedWords, say

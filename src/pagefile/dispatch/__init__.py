@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pagefile.dispatch.claims import OpenConversation
-    from pagefile.dispatch.dead_letter import DeadLetter
+    from pagefile.dispatch.conversation import DeadLetter
     from pagefile.dispatch.events import (
         AgentStateEvent,
         MessageReceivedEvent,
@@ -36,17 +36,11 @@ if TYPE_CHECKING:
         MissedEvent,
         ThreadEvent,
     )
-    from pagefile.dispatch.identity import Answer, Delivery, Identity
-    from pagefile.dispatch.lifecycle import Remaining
-    from pagefile.dispatch.limits import DispatchLimits
-    from pagefile.dispatch.listener import Listener
-    from pagefile.dispatch.organism import Organism
-    from pagefile.dispatch.organism_file import OrganismFile, check, load
-    from pagefile.dispatch.overview import Overview, WorkerView, organisms_of, overview_of
-    from pagefile.dispatch.own_thread import OwnThread
-    from pagefile.dispatch.payloads import (
+    from pagefile.dispatch.journal import Answer, Delivery, Identity
+    from pagefile.dispatch.letter import (
         ROUTING_ERROR,
         TIMEOUT_ERROR,
+        HandlerResponse,
         NoReply,
         SystemError,
         TodoClosed,
@@ -54,10 +48,12 @@ if TYPE_CHECKING:
         TodoRegistered,
         TodoUntil,
     )
-    from pagefile.dispatch.response import HandlerResponse
-    from pagefile.dispatch.retry import Refused, Retry
+    from pagefile.dispatch.lifecycle import Remaining
+    from pagefile.dispatch.listener import DispatchLimits, Listener, Refused, Retry
+    from pagefile.dispatch.organism import Organism, Overview, WorkerView, organisms_of, overview_of
+    from pagefile.dispatch.organism_file import OrganismFile, Problem, check, load
+    from pagefile.dispatch.workers.own_thread import OwnThread
     from pagefile.dispatch.workers.pool import ProcessPool
-    from pagefile.dispatch.yaml_node import Problem
 
 __all__ = [
     "ROUTING_ERROR",
@@ -99,7 +95,8 @@ __all__ = [
 
 #: Where the names are; their modules are loaded when they are asked for.
 _MODULES = {
-    "dead_letter": ("DeadLetter",),
+    "claims": ("OpenConversation",),
+    "conversation": ("DeadLetter",),
     "events": (
         "AgentStateEvent",
         "MessageReceivedEvent",
@@ -107,29 +104,44 @@ _MODULES = {
         "MissedEvent",
         "ThreadEvent",
     ),
-    "identity": ("Answer", "Delivery", "Identity"),
-    "limits": ("DispatchLimits",),
-    "listener": ("Listener",),
-    "claims": ("OpenConversation",),
-    "lifecycle": ("Remaining",),
-    "organism": ("Organism",),
-    "organism_file": ("OrganismFile", "check", "load"),
-    "overview": ("Overview", "WorkerView", "organisms_of", "overview_of"),
-    "yaml_node": ("Problem",),
-    "own_thread": ("OwnThread",),
-    "payloads": (
-        "ROUTING_ERROR",
-        "TIMEOUT_ERROR",
+    "journal": (
+        "Answer",
+        "Delivery",
+        "Identity",
+    ),
+    "letter": (
+        "HandlerResponse",
         "NoReply",
+        "ROUTING_ERROR",
         "SystemError",
+        "TIMEOUT_ERROR",
         "TodoClosed",
         "TodoComplete",
         "TodoRegistered",
         "TodoUntil",
     ),
+    "lifecycle": ("Remaining",),
+    "listener": (
+        "DispatchLimits",
+        "Listener",
+        "Refused",
+        "Retry",
+    ),
+    "organism": (
+        "Organism",
+        "Overview",
+        "WorkerView",
+        "organisms_of",
+        "overview_of",
+    ),
+    "organism_file": (
+        "OrganismFile",
+        "Problem",
+        "check",
+        "load",
+    ),
+    "workers.own_thread": ("OwnThread",),
     "workers.pool": ("ProcessPool",),
-    "response": ("HandlerResponse",),
-    "retry": ("Refused", "Retry"),
 }
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pagefile.memory.block import MemoryBlock
-from pagefile.memory.blocks import Blocks
-from pagefile.memory.text import require_text
+from pagefile.memory.blocks import Blocks, MemoryBlock
+from pagefile.memory.serializer import require_text
 from pagefile.memory.user_check import WatchedCalls
 
 

@@ -11,32 +11,27 @@ from pagefile.context.lifecycle import ClosesItsStore
 from pagefile.errors import Invalid, shown
 from pagefile.memory.block_mixin import PinnedBlocks
 from pagefile.memory.blocks import MOST_BLOCKS, Blocks
-from pagefile.memory.consolidation.mixin import Consolidating
-from pagefile.memory.consolidation.policy import (
+from pagefile.memory.consolidation.consolidation import (
     ConsolidationPolicy,
     require_bounded,
     require_policy,
 )
-from pagefile.memory.episodes.duplicates import Duplicate
-from pagefile.memory.episodes.episode import Episode
-from pagefile.memory.episodes.message import Message
-from pagefile.memory.episodes.recognition import DuplicatePolicy
-from pagefile.memory.episodes.session import last_messages
-from pagefile.memory.episodes.store import Episodes, TimeRange, require_limit
+from pagefile.memory.consolidation.mixin import Consolidating
+from pagefile.memory.episodes.duplicates import Duplicate, DuplicatePolicy
+from pagefile.memory.episodes.episode import Episode, Message
+from pagefile.memory.episodes.store import Episodes, TimeRange, last_messages, require_limit
 from pagefile.memory.episodes.writer import Rememberer
-from pagefile.memory.extraction.candidate import Extractor
-from pagefile.memory.extraction.choice import require_extractor
+from pagefile.memory.extraction.candidate import Extractor, require_extractor
 from pagefile.memory.facts.fact import Fact
+from pagefile.memory.facts.graph import StoredGraph
 from pagefile.memory.facts.index import FactIndexing
 from pagefile.memory.facts.proposal import ProposedFacts
 from pagefile.memory.facts.store import FactStore
-from pagefile.memory.facts.stored_graph import StoredGraph
 from pagefile.memory.facts.user_check import WatchedFacts, WatchedGraph
 from pagefile.memory.index_source import Findables
 from pagefile.memory.items.change import Scope
 from pagefile.memory.items.item import Status as ItemStatus
 from pagefile.memory.items.reader import ItemReader
-from pagefile.memory.match import EpisodeMatch, FactMatch, MemoryMatch
 from pagefile.memory.overview import Overview
 from pagefile.memory.privacy.dependents import DerivedFromEpisodes
 from pagefile.memory.privacy.forget import Forgetting
@@ -45,14 +40,13 @@ from pagefile.memory.privacy.isolation import AwaitedFrom
 from pagefile.memory.privacy.mixin import Keeping
 from pagefile.memory.profile import Profiles
 from pagefile.memory.prompt_memory import MemoryParts, Recollection
-from pagefile.memory.provenance import Provenances
-from pagefile.memory.recaller import Recaller
+from pagefile.memory.provenance import Provenances, UseRecorder
+from pagefile.memory.recaller import EpisodeMatch, FactMatch, MemoryMatch, Recaller
 from pagefile.memory.search import MemoryKind, Searching
-from pagefile.memory.text import require_session
-from pagefile.memory.usage import UseRecorder
-from pagefile.memory.vector_follower import follower_of
+from pagefile.memory.serializer import require_session
 from pagefile.recall.arms.arm import VectorArm
 from pagefile.recall.arms.choice import chosen_arm
+from pagefile.recall.arms.synchronizer import follower_of
 from pagefile.recall.embed.choice import chosen_embedder
 from pagefile.recall.embed.embedder import Embedder
 from pagefile.recall.embed.reranker import Reranker

@@ -7,15 +7,19 @@ from typing import Any
 import msgspec
 
 from pagefile.memory.blocks import Blocks
-from pagefile.memory.episodes.duplicates import Duplicate, duplicates_of, require_threshold
+from pagefile.memory.episodes.duplicates import (
+    Duplicate,
+    duplicates_of,
+    repetitions,
+    require_threshold,
+)
 from pagefile.memory.episodes.episode import episode_of, stored_form
-from pagefile.memory.episodes.recognition import repetitions
 from pagefile.memory.episodes.store import Episodes, require_limit
-from pagefile.memory.owner import owner_key
+from pagefile.memory.names import owner_key
 from pagefile.memory.privacy.isolation import named_users
 from pagefile.memory.profile import MemoryProfile, Profiles
 from pagefile.memory.provenance import Provenance, Provenances
-from pagefile.memory.text import require_text
+from pagefile.memory.serializer import require_text
 from pagefile.memory.user_check import WatchedCalls
 from pagefile.recall.index import SearchIndex
 from pagefile.store.bounds import require_count

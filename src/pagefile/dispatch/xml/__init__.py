@@ -1,7 +1,6 @@
 """Payloads as XML: schemas made from the classes, strict reading, and reading with repairs."""
 
-from pagefile.dispatch.xml.envelope import Envelope
-from pagefile.dispatch.xml.format import Repaired, XmlFormat
-from pagefile.dispatch.xml.limits import XmlLimits
+from pagefile.dispatch.xml.format import Envelope, Repaired, XmlFormat
+from pagefile.dispatch.xml.writer import XmlLimits
 
 __all__ = ["Envelope", "Repaired", "XmlFormat", "XmlLimits"]

@@ -7,14 +7,13 @@ from collections.abc import Callable
 from datetime import datetime
 
 from pagefile.errors import Invalid, shown
+from pagefile.memory.consolidation.claims import reopen_failed
 from pagefile.memory.consolidation.consolidation import (
     Consolidation,
     ConsolidationPolicy,
     ConsolidationReport,
 )
-from pagefile.memory.consolidation.reset import reopen_failed
-from pagefile.memory.extraction.candidate import Extractor
-from pagefile.memory.extraction.choice import chosen_extractor
+from pagefile.memory.extraction.candidate import Extractor, chosen_extractor
 from pagefile.memory.facts.index import FactIndexing
 from pagefile.memory.facts.store import FactStore
 from pagefile.store.bounds import require_count

@@ -14,7 +14,7 @@ import msgspec
 from pagefile.errors import Conflict, Invalid, NotFound, shown
 from pagefile.memory.facts.fact import Fact, require_reason
 from pagefile.memory.items.change import require_name
-from pagefile.memory.owner import owner_key, require_user, users_key
+from pagefile.memory.names import owner_key, require_user, users_key
 from pagefile.memory.privacy.isolation import warn_if_anonymous
 from pagefile.memory.serializer import living, plain, shaped
 from pagefile.store.batch import Batch, Condition, Operation, Put, VersionIs

@@ -8,19 +8,18 @@ from datetime import datetime
 import msgspec
 
 from pagefile.errors import Corrupt, Invalid
-from pagefile.memory.consolidation.extraction_state import state_name
+from pagefile.memory.consolidation.claims import state_name
 from pagefile.memory.facts.documents import RETRACTION, Retraction, document_of, retraction_put
 from pagefile.memory.facts.fact import Fact
 from pagefile.memory.facts.index import FactIndexing
 from pagefile.memory.facts.proposal import BY_STATUS, proposed_of, put_candidate
-from pagefile.memory.facts.salvage import Readable, readable
-from pagefile.memory.ids import new_id
-from pagefile.memory.owner import owner_key
+from pagefile.memory.facts.user_facts import Readable, readable
+from pagefile.memory.names import new_id, owner_key
 from pagefile.memory.privacy.dependent_items import derived_items
 from pagefile.memory.privacy.erasure_plan import Gone
 from pagefile.memory.privacy.scope import Derived
 from pagefile.memory.serializer import living
-from pagefile.recall.catalogue import DOCUMENT
+from pagefile.recall.records import DOCUMENT
 from pagefile.store.batch import Condition, Operation, Put, VersionIs
 from pagefile.store.query import Query
 from pagefile.store.records import Document

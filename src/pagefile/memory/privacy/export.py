@@ -21,7 +21,7 @@ from pagefile.memory.episodes.episode import Episode, episode_of
 from pagefile.memory.episodes.store import Episodes
 from pagefile.memory.facts.fact import Fact
 from pagefile.memory.facts.store import FactStore
-from pagefile.memory.owner import RECEIPTS
+from pagefile.memory.names import RECEIPTS
 from pagefile.memory.privacy.dry_run import rehearsed
 from pagefile.memory.privacy.forget import of_nobody
 from pagefile.store import codec

@@ -17,8 +17,8 @@ import msgspec
 from pagefile.context.names import EXPIRIES, PATHS, THREADS, USAGE, USES, usage_document
 from pagefile.context.slot import LANE
 from pagefile.errors import Invalid, PagefileError
-from pagefile.memory.block import put_again
-from pagefile.memory.consolidation.extraction_state import ExtractionState, put_state
+from pagefile.memory.blocks import put_again
+from pagefile.memory.consolidation.claims import ExtractionState, put_state
 from pagefile.memory.episodes.episode import UNREAD, Episode, merging, put_episode
 from pagefile.memory.facts.documents import (
     BY_OBJECT,
@@ -36,9 +36,9 @@ from pagefile.memory.facts.proposal import ProposedFact, put_candidate
 from pagefile.memory.items.approval import user_of_token
 from pagefile.memory.items.item import Place, StoredItem, put_item
 from pagefile.memory.items.proposal import ItemBatch, put_batch
-from pagefile.memory.owner import RECEIPTS, owner_key, users_key
+from pagefile.memory.names import RECEIPTS, owner_key, users_key
 from pagefile.memory.privacy.forget import PARTITIONED
-from pagefile.memory.usage import OF_MEMORY, Use, use_log
+from pagefile.memory.provenance import OF_MEMORY, Use, use_log
 from pagefile.store.batch import Append, Put
 from pagefile.store.codec.decoder import convert
 from pagefile.store.codec.sort_key import moment

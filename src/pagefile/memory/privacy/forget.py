@@ -13,7 +13,7 @@ from pagefile.errors import Conflict, Invalid
 from pagefile.memory.episodes.episode import document_of
 from pagefile.memory.episodes.store import Episodes
 from pagefile.memory.items.run_events import LEDGERS
-from pagefile.memory.owner import RECEIPTS, owner_key, unchanged_since
+from pagefile.memory.names import RECEIPTS, owner_key, unchanged_since
 from pagefile.memory.privacy import dry_run as rehearsal
 from pagefile.memory.privacy.chunks import Part, TooMany
 from pagefile.memory.privacy.dry_run import rehearsed
@@ -31,9 +31,9 @@ from pagefile.memory.privacy.remnants import (
 )
 from pagefile.memory.privacy.scope import Deriving, Extent
 from pagefile.memory.privacy.tombstones import forgotten_of
-from pagefile.memory.usage import OF_MEMORY, use_log
+from pagefile.memory.provenance import OF_MEMORY, use_log
 from pagefile.recall.index import SearchIndex
-from pagefile.recall.logs import entries_of
+from pagefile.recall.records import entries_of
 from pagefile.store.batch import Batch, Condition, Selector, VersionIs
 from pagefile.store.codec.sort_key import microseconds
 from pagefile.store.records import Receipt, Touched

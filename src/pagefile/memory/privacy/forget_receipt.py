@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Self
 
 from pagefile.context.names import THREADS, USAGE
-from pagefile.memory.owner import RECEIPTS
+from pagefile.memory.names import RECEIPTS
 from pagefile.store.records import Receipt, Touched
 
 #: What streams are called, and what a receipt calls what was in them.

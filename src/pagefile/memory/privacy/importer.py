@@ -11,7 +11,7 @@ import msgspec
 
 from pagefile.context.names import THREADS
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, shown
-from pagefile.memory.owner import require_user
+from pagefile.memory.names import require_user
 from pagefile.memory.privacy.export import (
     TAKEN_AT,
     TAKEN_NUMBER,
@@ -32,7 +32,7 @@ from pagefile.memory.privacy.placement import (
     require_numbers,
 )
 from pagefile.memory.privacy.tombstones import Forgotten, forgotten_of
-from pagefile.memory.usage import OF_MEMORY, USES
+from pagefile.memory.provenance import OF_MEMORY, USES
 from pagefile.store import codec
 from pagefile.store.batch import (
     Append,

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from pagefile.errors import Corrupt
-from pagefile.memory.owner import RECEIPTS, owner_key
+from pagefile.memory.names import RECEIPTS, owner_key
 from pagefile.memory.serializer import living, shaped
 from pagefile.store.records import Touched
 from pagefile.store.store import Store

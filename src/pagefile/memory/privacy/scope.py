@@ -11,9 +11,9 @@ import msgspec
 from pagefile.errors import Invalid
 from pagefile.memory.episodes.episode import require_episode_id
 from pagefile.memory.facts.fact import require_moment
-from pagefile.memory.owner import require_user
+from pagefile.memory.names import require_user
 from pagefile.memory.privacy.erasure_plan import Gone
-from pagefile.memory.text import require_session
+from pagefile.memory.serializer import require_session
 from pagefile.store.batch import Batch, Condition, Operation, Selector
 
 

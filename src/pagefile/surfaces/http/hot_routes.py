@@ -17,7 +17,7 @@ from starlette.types import Scope
 
 from pagefile.errors import Conflict, NotFound
 from pagefile.runs.names import RUNS, WORKING_SET, require_id
-from pagefile.runs.patch_result import working_set_in
+from pagefile.runs.patch import working_set_in
 from pagefile.store.records import Document, Entry
 from pagefile.surfaces.access.identity import Identity
 from pagefile.surfaces.http import etag, slots

@@ -10,7 +10,7 @@ import msgspec
 from starlette.requests import Request
 
 from pagefile.errors import Conflict, Invalid, LimitExceeded, PagefileError
-from pagefile.runs.patch_result import PatchResult
+from pagefile.runs.patch import PatchResult
 from pagefile.surfaces.http.problems import AsRefused, status_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from pagefile.handle import Pagefile
 from pagefile.memory.memory import Memory
-from pagefile.memory.owner import owner_key
+from pagefile.memory.names import owner_key
 from pagefile.recall.arms.arm import VectorArm
 from pagefile.testing.arms.finding import QUESTIONS
 from pagefile.testing.arms.ground import (

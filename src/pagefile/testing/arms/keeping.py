@@ -19,9 +19,9 @@ import pytest
 from pagefile.errors import Conflict, Invalid, LimitExceeded, PagefileError
 from pagefile.handle import Pagefile
 from pagefile.memory.memory import Memory
-from pagefile.memory.owner import owner_key
+from pagefile.memory.names import owner_key
 from pagefile.recall.arms.memory import MemoryArm
-from pagefile.recall.logs import log_of
+from pagefile.recall.records import log_of
 from pagefile.store.batch import Append, Batch, Drop, LengthIs, Operation, Prune, Selector, Vector
 from pagefile.store.store import Store
 from pagefile.testing.arms.finding import QUESTIONS, FindingContract

@@ -6,7 +6,7 @@ import pytest
 
 from pagefile.errors import Conflict, LimitExceeded, NotFound
 from pagefile.handle import Pagefile
-from pagefile.memory.block import MemoryBlock
+from pagefile.memory.blocks import MemoryBlock
 from pagefile.memory.memory import Memory
 from pagefile.testing.backend import Backend
 from pagefile.testing.memory.ground import Clock, MemoryFixtures, outcome

@@ -8,7 +8,7 @@ import pytest
 
 from pagefile.handle import Pagefile
 from pagefile.memory.episodes.duplicates import Duplicate
-from pagefile.memory.episodes.message import Message, Role, ToolCall
+from pagefile.memory.episodes.episode import Message, Role, ToolCall
 from pagefile.memory.memory import Memory
 from pagefile.testing.backend import Backend
 from pagefile.testing.context.ground import at_once

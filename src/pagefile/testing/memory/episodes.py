@@ -9,8 +9,7 @@ import pytest
 
 from pagefile.errors import LimitExceeded
 from pagefile.handle import Pagefile
-from pagefile.memory.episodes.episode import Episode
-from pagefile.memory.episodes.message import Image, Message, Role, ToolCall, ToolDef
+from pagefile.memory.episodes.episode import Episode, Image, Message, Role, ToolCall, ToolDef
 from pagefile.memory.memory import Memory
 from pagefile.testing.backend import Backend
 from pagefile.testing.memory.ground import START, MemoryFixtures, episode, inputs, outcome, say

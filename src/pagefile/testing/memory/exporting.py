@@ -14,9 +14,9 @@ import pytest
 import pagefile
 from pagefile.errors import Conflict, Corrupt
 from pagefile.handle import Options, Pagefile
-from pagefile.memory.episodes.message import ToolCall
+from pagefile.memory.episodes.episode import ToolCall
 from pagefile.memory.memory import Memory
-from pagefile.memory.owner import owner_key
+from pagefile.memory.names import owner_key
 from pagefile.store.batch import Append, Batch
 from pagefile.testing.backend import Backend
 from pagefile.testing.context.ground import steps_of

@@ -16,8 +16,7 @@ from pagefile.context.conversations import Conversations
 from pagefile.context.registry import ThreadRegistry
 from pagefile.dispatch import HandlerResponse, Identity, Organism
 from pagefile.handle import Pagefile
-from pagefile.memory.episodes.episode import Episode
-from pagefile.memory.episodes.message import Message, Role, ToolCall
+from pagefile.memory.episodes.episode import Episode, Message, Role, ToolCall
 from pagefile.memory.extraction.candidate import Candidate
 from pagefile.memory.memory import Memory
 from pagefile.memory.privacy.forget_receipt import ForgetReceipt

@@ -12,8 +12,7 @@ from pagefile.errors import PagefileError
 from pagefile.handle import Pagefile
 from pagefile.memory.consolidation.consolidation import ConsolidationPolicy
 from pagefile.memory.consolidation.worker import ConsolidationWorker
-from pagefile.memory.episodes.episode import Episode
-from pagefile.memory.episodes.message import Message, Role, ToolCall
+from pagefile.memory.episodes.episode import Episode, Message, Role, ToolCall
 from pagefile.memory.memory import Memory
 from pagefile.testing.memory.ground import MemoryFixtures, episode, fact, outcome, say
 from pagefile.testing.memory.unfit import (

@@ -10,8 +10,8 @@ import pytest
 from pagefile.errors import Unavailable, Unsupported
 from pagefile.handle import Pagefile
 from pagefile.memory.memory import Memory
-from pagefile.memory.owner import owner_key
-from pagefile.recall.catalogue import read_catalogue, write_catalogue
+from pagefile.memory.names import owner_key
+from pagefile.recall.records import read_catalogue, write_catalogue
 from pagefile.store.batch import Selector
 from pagefile.testing.backend import Backend
 from pagefile.testing.context.ground import at_once

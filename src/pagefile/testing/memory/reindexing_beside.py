@@ -10,9 +10,9 @@ import pytest
 from pagefile.errors import Conflict, Corrupt, Unavailable
 from pagefile.handle import Pagefile
 from pagefile.memory.memory import Memory
-from pagefile.memory.owner import owner_key
+from pagefile.memory.names import owner_key
 from pagefile.recall import rebuild
-from pagefile.recall.catalogue import DOCUMENT, read_catalogue
+from pagefile.recall.records import DOCUMENT, read_catalogue
 from pagefile.store.batch import Batch, Put
 from pagefile.store.store import Store
 from pagefile.testing.backend import Backend

@@ -11,11 +11,12 @@ import pytest
 from pagefile.handle import Pagefile
 from pagefile.memory.extraction.candidate import Candidate, Exchange
 from pagefile.memory.memory import Memory
-from pagefile.memory.owner import OF_TENANT, owner_key
+from pagefile.memory.names import owner_key
 from pagefile.memory.privacy import tombstones
 from pagefile.memory.privacy.tombstones import forgotten_of
 from pagefile.runs.runs import Runs
 from pagefile.store.batch import Batch, Put, Selector
+from pagefile.store.names import OF_TENANT
 from pagefile.store.records import Document
 from pagefile.testing.backend import Backend
 from pagefile.testing.context.ground import at_once

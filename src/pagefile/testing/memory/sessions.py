@@ -8,8 +8,8 @@ from datetime import timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagefile.memory.episodes.message import Message, Role, ToolCall
-from pagefile.memory.episodes.session import messages_of
+from pagefile.memory.episodes.episode import Message, Role, ToolCall
+from pagefile.memory.episodes.store import messages_of
 from pagefile.memory.memory import Memory
 from pagefile.testing.memory.ground import START, MemoryFixtures, episode, say
 

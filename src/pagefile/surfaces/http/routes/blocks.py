@@ -8,7 +8,7 @@ import msgspec
 from fastapi import APIRouter, Path, Request, Response
 
 from pagefile.errors import Conflict
-from pagefile.memory.block import MemoryBlock
+from pagefile.memory.blocks import MemoryBlock
 from pagefile.surfaces.http import etag
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import caller_of

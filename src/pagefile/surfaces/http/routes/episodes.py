@@ -10,8 +10,14 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from pagefile.memory.consolidation.consolidation import ConsolidationReport
 from pagefile.memory.episodes.duplicates import Duplicate
-from pagefile.memory.episodes.episode import BY_SESSION, BY_TIME, Episode, episode_of
-from pagefile.memory.episodes.message import Message, ToolCall
+from pagefile.memory.episodes.episode import (
+    BY_SESSION,
+    BY_TIME,
+    Episode,
+    Message,
+    ToolCall,
+    episode_of,
+)
 from pagefile.memory.episodes.store import bounds_of
 from pagefile.memory.serializer import living
 from pagefile.store.bounds import MOST_PER_READ

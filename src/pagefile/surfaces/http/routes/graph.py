@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
-from pagefile.memory.facts.stored_graph import Neighborhood, Walk
+from pagefile.memory.facts.graph import Neighborhood, Walk
 from pagefile.surfaces.http.bodies import reply
 from pagefile.surfaces.http.call import caller_of
 from pagefile.surfaces.http.openapi import told

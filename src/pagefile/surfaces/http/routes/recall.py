@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from fastapi import APIRouter, Path, Request, Response
 
-from pagefile.memory.match import EpisodeMatch, FactMatch
 from pagefile.memory.provenance import Provenance
+from pagefile.memory.recaller import EpisodeMatch, FactMatch
 from pagefile.recall.hit import Hit
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import caller_of

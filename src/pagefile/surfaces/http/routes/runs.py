@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from pagefile.runs.config import RunConfig
 from pagefile.runs.names import RUNS, require_id
-from pagefile.runs.repair import Repaired
+from pagefile.runs.rebuild import Repaired
 from pagefile.runs.schema.artifacts import SCHEMA_VERSION
 from pagefile.surfaces.http import etag
 from pagefile.surfaces.http.bodies import body_of, raw_reply, reply

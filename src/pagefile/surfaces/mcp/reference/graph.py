@@ -18,7 +18,7 @@ import msgspec
 
 from pagefile.errors import Conflict, LimitExceeded, NotFound, shown
 from pagefile.handle import machine_clock
-from pagefile.memory.owner import owner_key
+from pagefile.memory.names import owner_key
 from pagefile.store.batch import (
     Absent,
     Batch,

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, shown
-from pagefile.memory.owner import owner_key
+from pagefile.memory.names import owner_key
 from pagefile.store.batch import Batch, Put
 from pagefile.store.codec.decoder import convert
 from pagefile.store.store import Store
