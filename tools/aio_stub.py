@@ -1,6 +1,6 @@
 """Writes `aio/_types.pyi`, what type checkers see of the async face.
 
-    python -m pagefile.testing.aio_types
+    python -m tools.aio_stub
 
 The stub is made from the sync signatures; a test fails when it is out of date.
 """
@@ -60,7 +60,7 @@ _BESIDES: dict[type, tuple[str, ...]] = {
     ),
 }
 TARGET = Path(__file__).parent.parent / "aio/_types.pyi"
-_HEADER = """# Made by `python -m pagefile.testing.aio_types` from the sync classes; do not edit.
+_HEADER = """# Made by `python -m tools.aio_stub` from the sync classes; do not edit.
 import os
 import pathlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 import pagefile
-import test_context
-import test_registry
 from pagefile.testing.context.racer import all_slots
+from tests.context import test_context, test_registry
 
 pytest.importorskip("psycopg", reason="pagefile[postgres] is not installed")
 pytest.importorskip("redis", reason="pagefile[redis] is not installed")

@@ -26,8 +26,9 @@ from pagefile.context.singleton import get_registry, reset_registry
 from pagefile.testing.backend import Backend, FileBackend, SharedBackend
 from pagefile.testing.context.registry import RegistryContract
 from pagefile.testing.context.registry_ground import rooted
+from tests import ROOT
 
-_REFERENCE = Path(__file__).parent.parent / "docs/reference/registry.md"
+_REFERENCE = ROOT / "docs/reference/registry.md"
 _SOAK = os.environ.get("PAGEFILE_SOAK") == "1"
 
 

@@ -29,8 +29,8 @@ from pagefile import (
     reset_shared_backend,
 )
 from pagefile.engines.manager.address import address_of
-from pagefile.testing.manager_process import ManagerProcess
-from pagefile.testing.redis_server import RedisServer, find_binary
+from tests.servers.manager import ManagerProcess
+from tests.servers.redis import RedisServer, find_binary
 
 pytestmark = pytest.mark.xdist_group("manager")
 

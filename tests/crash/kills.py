@@ -1,6 +1,6 @@
 """kill -9 of writers, and of servers, by the thousand, over every kind of operation.
 
-    python tests/crash_kills.py --engine sqlite|postgres|redis --kills 1000 [--server-kills 20]
+    python tests/crash/kills.py --engine sqlite|postgres|redis --kills 1000 [--server-kills 20]
 
 Writers are forked, so that a kill costs milliseconds. What they say after each operation is kept
 here; after every `--per-store` kills everything in the store is looked at by a process of its
@@ -26,14 +26,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import pagefile
-from dispatch_worker import Done, Step, organism
 from pagefile import Append, Batch, Conflict, Episode, Memory, Put, Selector, Unavailable, VersionIs
 from pagefile.dispatch.identity import Delivery, Identity
 from pagefile.errors import PagefileError
-from test_dispatch_crash import expected_root
+from tests.crash.test_dispatch_crash import expected_root
+from tests.dispatch.worker import Done, Step, organism
 
 WALK = 4
 PATIENCE_SECONDS = 300.0
@@ -462,11 +462,11 @@ def _place(engine: str, folder: Path) -> tuple[Server | None, Callable[[], str]]
     if engine == "sqlite":
         return None, lambda: str(folder / f"store-{next(numbers)}.db")
     if engine == "postgres":
-        from pagefile.testing.postgres_server import PostgresServer
+        from tests.servers.postgres import PostgresServer
 
         postgres = PostgresServer(folder)
         return postgres, postgres.new_url
-    from pagefile.testing.redis_server import RedisServer
+    from tests.servers.redis import RedisServer
 
     redis = RedisServer(under=folder).start()
     return redis, lambda: f"{redis.url}?prefix=store-{next(numbers)}"

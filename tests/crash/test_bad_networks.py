@@ -21,8 +21,8 @@ import pagefile
 from pagefile import Append, Batch, Commit, Options, PagefileError, Unavailable
 from pagefile.engines.manager.address import Address, address_of
 from pagefile.engines.postgres import timeouts, writer
-from pagefile.testing.postgres_server import PostgresServer, binaries
-from pagefile.testing.proxy import Cut, Proxy
+from tests.servers.postgres import PostgresServer, binaries
+from tests.servers.proxy import Cut, Proxy
 
 #: Long enough for a busy machine to answer in, short enough to wait for.
 _ANSWER_SECONDS = 3.0

@@ -28,7 +28,7 @@ SEED = 41
 ROUNDS = 50
 #: Files to begin anew with: looking at everything costs more the longer a file lives.
 STORIES = 10 if SOAK else 1
-SCRIPT = Path(__file__).with_name("crash_writer.py")
+SCRIPT = Path(__file__).with_name("writer.py")
 PATIENCE_SECONDS = 60.0
 
 
@@ -261,7 +261,7 @@ def test_killed_writers_lose_nothing_acknowledged_and_leave_nothing_half(
 
 def test_writers_killed_in_operations_of_every_kind_leave_tiers_that_agree() -> None:
     """A short form; `make kills` has the long one, also on PostgreSQL and Valkey."""
-    script = Path(__file__).with_name("crash_kills.py")
+    script = Path(__file__).with_name("kills.py")
     ran = subprocess.run(
         [sys.executable, str(script), "--kills", "24", "--per-store", "24", "--writers", "3"],
         capture_output=True,

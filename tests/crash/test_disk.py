@@ -35,6 +35,7 @@ from pagefile.handle import open_engine
 from pagefile.store.commit.committer import Committer
 from pagefile.store.engine import Engine, Prepared, Sealed
 from pagefile.testing.faults import DiskFaults, Fault, FaultyEngine, ReadFaults
+from tests import ROOT
 
 Call = Literal["write", "sync"]
 Error = Literal["full", "io"]
@@ -373,10 +374,11 @@ for spare in range(12):
 def test_a_store_survives_a_limit_on_file_sizes(tmp_path: Path, fill_bytes: int) -> None:
     """Filled first, the file meets the limit in a checkpoint; otherwise the journal in a commit."""
     done = subprocess.run(
-        [sys.executable, __file__, str(tmp_path / "state.db"), str(fill_bytes)],
+        [sys.executable, "-m", __name__, str(tmp_path / "state.db"), str(fill_bytes)],
         capture_output=True,
         check=False,
         timeout=120,
+        cwd=ROOT,
     )
     assert done.stderr.decode() == ""
     told = json.loads(done.stdout)

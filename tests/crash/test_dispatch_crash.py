@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 
 import pagefile
-from dispatch_worker import LIMITS, Done, Helped, Mark, Step, organism, poisoned
 from pagefile.context.names import THREADS
 from pagefile.dispatch.identity import Delivery, Identity
+from tests import ROOT
+from tests.dispatch.worker import LIMITS, Done, Helped, Mark, Step, organism, poisoned
 
 SOAK = os.environ.get("PAGEFILE_SOAK") == "1"
-FOLDER = Path(__file__).parent
 SEED = 7
 CONVERSATIONS = 10
 #: Ten conversations of a hundred messages each.
@@ -45,14 +45,16 @@ class Crew:
 
     def _start(self) -> subprocess.Popen[bytes]:
         # As a module: its payload classes must have the same names here and there.
-        program = "import sys; sys.path.insert(0, sys.argv[2]); import dispatch_worker as w; "
+        program = (
+            "import sys; sys.path.insert(0, sys.argv[2]); from tests.dispatch import worker as w; "
+        )
         return subprocess.Popen(
             [
                 sys.executable,
                 "-c",
                 program + "w.run(sys.argv[1], sys.argv[3])",
                 self._url,
-                str(FOLDER),
+                str(ROOT),
                 self._name,
             ],
             stdout=subprocess.PIPE,

@@ -18,12 +18,12 @@ from typing import Any
 import msgspec
 
 import pagefile
-from dispatch_ground import ANN, BOB
 from pagefile import Pagefile
 from pagefile.context.names import THREADS
 from pagefile.context.slot import HandlerMetadata
 from pagefile.dispatch import DispatchLimits, HandlerResponse, Organism, Retry
 from pagefile.dispatch.own_thread import OwnThread
+from tests.dispatch.ground import ANN, BOB
 
 SOAK = os.environ.get("PAGEFILE_SOAK") == "1"
 SECONDS = float(os.environ.get("PAGEFILE_SOAK_SECONDS", "300")) if SOAK else 6.0

@@ -16,8 +16,8 @@ pytest.importorskip("redis", reason="pagefile[redis] is not installed")
 
 import pagefile
 from pagefile import Append, Batch, Pagefile, PagefileError, Selector, Unavailable
-from pagefile.testing.postgres_server import PostgresServer, binaries
-from pagefile.testing.redis_server import RedisServer, find_binary
+from tests.servers.postgres import PostgresServer, binaries
+from tests.servers.redis import RedisServer, find_binary
 
 _MEGABYTE = 1 << 20
 _BODY_BYTES = 300_000

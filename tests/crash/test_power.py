@@ -22,7 +22,7 @@ import pagefile
 from pagefile import Append, Batch, Fork, Options, Prune, Put, Selector, VersionIs
 from pagefile.errors import PagefileError
 from pagefile.store.records import Durability
-from pagefile.testing.power import Cut, Recorder, Recording
+from tests.crash.power import Cut, Recorder, Recording
 
 SOAK = os.environ.get("PAGEFILE_SOAK") == "1"
 SEED = 20_260

@@ -1,6 +1,6 @@
 """A writer to be killed: commits without end, and says so on stdout after each commit.
 
-    python crash_writer.py PATH NAME MODE SEED
+    python tests/crash/writer.py PATH NAME MODE SEED
 
 Every line is one acknowledgement: what was committed, the writer's name, its
 number, and the places the store gave it. The modes other than "honest" are

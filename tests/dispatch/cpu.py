@@ -7,9 +7,9 @@ import signal
 import time
 from pathlib import Path
 
-from dispatch_ground import Ask, Told
 from pagefile.context.slot import HandlerMetadata
 from pagefile.dispatch import HandlerResponse, OwnThread
+from tests.dispatch.ground import Ask, Told
 
 
 def compute(payload: Ask, metadata: HandlerMetadata, own: OwnThread) -> HandlerResponse:

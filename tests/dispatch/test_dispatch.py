@@ -13,24 +13,6 @@ from typing import Any
 import pytest
 
 import pagefile
-from dispatch_ground import (
-    ANN,
-    BOB,
-    ONCE,
-    Ask,
-    Loose,
-    Mutable,
-    News,
-    Other,
-    Told,
-    chain,
-    echo,
-    opened,
-    other_threads,
-    respond,
-    run,
-    said_in,
-)
 from pagefile import (
     Forbidden,
     Invalid,
@@ -62,7 +44,25 @@ from pagefile.dispatch.workers.presence import Presence
 from pagefile.handle import open_engine
 from pagefile.store.engine import Engine, Prepared, Sealed
 from pagefile.testing.faults import FaultyEngine
-from run_ground import handle_on
+from tests.dispatch.ground import (
+    ANN,
+    BOB,
+    ONCE,
+    Ask,
+    Loose,
+    Mutable,
+    News,
+    Other,
+    Told,
+    chain,
+    echo,
+    opened,
+    other_threads,
+    respond,
+    run,
+    said_in,
+)
+from tests.runs.ground import handle_on
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 
-import dispatch_cpu
 import pagefile
-from dispatch_ground import ANN, ONCE, Ask, Told, echo, run, said_in
 from pagefile import Invalid, Pagefile, Unsupported
 from pagefile.dispatch import Organism, ProcessPool, Retry
 from pagefile.dispatch.organism_file import check, load
 from pagefile.dispatch.workers.executors import executor_at
-from pagefile.testing.ports import free_port
+from tests import ROOT
+from tests.dispatch import cpu as dispatch_cpu
+from tests.dispatch.ground import ANN, ONCE, Ask, Told, echo, run, said_in
+from tests.servers.ports import free_port
 
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.xdist_group("dask")
@@ -43,7 +44,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("cluster")
     script = folder / "cluster.py"
     script.write_text(CLUSTER)
-    here = str(Path(__file__).parent)
+    here = str(ROOT)
     paths = [here, *(path for path in sys.path if path and path != here)]
     process = subprocess.Popen(
         [sys.executable, str(script)],
@@ -171,8 +172,8 @@ organism: {{name: desk}}
 backend: {{url: desk.db}}
 process_pool: {{executor: "{cluster}", workers: 2, grace_seconds: 20}}
 listeners:
-  - {{name: compute, payload_class: "dispatch_ground:Ask", handler: "dispatch_cpu:compute",
-      cpu_bound: true}}
+  - {{name: compute, payload_class: "tests.dispatch.ground:Ask",
+      handler: "tests.dispatch.cpu:compute", cpu_bound: true}}
 """
     )
     found = load(file)

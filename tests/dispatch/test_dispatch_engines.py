@@ -8,13 +8,13 @@ from contextlib import closing
 
 import pytest
 
-import dispatch_cpu
 import pagefile
-from dispatch_ground import ANN, Ask, Told, chain, echo, other_threads, run, said_in
 from pagefile.context.slot import HandlerMetadata
 from pagefile.dispatch import DispatchLimits, HandlerResponse, Organism, ProcessPool
-from pagefile.testing.postgres_server import PostgresServer, binaries
-from pagefile.testing.redis_server import RedisServer, find_binary
+from tests.dispatch import cpu as dispatch_cpu
+from tests.dispatch.ground import ANN, Ask, Told, chain, echo, other_threads, run, said_in
+from tests.servers.postgres import PostgresServer, binaries
+from tests.servers.redis import RedisServer, find_binary
 
 pytestmark = pytest.mark.xdist_group("dispatch-engines")
 

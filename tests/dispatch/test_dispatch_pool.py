@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-import dispatch_cpu
 import pagefile
-from dispatch_ground import ANN, ONCE, Ask, News, Told, echo, run, said_in
 from pagefile import Invalid, Pagefile, Unsupported
 from pagefile.dispatch import DispatchLimits, Organism, ProcessPool, Retry
 from pagefile.dispatch.workers.protocol import decode_result, encode_result
 from pagefile.errors import Corrupt
+from tests.dispatch import cpu as dispatch_cpu
+from tests.dispatch.ground import ANN, ONCE, Ask, News, Told, echo, run, said_in
 
 POOL = ProcessPool(workers=2, max_tasks_per_child=50)
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import pagefile
-from dispatch_ground import ANN, BOB, ONCE, Ask, News, Other, Told, echo, respond, run
 from pagefile import Forbidden, Invalid, NotFound, Pagefile
 from pagefile.context.slot import HandlerMetadata
 from pagefile.dispatch import DispatchLimits, HandlerResponse, Identity, Organism, Retry
+from tests.dispatch.ground import ANN, BOB, ONCE, Ask, News, Other, Told, echo, respond, run
 
 
 def stubborn_organism(pf: Pagefile, release: asyncio.Event) -> Organism:

@@ -21,10 +21,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dispatch_ground import ANN, Ask, Told, echo, run
 from pagefile import Invalid, LimitExceeded, NotFound, PagefileError, Unsupported
 from pagefile.dispatch import Organism
 from pagefile.dispatch.xml import Envelope, XmlFormat, XmlLimits
+from tests.dispatch.ground import ANN, Ask, Told, echo, run
 
 
 class Mood(Enum):

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-import dispatch_cpu
-from dispatch_ground import ANN, Ask, Told, run
 from pagefile import Invalid, NotFound
 from pagefile.dispatch.limits import DispatchLimits
 from pagefile.dispatch.organism_file import check, load
 from pagefile.dispatch.retry import Retry
 from pagefile.dispatch.workers.pool import ProcessPool
+from tests.dispatch import cpu as dispatch_cpu
+from tests.dispatch.ground import ANN, Ask, Told, run
 
 WHOLE = """\
 organism:
@@ -37,8 +37,8 @@ prompts:
     file: long.txt
 listeners:
   - name: forward
-    payload_class: dispatch_ground:Ask
-    handler: dispatch_cpu.forward
+    payload_class: tests.dispatch.ground:Ask
+    handler: tests.dispatch.cpu.forward
     description: Passes on.
     agent: true
     peers: [echo]
@@ -46,19 +46,19 @@ listeners:
     timeout_seconds: 12
     retry: {{attempts: 2, pause: 0.5, factor: 2, most: 9}}
   - name: echo
-    payload_class: dispatch_ground.Ask
-    handler: dispatch_ground:echo
+    payload_class: tests.dispatch.ground.Ask
+    handler: tests.dispatch.ground:echo
     broadcast: true
   - name: compute
-    payload_class: dispatch_ground:News
-    handler: dispatch_cpu:compute
+    payload_class: tests.dispatch.ground:News
+    handler: tests.dispatch.cpu:compute
     cpu_bound: true
 """
 SMALL = """\
 organism: {name: small}
 backend: {url: "memory:"}
 listeners:
-  - {name: echo, payload_class: "dispatch_ground:Ask", handler: "dispatch_ground:echo"}
+  - {name: echo, payload_class: "tests.dispatch.ground:Ask", handler: "tests.dispatch.ground:echo"}
 """
 
 
@@ -95,7 +95,7 @@ def test_every_key_has_its_effect(folder: Path) -> None:
     assert (forward.prompt, forward.description) == ("Be thorough.", "Passes on.")
     assert forward.retry == Retry(2, 0.5, 2, 9)
     assert (echo.payload, echo.broadcast, echo.mode) == ((Ask,), True, "async")
-    assert (compute.mode, compute.entry) == ("pool", "dispatch_cpu:compute")
+    assert (compute.mode, compute.entry) == ("pool", "tests.dispatch.cpu:compute")
 
 
 def test_threads_W04_the_section_alone_turns_the_pool_on(folder: Path) -> None:
@@ -133,7 +133,11 @@ def test_threads_W08_the_organism_of_a_file_runs(folder: Path) -> None:
         ("name: echo,", "name: system.echo,", "belongs to the organism"),
         ("name: echo,", "name: echo, retry: {attempts: 0},", "retry.attempts"),
         (":echo", ":nothing", "listeners[0].handler: cannot be imported"),
-        ("dispatch_ground:Ask", "nowhere:Ask", "listeners[0].payload_class: cannot be imported"),
+        (
+            "tests.dispatch.ground:Ask",
+            "nowhere:Ask",
+            "listeners[0].payload_class: cannot be imported",
+        ),
         ("listeners:", "limits: {max_depth: 0}\nlisteners:", "line 3: limits.max_depth"),
         ("listeners:", "limits: {thread_scheduling: fifo}\nlisteners:", "use 'breadth-first'"),
         ("listeners:", "process_pool: {}\nlisteners:", "line 3: process_pool: needs a store"),
@@ -179,7 +183,7 @@ def test_yaml_cannot_make_objects(folder: Path) -> None:
         ),
         (SMALL.replace("small", "!!timestamp x").encode(), "line 1: organism.name: 'x' is no"),
         (SMALL.replace("small", "9" * 5_000).encode(), "line 1: organism.name"),
-        (SMALL.replace("dispatch_ground:Ask", ".a:b").encode(), "cannot be imported"),
+        (SMALL.replace("tests.dispatch.ground:Ask", ".a:b").encode(), "cannot be imported"),
         (SMALL.replace("memory:", "http://[").encode(), "line 2: backend.url: is no address"),
         (SMALL.encode() + b"\xff\x99", "is no text"),
         (b"a: 1\nb: \xff\x99", "line 2: is no text"),

@@ -34,8 +34,8 @@ from pagefile.testing.backend import Backend, FileBackend
 from pagefile.testing.context import ContextContract
 from pagefile.testing.context.registry import RegistryContract
 from pagefile.testing.contract import StoreContract
-from pagefile.testing.manager_process import ManagerProcess
 from pagefile.testing.stories import StoreMachine
+from tests.servers.manager import ManagerProcess
 
 pytestmark = pytest.mark.xdist_group("manager")
 

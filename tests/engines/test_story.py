@@ -10,11 +10,11 @@ import pytest
 import pagefile
 from pagefile import Admin, Episode, Memory, Options, Pagefile
 from pagefile.store import clock
-from pagefile.testing.manager_process import ManagerProcess
 from pagefile.testing.memory.ground import HashedWords
-from pagefile.testing.postgres_server import PostgresServer, binaries
-from pagefile.testing.redis_server import RedisServer, find_binary
-from pagefile.testing.story import World, tell
+from tests.engines.story import World, tell
+from tests.servers.manager import ManagerProcess
+from tests.servers.postgres import PostgresServer, binaries
+from tests.servers.redis import RedisServer, find_binary
 
 pytestmark = pytest.mark.xdist_group("story")
 

@@ -42,8 +42,9 @@ from pagefile.memory.extraction.rules import RuleExtractor
 from pagefile.memory.facts import kinds
 from pagefile.memory.memory import Memory
 from pagefile.testing.memory.ground import Clock, Scripted, episode, say
+from tests import ROOT
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+sys.path.insert(0, str(ROOT / "benchmarks"))
 import extraction as labelled
 
 AT = datetime(2024, 6, 12, 10, 0, tzinfo=UTC)

@@ -41,6 +41,7 @@ from pagefile.memory.items import change, text_search
 from pagefile.memory.items.item import MemoryItem, visible
 from pagefile.memory.items.proposal import ItemBatch
 from pagefile.memory.items.store import LongTermItems
+from tests import ROOT
 
 START_US = 1_700_000_000_000_000
 DAY = 86_400
@@ -1199,7 +1200,7 @@ def test_cost_does_not_grow_with_what_belongs_to_others(store: Store) -> None:
 
 
 def test_every_method_has_a_heading_with_its_parameters() -> None:
-    reference = (Path(__file__).parent.parent / "docs/reference/items.md").read_text("utf-8")
+    reference = (ROOT / "docs/reference/items.md").read_text("utf-8")
     headings = re.findall(r"^### LongTermItems\.(\w+)\((.*?)\)(?: |$)", reference, re.MULTILINE)
     shown = {name: re.findall(r"(?:^|, )(\w+)", parameters) for name, parameters in headings}
     methods = inspect.getmembers(LongTermItems, inspect.isfunction)
@@ -1212,7 +1213,7 @@ def test_every_method_has_a_heading_with_its_parameters() -> None:
 
 
 def test_every_field_of_a_request_and_an_item_is_in_the_reference() -> None:
-    reference = (Path(__file__).parent.parent / "docs/reference/items.md").read_text("utf-8")
+    reference = (ROOT / "docs/reference/items.md").read_text("utf-8")
     fields = {field.encode_name for field in msgspec.structs.fields(change.Change)}
     fields |= set(MemoryItem.__struct_fields__) | set(ItemBatch.__struct_fields__)
 

@@ -25,7 +25,7 @@ from pagefile.surfaces.cli import main
 from pagefile.surfaces.http.app import make_app
 from pagefile.surfaces.http.config import ServerConfig
 from pagefile.testing.backend import bytes_of_files
-from run_ground import patch, slide
+from tests.runs.ground import patch, slide
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::pagefile.memory.privacy.isolation.IsolationWarning"

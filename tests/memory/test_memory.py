@@ -24,12 +24,13 @@ from pagefile.testing.backend import Backend, FileBackend, SharedBackend
 from pagefile.testing.memory import MemoryContract
 from pagefile.testing.memory.ground import START, episode, fact, objects, outcome, say
 from pagefile.testing.memory.unfit import names_of_calls
-from pagefile.testing.power import Recorder
+from tests.crash.power import Recorder
 
 if TYPE_CHECKING:
-    from pagefile.testing.manager_process import ManagerProcess
-    from pagefile.testing.postgres_server import PostgresServer
-from pagefile.testing.redis_server import RedisServer
+    from tests.servers.manager import ManagerProcess
+    from tests.servers.postgres import PostgresServer
+from tests import ROOT
+from tests.servers.redis import RedisServer
 
 
 class TestMemory(MemoryContract):
@@ -115,7 +116,7 @@ def test_every_public_call_is_given_what_it_cannot_take() -> None:
 
 def test_memory_D3_a_file_of_the_first_state_is_read_and_written(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
-    kept = Path(__file__).with_name("kept") / "first-memory.db.gz"
+    kept = ROOT / "tests/kept" / "first-memory.db.gz"
     path.write_bytes(gzip.decompress(kept.read_bytes()))
     with pagefile.open(path) as pf, Memory(pf, embedder=None) as memory:
         found = memory.recall("a green boat", limit=1, user_id="ann")

@@ -22,8 +22,8 @@ import pagefile
 from pagefile.runs.config import TRANSITIONS
 from pagefile.runs.schema.artifacts import schema
 from pagefile.testing.promises import markdown, table
+from tests import ROOT
 
-ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GUIDES = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 REFERENCE = "\n".join(

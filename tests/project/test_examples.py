@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pagefile
+from tests import ROOT
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = ROOT / "examples"
 
 
 def test_the_agent_loop_tells_its_story(tmp_path: Path) -> None:
@@ -109,7 +110,7 @@ def test_the_crash_demo_kills_a_writer_and_finds_everything(tmp_path: Path) -> N
 
 def test_every_example_is_run_by_something() -> None:
     makefile = (EXAMPLES.parent / "Makefile").read_text(encoding="utf-8")
-    folder = Path(__file__).parent
-    own = "".join((folder / name).read_text("utf-8") for name in (__file__, "test_client.py"))
+    client = ROOT / "tests/surfaces/test_client.py"
+    own = "".join(path.read_text("utf-8") for path in (Path(__file__), client))
 
     assert [e.name for e in EXAMPLES.glob("*.py") if e.name not in makefile + own] == []

@@ -3,7 +3,7 @@
 A difference is either a mistake or a change that belongs in the changelog. In the second case
 write the files again, and commit the difference with the change:
 
-    .venv/bin/python tests/test_golden.py
+    .venv/bin/python tests/project/test_golden.py
 """
 
 from __future__ import annotations
@@ -61,9 +61,10 @@ from pagefile.surfaces.mcp.reference.graph import Graph
 from pagefile.surfaces.mcp.resources import TEMPLATES
 from pagefile.surfaces.mcp.tool import schema_of
 from pagefile.testing.memory.ground import HashedWords
-from pagefile.testing.story import World, tell
+from tests import ROOT
+from tests.engines.story import World, tell
 
-GOLDEN = Path(__file__).with_name("golden")
+GOLDEN = ROOT / "tests/golden"
 PUBLIC: tuple[ModuleType, ...] = (
     pagefile,
     pagefile.aio,
@@ -296,7 +297,7 @@ def kept(tmp_path: Path) -> Iterator[Admin]:
     for cls in (Order, Parcel, Colour):
         codec.register(cls, f"kept:{cls.__name__}")
     path = tmp_path / "kept.db"
-    packed = Path(__file__).with_name("kept") / "flat-modules.db.gz"
+    packed = ROOT / "tests/kept" / "flat-modules.db.gz"
     path.write_bytes(gzip.decompress(packed.read_bytes()))
     with Admin(path) as admin:
         yield admin

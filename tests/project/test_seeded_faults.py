@@ -13,6 +13,7 @@ import pytest
 
 from pagefile.testing.contract import StoreContract
 from pagefile.testing.faults import Fault
+from tests import ROOT
 
 # One process runs them, so that the contract runs once.
 pytestmark = pytest.mark.xdist_group("seeded faults")
@@ -43,7 +44,7 @@ def failed() -> dict[str, set[str]]:
         capture_output=True,
         text=True,
         timeout=600,
-        cwd=_CONTRACT.parent.parent,
+        cwd=ROOT,
     )
     assert _COUNT.search(ran.stdout), ran.stdout + ran.stderr
     found: dict[str, set[str]] = defaultdict(set)

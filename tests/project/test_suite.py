@@ -8,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-_TESTS = Path(__file__).parent
+from tests import ROOT
+
+_TESTS = ROOT / "tests"
 
 
 def _collect(hash_seed: str) -> subprocess.Popen[str]:
@@ -17,7 +19,7 @@ def _collect(hash_seed: str) -> subprocess.Popen[str]:
         [*command, str(_TESTS)],
         stdout=subprocess.PIPE,
         text=True,
-        cwd=_TESTS.parent,
+        cwd=ROOT,
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
     )
 
@@ -32,29 +34,29 @@ def test_every_process_gives_the_tests_the_same_names() -> None:
 
 
 def test_make_soak_runs_every_file_that_has_a_long_form() -> None:
-    makefile = (_TESTS.parent / "Makefile").read_text()
+    makefile = (ROOT / "Makefile").read_text()
     listed = re.search(r"^SOAK_SUITES := \$\(wildcard (.*?)\)$", makefile, re.MULTILINE | re.DOTALL)
     assert listed is not None
     patterns = listed[1].replace("\\\n", " ").split()
-    soaked = {path.name for pattern in patterns for path in _TESTS.parent.glob(pattern)}
+    soaked = {path.name for pattern in patterns for path in ROOT.glob(pattern)}
     long_forms = {
         path.name
-        for path in _TESTS.glob("test_*.py")
+        for path in _TESTS.rglob("test_*.py")
         if path.name != Path(__file__).name and 'environ.get("PAGEFILE_SOAK")' in path.read_text()
     }
 
     assert len(long_forms) > 10
     assert long_forms - soaked == set()
-    assert [pattern for pattern in patterns if not list(_TESTS.parent.glob(pattern))] == []
+    assert [pattern for pattern in patterns if not list(ROOT.glob(pattern))] == []
 
 
 def test_every_known_flaw_of_threads_has_a_test_named_after_it() -> None:
     """Flaws that were found in earlier systems: threads, registry, backends, workers, messages."""
     counts = {"B": 22, "M": 18, "P": 21, "R": 11, "S": 8, "W": 9}
     wanted = {f"{kind}{n:02}" for kind, count in counts.items() for n in range(1, count + 1)}
-    shipped = _TESTS.parent / "src/pagefile/testing"
+    shipped = ROOT / "src/pagefile/testing"
     named: set[str] = set()
-    for path in [*_TESTS.glob("test_*.py"), *shipped.rglob("*.py")]:
+    for path in [*_TESTS.rglob("test_*.py"), *shipped.rglob("*.py")]:
         for ids in re.findall(r"def test_threads_((?:[A-Z]\d\d_)+)", path.read_text()):
             named |= set(ids.split("_")) - {""}
 

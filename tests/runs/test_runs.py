@@ -36,7 +36,7 @@ from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
 from pagefile.runs.schema import artifacts
 from pagefile.surfaces.cli import main
-from run_ground import MCR, agree, kinds, lines_left, patch, released, slide, started
+from tests.runs.ground import MCR, agree, kinds, lines_left, patch, released, slide, started
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres", "redis", "manager"])

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pagefile.testing.ports import free_port
+from tests.servers.ports import free_port
 
 _START = """
 import sys, msgspec

@@ -21,7 +21,7 @@ from pathlib import Path
 import psycopg
 
 from pagefile.testing.backend import FileBackend, bytes_of_files
-from pagefile.testing.ports import free_port
+from tests.servers.ports import free_port
 
 #: Nobody's number: the server refuses to run as root.
 _NOBODY = 65534

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from pagefile.testing.ports import free_port
+from tests.servers.ports import free_port
 
 VERSION = "1.16.3"
 _READY_SECONDS = 60.0

@@ -22,7 +22,7 @@ from typing import Any, Self
 
 from pagefile.errors import Unsupported
 from pagefile.testing.backend import FileBackend, bytes_of_files
-from pagefile.testing.ports import free_port
+from tests.servers.ports import free_port
 
 _READY_SECONDS = 60.0
 _NOBODY = 65534

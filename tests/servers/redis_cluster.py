@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from pagefile.testing.backend import FileBackend, bytes_of_files
-from pagefile.testing.ports import free_port
-from pagefile.testing.redis_server import RedisServer
+from tests.servers.ports import free_port
+from tests.servers.redis import RedisServer
 
 _SLOTS = 16_384
 _READY_SECONDS = 60.0

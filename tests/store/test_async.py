@@ -15,7 +15,7 @@ import pagefile
 import pagefile.aio
 from pagefile import Append, Batch, Conflict, Put, Query, Selector, VersionIs
 from pagefile.aio.memory import AsyncMemory
-from pagefile.testing import aio_types
+from tools import aio_stub as aio_types
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres", "redis", "manager"])

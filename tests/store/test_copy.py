@@ -40,10 +40,10 @@ from pagefile import (
 from pagefile.store.engine import Engine
 from pagefile.store.log.copy import CopyReport, copy_tenant
 from pagefile.surfaces.cli import main
-from pagefile.testing.copies import copy_until_killed, ready_processes, write_without_end
-from pagefile.testing.manager_process import ManagerProcess
-from pagefile.testing.postgres_server import OWNER, PostgresServer, binaries
-from pagefile.testing.redis_server import RedisServer, find_binary
+from tests.servers.manager import ManagerProcess
+from tests.servers.postgres import OWNER, PostgresServer, binaries
+from tests.servers.redis import RedisServer, find_binary
+from tests.store.copies import copy_until_killed, ready_processes, write_without_end
 
 pytestmark = pytest.mark.xdist_group("copy")
 

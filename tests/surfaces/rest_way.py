@@ -13,13 +13,13 @@ from typing import Any, ClassVar
 
 from pagefile.client import Client
 from pagefile.errors import PagefileError
-from pagefile.testing.ways import EVERYTHING, Refused
+from tests.surfaces.ways import EVERYTHING, Refused
 
 
 @functools.cache
 def _server() -> tuple[str, str]:
     """The address of one server for all tests of this process, and its store."""
-    from pagefile.testing.http_server import HttpServer
+    from tests.servers.http import HttpServer
 
     stack = contextlib.ExitStack()
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pagefile-rest-"))

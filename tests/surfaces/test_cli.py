@@ -30,9 +30,9 @@ from pagefile.surfaces.cli import screen as screens
 from pagefile.surfaces.cli.commands.help import described, everywhere, statuses
 from pagefile.surfaces.cli.registry import ALIASES, HOOKS, loaded
 from pagefile.testing.memory.ground import item_request
-from pagefile.testing.ports import free_port
+from tests import ROOT
+from tests.servers.ports import free_port
 
-ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
 ENVELOPE = {"status", "command", "duration_ms", "scope", "count", "data"}
 #: Variables that would lead a test elsewhere.

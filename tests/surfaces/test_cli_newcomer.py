@@ -18,14 +18,14 @@ from pagefile.surfaces.cli.organism_frame import Frames
 from pagefile.surfaces.cli.organism_view import drawn
 from pagefile.surfaces.cli.stacked_rows import packed
 from pagefile.surfaces.mcp.proposal_tools import PROPOSAL_TOOLS
-from test_cli import Cli, cli, folder, in_a_terminal, patch
+from tests import ROOT
+from tests.surfaces.test_cli import Cli, cli, folder, in_a_terminal, patch
 
 if TYPE_CHECKING:
-    from pagefile.testing.postgres_server import PostgresServer
-    from pagefile.testing.redis_server import RedisServer
+    from tests.servers.postgres import PostgresServer
+    from tests.servers.redis import RedisServer
 
 __all__ = ["cli", "folder"]  # Fixtures: a folder of one's own, and commands in this process.
-ROOT = Path(__file__).parent.parent
 NOT_FOUND = EXIT_STATUS["not_found"]
 INVALID = EXIT_STATUS["invalid"]
 MARKED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?Z")

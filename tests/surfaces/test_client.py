@@ -39,8 +39,9 @@ from pagefile.surfaces.access.keys import KeyStore
 from pagefile.testing import client_calls, client_routes
 from pagefile.testing.client_shapes import Shapes
 from pagefile.testing.client_tour import Blocking, tour
-from pagefile.testing.http_server import HttpServer
-from pagefile.testing.proxy import Proxy
+from tests import ROOT
+from tests.servers.http import HttpServer
+from tests.servers.proxy import Proxy
 
 pytestmark = pytest.mark.xdist_group("client")
 
@@ -700,7 +701,7 @@ def test_a_key_of_one_user_gets_no_prompt_of_others_words(client: Client, runnin
 def test_the_agent_of_the_example_works_over_http(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    example = Path(__file__).parent.parent / "examples" / "http_agent.py"
+    example = ROOT / "examples" / "http_agent.py"
     monkeypatch.setenv("PAGEFILE_API_KEY", running.key)
     ran = subprocess.run(
         [sys.executable, str(example), running.base], capture_output=True, text=True, timeout=60
@@ -716,7 +717,7 @@ def test_the_agent_of_the_example_works_over_http(
 
 
 def test_every_call_is_in_the_reference() -> None:
-    page = (Path(__file__).parent.parent / "docs/reference/client.md").read_text("utf-8")
+    page = (ROOT / "docs/reference/client.md").read_text("utf-8")
     sections = dict(re.findall(r"^### client\.(\w+)\n(.*?)(?=^###|\Z)", page, re.S | re.M))
     told = {
         (noun, method, route)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pagefile.testing.rest_way import RestWay
-from pagefile.testing.ways import EVERYTHING, CommandLineWay, LibraryWay, McpWay, Refused, Way
+from tests.surfaces.rest_way import RestWay
+from tests.surfaces.ways import EVERYTHING, CommandLineWay, LibraryWay, McpWay, Refused, Way
 
 WAYS: dict[str, Callable[[str, str], Way]] = {
     "library": LibraryWay,

@@ -36,7 +36,8 @@ from pagefile.surfaces.mcp.rights import ERASING, NEEDS, PACKING
 from pagefile.surfaces.mcp.server import server_of
 from pagefile.surfaces.mcp.service import TOOLS
 from pagefile.surfaces.mcp.tool import schema_of
-from pagefile.testing.mcp_server import (
+from tests import ROOT
+from tests.servers.mcp import (
     Served,
     ToolRefused,
     application,
@@ -45,7 +46,6 @@ from pagefile.testing.mcp_server import (
     program,
 )
 
-ROOT = Path(__file__).parent.parent
 REFERENCE = (ROOT / "docs/reference/mcp.md").read_text(encoding="utf-8")
 HOWTO = (ROOT / "docs/howto/mcp.md").read_text(encoding="utf-8")
 READ_ONLY = frozenset({"read"})

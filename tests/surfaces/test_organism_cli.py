@@ -19,17 +19,18 @@ from pagefile.dispatch import DeadLetter, OpenConversation, Overview, WorkerView
 from pagefile.surfaces.cli import main
 from pagefile.surfaces.cli.organism_frame import Frames
 from pagefile.surfaces.cli.organism_view import drawn, headline, span
+from tests import ROOT
 
 GOOD = """\
 organism: {name: desk}
 backend: {url: desk.db}
 listeners:
-  - {name: echo, payload_class: "dispatch_ground:Ask", handler: "dispatch_ground:echo"}
+  - {name: echo, payload_class: "tests.dispatch.ground:Ask", handler: "tests.dispatch.ground:echo"}
 """
 # An organism in a process of its own: answers, fails once, and goes on until it is told to end.
 WORK = """
 import asyncio, sys
-from dispatch_ground import ANN, ONCE, Ask, News, echo
+from tests.dispatch.ground import ANN, ONCE, Ask, News, echo
 from pagefile.dispatch import DispatchLimits, Organism
 
 async def fails(payload):
@@ -72,7 +73,7 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
 
 
 def environment() -> dict[str, str]:
-    here = str(Path(__file__).parent)
+    here = str(ROOT)
     paths = [here, *(path for path in sys.path if path and path != here)]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "NO_COLOR": "1"}
 
@@ -139,8 +140,8 @@ def test_handlers_beside_the_file_are_found(cli: Cli, folder: Path) -> None:
         "async def keep(payload: Note) -> None:\n    return None\n"
     )
     (folder / "organism.yaml").write_text(
-        GOOD.replace("dispatch_ground:Ask", "desk_handlers:Note").replace(
-            "dispatch_ground:echo", "desk_handlers:keep"
+        GOOD.replace("tests.dispatch.ground:Ask", "desk_handlers:Note").replace(
+            "tests.dispatch.ground:echo", "desk_handlers:keep"
         )
     )
 

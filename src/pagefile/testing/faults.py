@@ -277,7 +277,7 @@ class DiskFaults(apsw.VFS):
 
     Only calls on the journal fail unless told otherwise. When a checkpoint
     fails on the file itself, SQLite ignores that, but the driver raises the
-    Python exception all the same; the real limit in `tests/test_disk.py` covers it.
+    Python exception all the same; the real limit in `tests/crash/test_disk.py` covers it.
     """
 
     def __init__(self) -> None:

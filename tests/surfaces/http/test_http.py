@@ -42,8 +42,8 @@ from pagefile.surfaces.http.read_batcher import GroupReads
 from pagefile.surfaces.http.spool import Spool
 from pagefile.surfaces.http.tenants import Tenants
 from pagefile.surfaces.http.worker_metrics import Counting
+from tests import ROOT
 
-ROOT = Path(__file__).parent.parent
 DEEP = b'{"payload":' + b"[" * 100_000
 PROBLEM = "application/problem+json"
 MCR = {

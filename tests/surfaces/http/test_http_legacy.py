@@ -15,11 +15,11 @@ import httpx
 import pytest
 
 from pagefile.runs.schema.artifacts import check
-from pagefile.testing.http_server import HttpServer
+from tests import ROOT
+from tests.servers.http import HttpServer
 
 pytestmark = pytest.mark.xdist_group("http-legacy")
 
-ROOT = Path(__file__).parent.parent
 MCR = {
     "_schema_version": "2.1",
     "op": "add",

@@ -25,12 +25,12 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 import pagefile
-from pagefile.testing.http_server import HttpServer
-from pagefile.testing.ports import free_port
+from tests import ROOT
+from tests.servers.http import HttpServer
+from tests.servers.ports import free_port
 
 pytestmark = pytest.mark.xdist_group("http-processes")
 
-ROOT = Path(__file__).parent.parent
 CROWD = 1_000
 WORKERS = 8
 WRITERS, PATCHES = 8, 5

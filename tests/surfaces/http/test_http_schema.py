@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from pagefile.testing.http_server import HttpServer
+from tests.servers.http import HttpServer
 
 EXAMPLES = 3
 

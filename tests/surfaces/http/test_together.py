@@ -18,7 +18,7 @@ from mcp.client.streamable_http import streamable_http_client
 from pagefile.handle import Admin
 from pagefile.surfaces.access.keys import KeyStore
 from pagefile.surfaces.combined import MCP
-from pagefile.testing.http_server import HttpServer
+from tests.servers.http import HttpServer
 
 
 @pytest.fixture(scope="module")
