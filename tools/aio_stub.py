@@ -59,7 +59,7 @@ _BESIDES: dict[type, tuple[str, ...]] = {
         "    memory: AsyncKnowledge",
     ),
 }
-TARGET = Path(__file__).parent.parent / "aio/_types.pyi"
+TARGET = Path(__file__).parent.parent / "src/pagefile/aio/_types.pyi"
 _HEADER = """# Made by `python -m tools.aio_stub` from the sync classes; do not edit.
 import os
 import pathlib

@@ -15,7 +15,7 @@ import pagefile
 import pagefile.aio
 from pagefile import Append, Batch, Conflict, Put, Query, Selector, VersionIs
 from pagefile.aio.memory import AsyncMemory
-from tools import aio_stub as aio_types
+from tools import aio_stub
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres", "redis", "manager"])
@@ -127,7 +127,7 @@ def test_sync_and_async_callers_share_one_store(tmp_path: Path) -> None:
 
 
 def test_the_stub_of_the_async_face_is_up_to_date() -> None:
-    assert aio_types.TARGET.read_text(encoding="utf-8") == aio_types.stub()
+    assert aio_stub.TARGET.read_text(encoding="utf-8") == aio_stub.stub()
 
 
 def test_every_public_sync_method_has_its_async_form() -> None:
