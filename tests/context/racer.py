@@ -1,6 +1,6 @@
 """A process that races with others in the threads of one store.
 
-    python -m pagefile.testing.context.racer URL TASK COUNT NAME
+    python tests/context/racer.py URL TASK COUNT NAME
 
 Prints one line of JSON: what it was acknowledged, and every error it met. Asked to
 "read" then, it prints another: every slot that it finds, thread by thread.

@@ -1,6 +1,6 @@
 """A process that shares a registry with others.
 
-    python -m pagefile.testing.context.caller URL TASK COUNT
+    python tests/context/registry_racer.py URL TASK COUNT
 
 Says "ready" when it has opened the store, waits for a line, and prints what it was
 told as one line of JSON.

@@ -39,9 +39,12 @@ from pagefile import (
 from pagefile.context.names import USAGE
 from pagefile.testing.backend import Backend, FileBackend, SharedBackend
 from pagefile.testing.context import ContextContract
-from pagefile.testing.context.ground import Note, payloads, say
-from pagefile.testing.context.isolation import Step, noises, steps, told
-from pagefile.testing.context.racer import all_slots
+from pagefile.testing.context.fixtures import Note, payloads, say
+from tests import ROOT
+from tests.context.isolation import Step, noises, steps, told
+from tests.context.racer import all_slots
+
+_RACER = str(ROOT / "tests/context/racer.py")
 
 
 class TestMemory(ContextContract):
@@ -171,7 +174,7 @@ def race(url: str, task: str, count: int) -> list[list[Any]]:
 
     Fails on any error they met, and unless all of them then read the same.
     """
-    command = [sys.executable, "-m", "pagefile.testing.context.racer", url, task, str(count)]
+    command = [sys.executable, _RACER, url, task, str(count)]
     racers = [
         subprocess.Popen(
             [*command, f"w{n}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import pagefile
-from pagefile.testing.context.racer import all_slots
+from tests import ROOT
 from tests.context import test_context, test_registry
+from tests.context.racer import all_slots
 
 pytest.importorskip("psycopg", reason="pagefile[postgres] is not installed")
 pytest.importorskip("redis", reason="pagefile[redis] is not installed")
@@ -42,7 +43,8 @@ class Racers:
     def __init__(self) -> None:
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self._all: list[Any] = [
-            subprocess.Popen([sys.executable, "-c", _PROCESS], text=True, **pipes) for _ in range(8)
+            subprocess.Popen([sys.executable, "-c", _PROCESS], text=True, cwd=ROOT, **pipes)
+            for _ in range(8)
         ]
 
     def _tell(self, racer: Any, line: str) -> None:
@@ -52,7 +54,7 @@ class Racers:
     def _run(self, module: str, calls: list[list[str]]) -> list[Any]:
         racers = self._all
         for racer, call in zip(racers, calls, strict=True):
-            self._tell(racer, json.dumps([f"pagefile.testing.context.{module}", call]))
+            self._tell(racer, json.dumps([f"tests.context.{module}", call]))
         assert [racer.stdout.readline() for racer in racers] == ["ready\n"] * len(racers)
         for racer in racers:
             self._tell(racer, "go")
@@ -73,7 +75,7 @@ class Racers:
 
     def in_processes(self, url: str, task: str, count: int) -> list[list[Any]]:
         """As `test_registry.in_processes`."""
-        return self._run("caller", [[url, task, str(count)]] * 8)
+        return self._run("registry_racer", [[url, task, str(count)]] * 8)
 
     def close(self) -> None:
         for racer in self._all:

@@ -24,10 +24,10 @@ from pagefile.context.path import parse, text_of
 from pagefile.context.registry import ThreadRegistry
 from pagefile.context.singleton import get_registry, reset_registry
 from pagefile.testing.backend import Backend, FileBackend, SharedBackend
-from pagefile.testing.context.registry import RegistryContract
-from pagefile.testing.context.registry_ground import rooted
+from pagefile.testing.context.registry import RegistryContract, rooted
 from tests import ROOT
 
+_RACER = str(ROOT / "tests/context/registry_racer.py")
 _REFERENCE = ROOT / "docs/reference/registry.md"
 _SOAK = os.environ.get("PAGEFILE_SOAK") == "1"
 
@@ -63,7 +63,7 @@ _PROCESSES = 8
 
 def in_processes(url: str, task: str, count: int) -> list[list[Any]]:
     """What each of eight was told; all are let go together once all have opened the store."""
-    command = [sys.executable, "-m", "pagefile.testing.context.caller", url, task, str(count)]
+    command = [sys.executable, _RACER, url, task, str(count)]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     running: list[Any] = [subprocess.Popen(command, **pipes) for _ in range(_PROCESSES)]
     assert [process.stdout.readline() for process in running] == ["ready\n"] * _PROCESSES

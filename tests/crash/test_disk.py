@@ -34,8 +34,9 @@ from pagefile.errors import Conflict, Corrupt, NotFound, PagefileError, Unavaila
 from pagefile.handle import open_engine
 from pagefile.store.commit.committer import Committer
 from pagefile.store.engine import Engine, Prepared, Sealed
-from pagefile.testing.faults import DiskFaults, Fault, FaultyEngine, ReadFaults
+from pagefile.testing.faults import Fault, FaultyEngine
 from tests import ROOT
+from tests.crash.disk import DiskFaults, ReadFaults
 
 Call = Literal["write", "sync"]
 Error = Literal["full", "io"]

@@ -14,8 +14,7 @@ import pytest
 import pagefile
 from pagefile import Admin, Append, Batch, Forbidden, Invalid, PagefileError, Put, Unavailable
 from pagefile.testing.backend import Backend, FileBackend, bytes_of_files
-from pagefile.testing.contract.atomic import AtomicContract
-from pagefile.testing.contract.durability import DurabilityContract
+from pagefile.testing.contract.atomic import AtomicContract, DurabilityContract
 from tests.servers.ports import free_port
 from tests.servers.redis import RedisServer, find_binary, find_tls_binary
 from tests.servers.redis_cluster import RedisCluster

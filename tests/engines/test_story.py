@@ -10,7 +10,7 @@ import pytest
 import pagefile
 from pagefile import Admin, Episode, Memory, Options, Pagefile
 from pagefile.store import clock
-from pagefile.testing.memory.ground import HashedWords
+from pagefile.testing.memory.fixtures import HashedWords
 from tests.engines.story import World, tell
 from tests.servers.manager import ManagerProcess
 from tests.servers.postgres import PostgresServer, binaries

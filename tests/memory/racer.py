@@ -1,6 +1,6 @@
 """A process that races with others in the memory of one store.
 
-    python -m pagefile.testing.memory.racer URL TASK COUNT NAME
+    python tests/memory/racer.py URL TASK COUNT NAME
 
 Says "ready", waits for a line, and prints one line of JSON: what it was
 acknowledged, and every error it met.
@@ -17,7 +17,7 @@ import pagefile
 from pagefile.errors import PagefileError
 from pagefile.memory.memory import Memory
 from pagefile.store.records import Durability
-from pagefile.testing.memory.ground import START, Scripted, episode, fact
+from pagefile.testing.memory.fixtures import START, Scripted, episode, fact
 
 
 def append_to_one_block(memory: Memory, count: int, name: str) -> list[Any]:

@@ -41,7 +41,7 @@ from pagefile.memory.extraction.model import ChatExtractor
 from pagefile.memory.extraction.rules import RuleExtractor
 from pagefile.memory.facts import kinds
 from pagefile.memory.memory import Memory
-from pagefile.testing.memory.ground import Clock, Scripted, episode, say
+from pagefile.testing.memory.fixtures import Clock, Scripted, episode, say
 from tests import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))

@@ -22,8 +22,8 @@ from pagefile import Memory
 from pagefile.handle import Options
 from pagefile.testing.backend import Backend, FileBackend, SharedBackend
 from pagefile.testing.memory import MemoryContract
-from pagefile.testing.memory.ground import START, episode, fact, objects, outcome, say
-from pagefile.testing.memory.unfit import names_of_calls
+from pagefile.testing.memory.fixtures import START, episode, fact, objects, outcome, say
+from pagefile.testing.memory.refusals import names_of_calls
 from tests.crash.power import Recorder
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from tests.servers.postgres import PostgresServer
 from tests import ROOT
 from tests.servers.redis import RedisServer
+
+_RACER = str(ROOT / "tests/memory/racer.py")
 
 
 class TestMemory(MemoryContract):
@@ -227,7 +229,7 @@ def url(request: pytest.FixtureRequest, url_on: Callable[[str], str]) -> str:
 
 
 def racer(url: str, task: str, count: int, name: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "pagefile.testing.memory.racer", url, task, str(count), name]
+    command = [sys.executable, _RACER, url, task, str(count), name]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"

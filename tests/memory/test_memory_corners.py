@@ -41,8 +41,8 @@ from pagefile.memory.facts.store import FactStore
 from pagefile.memory.items.store import LongTermItems
 from pagefile.store.snapshot import Snapshot
 from pagefile.surfaces.access.keys import KeyStore
-from pagefile.testing.memory.exporting import closed, resealed
-from pagefile.testing.memory.ground import Clock, Scripted, episode
+from pagefile.testing.memory.export import closed, resealed
+from pagefile.testing.memory.fixtures import Clock, Scripted, episode
 
 
 @pytest.fixture(params=["memory", "sqlite"])

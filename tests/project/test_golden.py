@@ -60,7 +60,7 @@ from pagefile.surfaces.mcp.prompts import PROMPTS
 from pagefile.surfaces.mcp.reference.graph import Graph
 from pagefile.surfaces.mcp.resources import TEMPLATES
 from pagefile.surfaces.mcp.tool import schema_of
-from pagefile.testing.memory.ground import HashedWords
+from pagefile.testing.memory.fixtures import HashedWords
 from tests import ROOT
 from tests.engines.story import World, tell
 

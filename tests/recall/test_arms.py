@@ -18,8 +18,7 @@ from pagefile.recall.arms.pgvector import PgvectorArm
 from pagefile.recall.arms.qdrant import QdrantArm
 from pagefile.recall.arms.redis import RedisArm
 from pagefile.testing.arms import ArmContract
-from pagefile.testing.arms.asking import AskingContract
-from pagefile.testing.arms.ground import (
+from pagefile.testing.arms.fixtures import (
     Place,
     assert_agree,
     beside,
@@ -29,7 +28,8 @@ from pagefile.testing.arms.ground import (
     part_of,
     tell,
 )
-from pagefile.testing.memory.ground import HashedWords, say
+from pagefile.testing.arms.search import AskingContract
+from pagefile.testing.memory.fixtures import HashedWords, say
 from tests.servers import postgres as postgres_server
 from tests.servers import qdrant as qdrant_server
 from tests.servers import redis as redis_server

@@ -21,14 +21,13 @@ from pagefile import Admin, Append, Batch, Forbidden, Invalid, Memory, Unavailab
 from pagefile.engines.postgres.address import address_of
 from pagefile.migration import migrate
 from pagefile.store.batch import Selector, Vector
-from pagefile.testing.arms.asking import AskingContract
-from pagefile.testing.arms.ground import Place, beside, directions, hits, tell, who_compared
-from pagefile.testing.arms.keeping import KeepingContract, appends, index_of, kept
-from pagefile.testing.arms.store_arm import StoreArm
+from pagefile.testing.arms.engine import KeepingContract, StoreArm, appends, index_of, kept
+from pagefile.testing.arms.fixtures import Place, beside, directions, hits, tell, who_compared
+from pagefile.testing.arms.search import AskingContract
 from pagefile.testing.backend import Backend
 from pagefile.testing.memory import MemoryContract
-from pagefile.testing.memory.ground import HashedWords, episode, say
-from pagefile.testing.memory.reindexing import ReindexingContract
+from pagefile.testing.memory.fixtures import HashedWords, episode, say
+from pagefile.testing.memory.reindex import ReindexingContract
 from tests.servers.postgres import OWNER, PostgresServer, binaries
 
 _SOAK = os.environ.get("PAGEFILE_SOAK") == "1"

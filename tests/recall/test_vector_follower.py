@@ -17,8 +17,8 @@ from pagefile.memory.vector_follower import VectorsFollowed
 from pagefile.recall.arms.memory import MemoryArm
 from pagefile.recall.arms.pgvector import PgvectorArm
 from pagefile.recall.arms.qdrant import QdrantArm
-from pagefile.testing.arms.ground import tell, who_compared
-from pagefile.testing.memory.ground import HashedWords, say
+from pagefile.testing.arms.fixtures import tell, who_compared
+from pagefile.testing.memory.fixtures import HashedWords, say
 from tests.servers import postgres as postgres_server
 from tests.servers import qdrant
 

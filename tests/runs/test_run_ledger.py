@@ -33,7 +33,8 @@ from pagefile.surfaces.mcp import resources
 from pagefile.surfaces.mcp.identity import Identity
 from pagefile.surfaces.mcp.service import Service
 from pagefile.surfaces.mcp.tenants import Places
-from pagefile.testing.faults import DiskFaults, FaultyEngine
+from pagefile.testing.faults import FaultyEngine
+from tests.crash.disk import DiskFaults
 from tests.runs.ground import (
     MCR,
     agree,

@@ -29,7 +29,7 @@ from pagefile.surfaces.cli import EXIT_STATUS, main
 from pagefile.surfaces.cli import screen as screens
 from pagefile.surfaces.cli.commands.help import described, everywhere, statuses
 from pagefile.surfaces.cli.registry import ALIASES, HOOKS, loaded
-from pagefile.testing.memory.ground import item_request
+from pagefile.testing.memory.fixtures import item_request
 from tests import ROOT
 from tests.servers.ports import free_port
 

@@ -14,33 +14,31 @@ from pagefile.memory.extraction.candidate import Candidate, Exchange
 from pagefile.memory.memory import Memory
 from pagefile.memory.privacy import dry_run
 from pagefile.testing.backend import Backend, promise
-from pagefile.testing.memory.ground import (
+from pagefile.testing.memory.fixtures import (
     HOUR,
+    MARKS,
+    OF_EPISODES,
+    OF_MEMORY,
     START,
+    UNSEEN,
     Clock,
     MemoryFixtures,
     Scripted,
+    counted,
     episode,
     export_lines,
     fact,
+    forgotten_things,
     inputs,
     item_request,
     likes,
     objects,
     outcome,
-    say,
-    traces,
-)
-from pagefile.testing.memory.planting import (
-    MARKS,
-    OF_EPISODES,
-    OF_MEMORY,
-    UNSEEN,
-    counted,
-    forgotten_things,
     plant,
     plant_beside,
+    say,
     spoken,
+    traces,
 )
 
 

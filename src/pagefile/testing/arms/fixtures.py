@@ -13,7 +13,7 @@ from pagefile.handle import Pagefile
 from pagefile.memory.memory import Memory
 from pagefile.recall.arms.arm import Part, VectorArm
 from pagefile.recall.embed.embedder import Floats, unit_rows
-from pagefile.testing.memory.ground import HashedWords, episode
+from pagefile.testing.memory.fixtures import HashedWords, episode
 
 Place = Callable[[], VectorArm]
 DIMENSIONS = 64

@@ -7,11 +7,7 @@ from typing import Any
 
 import pytest
 
-from pagefile.store.batch import (
-    Append,
-    Batch,
-    Put,
-)
+from pagefile.store.batch import Append, Batch, Put
 from pagefile.store.store import Store
 from pagefile.testing.backend import PROPERTY, Backend
 

@@ -15,7 +15,7 @@ from pagefile.context.follower import AsyncSlotFollower, SlotFollower
 from pagefile.errors import Invalid
 from pagefile.handle import Pagefile
 from pagefile.testing.backend import Backend
-from pagefile.testing.context.ground import ContextFixtures, indexes, payloads, say
+from pagefile.testing.context.fixtures import ContextFixtures, indexes, payloads, say
 
 #: Far more than any step takes: what does not come by then does not come.
 _PATIENCE = 60.0

@@ -11,8 +11,7 @@ from pagefile.handle import Pagefile
 from pagefile.memory.memory import Memory
 from pagefile.memory.owner import owner_key
 from pagefile.recall.arms.arm import VectorArm
-from pagefile.testing.arms.finding import QUESTIONS
-from pagefile.testing.arms.ground import (
+from pagefile.testing.arms.fixtures import (
     ArmFixtures,
     assert_agree,
     beside,
@@ -22,7 +21,8 @@ from pagefile.testing.arms.ground import (
     tell,
     who_compared,
 )
-from pagefile.testing.memory.ground import START, episode, inputs, say
+from pagefile.testing.arms.search import QUESTIONS
+from pagefile.testing.memory.fixtures import START, episode, inputs, say
 
 
 class PowerCut(Exception):

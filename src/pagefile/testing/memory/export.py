@@ -19,9 +19,9 @@ from pagefile.memory.memory import Memory
 from pagefile.memory.owner import owner_key
 from pagefile.store.batch import Append, Batch
 from pagefile.testing.backend import Backend
-from pagefile.testing.context.ground import steps_of
+from pagefile.testing.context.fixtures import steps_of
 from pagefile.testing.memory.episodes import TRANSCRIPT
-from pagefile.testing.memory.ground import (
+from pagefile.testing.memory.fixtures import (
     START,
     Clock,
     HashedWords,
@@ -32,10 +32,11 @@ from pagefile.testing.memory.ground import (
     inputs,
     objects,
     outcome,
+    plant,
+    plant_beside,
     say,
     traces,
 )
-from pagefile.testing.memory.planting import plant, plant_beside
 
 
 def resealed(line: bytes, **changed: Any) -> bytes:

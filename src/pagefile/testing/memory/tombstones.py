@@ -18,8 +18,8 @@ from pagefile.runs.runs import Runs
 from pagefile.store.batch import Batch, Put, Selector
 from pagefile.store.records import Document
 from pagefile.testing.backend import Backend
-from pagefile.testing.context.ground import at_once
-from pagefile.testing.memory.ground import (
+from pagefile.testing.context.fixtures import at_once
+from pagefile.testing.memory.fixtures import (
     HOUR,
     START,
     Meanwhile,
@@ -35,10 +35,8 @@ from pagefile.testing.memory.ground import (
     objects,
     outcome,
     say,
-    traces,
-)
-from pagefile.testing.memory.planting import (
     spoken,
+    traces,
 )
 
 

@@ -22,9 +22,9 @@ from pagefile.store.batch import Batch, Put
 from pagefile.store.commit.committer import Committer
 from pagefile.store.store import Store
 from pagefile.testing.backend import Backend, promise
-from pagefile.testing.context.ground import at_once
+from pagefile.testing.context.fixtures import at_once
 from pagefile.testing.faults import FaultyEngine
-from pagefile.testing.memory.ground import (
+from pagefile.testing.memory.fixtures import (
     HashedWords,
     MemoryFixtures,
     episode,

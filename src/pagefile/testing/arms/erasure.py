@@ -11,8 +11,8 @@ from pagefile.handle import Pagefile
 from pagefile.memory.memory import Memory
 from pagefile.memory.owner import owner_key
 from pagefile.recall.arms.arm import Part, VectorArm
-from pagefile.testing.arms.ground import DIMENSIONS, ArmFixtures, beside, hits, part_of, tell
-from pagefile.testing.memory.ground import HashedWords
+from pagefile.testing.arms.fixtures import DIMENSIONS, ArmFixtures, beside, hits, part_of, tell
+from pagefile.testing.memory.fixtures import HashedWords
 
 
 class Down:

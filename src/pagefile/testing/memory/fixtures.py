@@ -1,35 +1,259 @@
-"""Something marked in every tier of a store, and how it is found and counted."""
+"""What every suite over memory starts from: a memory, a clock, an embedder, a few verbs."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import io
 import json
+import re
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from pagefile.context.conversations import Conversations
 from pagefile.context.registry import ThreadRegistry
 from pagefile.dispatch import HandlerResponse, Identity, Organism
+from pagefile.errors import PagefileError
 from pagefile.handle import Pagefile
 from pagefile.memory.episodes.episode import Episode
 from pagefile.memory.episodes.message import Message, Role, ToolCall
-from pagefile.memory.extraction.candidate import Candidate
+from pagefile.memory.extraction.candidate import Candidate, Exchange
+from pagefile.memory.facts.fact import Fact
 from pagefile.memory.memory import Memory
 from pagefile.memory.privacy.forget_receipt import ForgetReceipt
 from pagefile.recall.text.analysis import terms
 from pagefile.runs.config import RunConfig
-from pagefile.testing.memory.ground import (
-    START,
-    HashedWords,
-    Scripted,
-    fact,
-    item_request,
-)
+from pagefile.store.store import Store
+from pagefile.testing.backend import Backend
+from pagefile.testing.contract import ContractFixtures
+
+START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+_WORD = re.compile(r"\w+")
+
+
+class MemoryFixtures(ContractFixtures):
+    """One place, and the memory of one tenant in it."""
+
+    @pytest.fixture
+    def handle(self, backend: Backend) -> Pagefile:
+        return backend.open()
+
+    @pytest.fixture
+    def memory(self, handle: Pagefile) -> Memory:
+        return Memory(handle, embedder=None)
+
+
+class Clock:
+    """A clock that stands still until it is told to go on."""
+
+    def __init__(self, now: datetime = START) -> None:
+        self.now = now
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def passes(self, **time: float) -> None:
+        self.now += timedelta(**time)
+
+    def microseconds(self) -> int:
+        """The same moment, for a store's own clock."""
+        return round(self.now.timestamp() * 1_000_000)
+
+
+class HashedWords:
+    """Words as directions: texts that share words are near each other. No model, no chance."""
+
+    def __init__(self, name: str = "hashed-words", dimensions: int = 64) -> None:
+        self.name = name
+        self.dimensions = dimensions
+        self.texts = 0
+
+    def embed(self, text: str) -> list[float]:
+        self.texts += 1
+        vector = [0.0] * self.dimensions
+        # So that a text without words has a direction too.
+        vector[0] = 0.01
+        for word in _WORD.findall(text.casefold()):
+            digest = hashlib.sha256(word.encode()).digest()
+            vector[1 + int.from_bytes(digest[:4], "big") % (self.dimensions - 1)] += 1.0
+        return vector
+
+    def embed_batch(self, texts: Sequence[str]) -> list[list[float]]:
+        return [self.embed(text) for text in texts]
+
+
+#: What an extractor does with an episode: returns candidates, or raises.
+Reading = Callable[[Exchange], Sequence[Candidate]]
+
+
+class Scripted:
+    """An extractor that does what it is told, and notes what it was given."""
+
+    name = "scripted"
+    version = "1"
+
+    def __init__(self, reading: Reading | None = None) -> None:
+        self._reading = reading
+        self._lock = threading.Lock()
+        self.read: list[str] = []
+
+    def extract(
+        self, exchange: Exchange, *, cancel: threading.Event | None = None
+    ) -> list[Candidate]:
+        with self._lock:
+            self.read.append(exchange.input)
+        return list(likes(exchange) if self._reading is None else self._reading(exchange))
+
+
+def likes(exchange: Exchange, confidence: float = 0.9) -> list[Candidate]:
+    """That the user likes the last word of what was said."""
+    return [Candidate("user", "likes", exchange.input.split()[-1], confidence)]
+
+
+def episode(
+    text: str,
+    user: str | None = "ann",
+    session: str = "s",
+    *,
+    at: datetime = START,
+    id: str | None = None,
+    **fields: Any,
+) -> Episode:
+    """An episode in which somebody said the text."""
+    if id is not None:
+        fields["id"] = id
+    return Episode(input=text, user_id=user, session_id=session, occurred_at=at, **fields)
+
+
+def say(
+    memory: Memory, *texts: str, user: str | None = "ann", session: str = "s", at: datetime = START
+) -> list[str]:
+    """One episode for each text, a minute apart; their ids."""
+    return [
+        memory.remember(episode(text, user, session, at=at + n * timedelta(minutes=1)))
+        for n, text in enumerate(texts)
+    ]
+
+
+def fact(object_: str, user: str | None = "ann", **fields: Any) -> Fact:
+    """That the user lives somewhere, since the start."""
+    fields.setdefault("subject", "user")
+    fields.setdefault("predicate", "lives_in")
+    fields.setdefault("valid_from", START)
+    return Fact(object=object_, user_id=user, **fields)
+
+
+def item_request(content: str, user: str | None) -> dict[str, Any]:
+    """A request to keep something for the long term, as a model would send it."""
+    return {
+        "_schema_version": "2.1",
+        "op": "add",
+        "type": "fact",
+        "scope": "user",
+        "content": content,
+        "confidence": 0.8,
+        "rationale": "said so",
+        "source_refs": ["slot:1"],
+        "user_id": user,
+    }
+
+
+def inputs(episodes: Iterable[Episode]) -> list[str]:
+    return [one.input for one in episodes]
+
+
+def objects(facts: Iterable[Fact]) -> list[str]:
+    return [one.object for one in facts]
+
+
+def export_lines(memory: Memory, user: str | None = "ann") -> list[bytes]:
+    """The records of an export, without the first line and the last."""
+    return list(memory.export(user_id=user))[1:-1]
+
+
+def outcome(work: Callable[..., Any], *given: Any, **named: Any) -> str:
+    """What came of a call: the name of a typed error, or what was raised instead."""
+    try:
+        work(*given, **named)
+    except PagefileError as error:
+        return type(error).__name__
+    except Exception as error:  # noqa: BLE001  Whatever it is, it is told.
+        return f"raw {type(error).__name__}: {error}"[:200]
+    return "done"
+
+
+class Meanwhile:
+    """A store on which something else happens just before the next commit, once."""
+
+    def __init__(self, store: Store, work: Callable[[], Any]) -> None:
+        self._store = store
+        self._work: Callable[[], Any] | None = work
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def commit(self, batch: Any) -> Any:
+        self._happen()
+        return self._store.commit(batch)
+
+    def erase(self, selector: Any, *, dry_run: bool = False, **options: Any) -> Any:
+        if not dry_run:
+            self._happen()
+        return self._store.erase(selector, dry_run=dry_run, **options)
+
+    def _happen(self) -> None:
+        work, self._work = self._work, None
+        if work is not None:
+            work()
+
+
+def kept(handle: Pagefile) -> list[str]:
+    """Everything that is stored of a tenant, past versions and all, as text."""
+    store = handle.store
+    told: list[str] = []
+    for log in _all(lambda after: store.names("log", after=after, limit=1_000)):
+        told += [f"{log} {_told(entry)}" for entry in store.read(log, limit=10_000)]
+    for name in _all(lambda after: store.names("document", after=after, limit=1_000)):
+        told += [f"{name} {_told(one)}" for one in store.history(name, limit=10_000)]
+    return told
+
+
+def _told(record: Any) -> str:
+    if record.erased:
+        return "erased"
+    content = record.content
+    parts = (content.body, content.keys, content.tenant_keys, content.notes)
+    return f"{content.user} {content.actor} {content.sources} {parts}"
+
+
+def _all(page: Callable[[str], list[str]]) -> Iterable[str]:
+    after = ""
+    while names := page(after):
+        yield from names
+        after = names[-1]
+
+
+def traces(backend: Backend, handle: Pagefile, words: Iterable[str]) -> list[tuple[str, str]]:
+    """Where the words are still found: in what is stored, and in any byte beneath it.
+
+    Beneath are files, or the rows of a server whose files are its own.
+    """
+    wanted = list(words)
+    found = [(line, word) for line in kept(handle) for word in wanted if word in line]
+    for name, stored in backend.remains():
+        raw = stored.lower()
+        found += [(name, word) for word in wanted if word.lower().encode() in raw]
+    return found
+
 
 OF_EPISODES = ("input", "output", "transcript", "argument", "speaker", "candidate", "quote")
 OF_MEMORY = ("block", "oldblock", "goneblock", "factobject", "alias", "sessionname")

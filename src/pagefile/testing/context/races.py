@@ -10,7 +10,7 @@ from pagefile.context.residency import Eviction
 from pagefile.errors import Conflict, LimitExceeded
 from pagefile.handle import Pagefile
 from pagefile.testing.backend import Backend, promise
-from pagefile.testing.context.ground import ContextFixtures, at_once, payloads, say
+from pagefile.testing.context.fixtures import ContextFixtures, at_once, payloads, say
 
 
 class RaceContract(ContextFixtures):

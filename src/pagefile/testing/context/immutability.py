@@ -16,7 +16,7 @@ from pagefile.context.thread import ThreadContext
 from pagefile.errors import Forbidden
 from pagefile.handle import Pagefile
 from pagefile.testing.backend import Backend, promise
-from pagefile.testing.context.ground import ContextFixtures, Note, payloads, say
+from pagefile.testing.context.fixtures import ContextFixtures, Note, payloads, say
 
 _SAID: list[Any] = [Note("first", ["a"]), {"list": [1, {"deep": 2}]}, "third"]
 #: What a view answers to, besides what it was given for.
