@@ -3,7 +3,7 @@
 A difference is either a mistake or a change that belongs in the changelog. In the second case
 write the files again, and commit the difference with the change:
 
-    .venv/bin/python tests/project/test_golden.py
+    .venv/bin/python -m tests.project.test_golden
 """
 
 from __future__ import annotations

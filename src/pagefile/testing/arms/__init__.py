@@ -7,8 +7,8 @@
 
 `place` makes a client of one and the same place, fresh for each test.
 
-To read: `fixtures`, `search`, `follower`, `erasure`. `engine` is the contract of an engine that keeps
-vectors in the commit of their entries.
+To read: `fixtures`, `search`, `follower`, `erasure`. `engine` is the contract of an engine that
+keeps vectors in the commit of their entries.
 """
 
 from __future__ import annotations

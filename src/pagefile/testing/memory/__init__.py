@@ -8,9 +8,9 @@
 A name that carries an id, such as I1 or G3, tells which known flaw of memories
 for many users the test rules out.
 
-To read: `fixtures`, `episodes`, `recall`, `consolidation`, `review`, `provenance`, then what must not
-happen: `isolation`, `erasure`, `tombstones`, `refusals`, `bounds`. `export`, `reindex` and `durability`
-are about what outlives a handle.
+To read: `fixtures`, `episodes`, `recall`, `consolidation`, `review`, `provenance`, then what must
+not happen: `isolation`, `erasure`, `tombstones`, `refusals`, `bounds`. `export`, `reindex` and
+`durability` are about what outlives a handle.
 """
 
 from __future__ import annotations
