@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -23,6 +24,7 @@ from pagefile.runs.config import TRANSITIONS
 from pagefile.runs.schema.artifacts import schema
 from pagefile.testing.promises import markdown, table
 from tests import ROOT
+from tests.servers.http import HttpServer
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GUIDES = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
@@ -85,6 +87,29 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+@pytest.fixture
+def servers(
+    page: Path,
+    workplace: ModuleType,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[None]:
+    """A server behind each URL that the blocks of the page take from the environment."""
+    blocks = "".join(block.body for block in blocks_of(page) if block.kind == "python")
+    with contextlib.ExitStack() as running:
+        if "DATABASE_URL" in blocks:
+            server = request.getfixturevalue("postgres_server")
+            server.add_pgvector()
+            monkeypatch.setenv("DATABASE_URL", server.url("").partition("?")[0])
+        if "REDIS_URL" in blocks:
+            monkeypatch.setenv("REDIS_URL", request.getfixturevalue("redis_server").url)
+        if "PAGEFILE_BASE_URL" in blocks:
+            local = running.enter_context(HttpServer(str(tmp_path / "agent.db"), {"local": True}))
+            monkeypatch.setenv("PAGEFILE_BASE_URL", local.base)
+        yield
+
+
 def run_block(block: Block, page: Path, module: ModuleType) -> str:
     """Execute it as if it stood in the page at its own line; what it printed."""
     code = compile("\n" * block.line + block.body, str(page), "exec", dont_inherit=True)
@@ -94,6 +119,7 @@ def run_block(block: Block, page: Path, module: ModuleType) -> str:
     return printed.getvalue()
 
 
+@pytest.mark.usefixtures("servers")
 @pytest.mark.parametrize("page", pages_with("python"), ids=id_of)
 def test_every_python_block_runs_and_prints_what_the_page_says(
     page: Path, workplace: ModuleType
