@@ -28,8 +28,8 @@ import httpx
 
 import pagefile
 from _http_load import Load, Target, cpu_seconds, load
+from _servers import free_port
 from pagefile.surfaces.access.keys import KeyStore
-from pagefile.testing.ports import free_port
 
 _BARE = Path(__file__).parent / "_http_bare.py"
 _PROGRAMS = ("granian", "uvicorn")

@@ -1,4 +1,4 @@
-# Made by `python -m pagefile.testing.aio_types` from the sync classes; do not edit.
+# Made by `python -m tools.aio_stub` from the sync classes; do not edit.
 import os
 import pathlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence

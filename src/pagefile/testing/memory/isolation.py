@@ -22,7 +22,7 @@ from pagefile.memory.names import owner_key
 from pagefile.memory.privacy.isolation import IsolationWarning
 from pagefile.store.batch import Append, Batch, Put
 from pagefile.testing.backend import Backend
-from pagefile.testing.memory.ground import (
+from pagefile.testing.memory.fixtures import (
     HashedWords,
     MemoryFixtures,
     Scripted,
