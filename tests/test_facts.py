@@ -45,8 +45,7 @@ from pagefile.memory.facts.store import FactStore, assertions_of
 from pagefile.memory.ids import new_id
 from pagefile.memory.owner import owner_key
 from pagefile.recall.index import SearchIndex
-from pagefile.store.batch import Condition, Operation, Selector
-from pagefile.store.query import Query
+from pagefile.store.batch import Condition, Operation, Query, Selector
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)

@@ -25,7 +25,7 @@ from pagefile.engines.sqlite.file import SqliteFile
 from pagefile.engines.sqlite.format import APPLICATION_ID
 from pagefile.engines.sqlite.transaction import SqliteTransaction
 from pagefile.migration import migrate
-from pagefile.store.commit.idempotency_key import KeyExpiry
+from pagefile.store.commit.idempotency import KeyExpiry
 from pagefile.store.store import Store
 from pagefile.testing.backend import FileBackend
 

@@ -32,6 +32,7 @@ from pagefile.store.batch import (
     LengthIs,
     Prune,
     Put,
+    Query,
     Selector,
     Unchanged,
     Vector,
@@ -39,7 +40,6 @@ from pagefile.store.batch import (
 )
 from pagefile.store.codec import Record, register
 from pagefile.store.engine import Limits
-from pagefile.store.query import Query
 from pagefile.store.records import (
     Change,
     Commit,

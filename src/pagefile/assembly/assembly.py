@@ -34,8 +34,7 @@ from pagefile.memory.privacy.isolation import warn_if_anonymous
 from pagefile.memory.prompt_memory import Answer, Recollection
 from pagefile.memory.text import require_text
 from pagefile.runs.tokens import TokenCounter
-from pagefile.store.bounds import bounded, require_count
-from pagefile.store.names import require_flag, require_type
+from pagefile.store.arguments import bounded, require_count, require_flag, require_type
 from pagefile.store.snapshot import Snapshot
 
 #: What may differ between a receipt and the one of the same prompt made again.

@@ -27,6 +27,7 @@ from pagefile.errors import (
     shown,
 )
 from pagefile.store import codec
+from pagefile.store.arguments import require_count, require_flag
 from pagefile.store.batch import (
     Append,
     Batch,
@@ -37,8 +38,6 @@ from pagefile.store.batch import (
     Operation,
     Prune,
 )
-from pagefile.store.bounds import require_count
-from pagefile.store.names import require_flag
 from pagefile.store.records import Entry
 from pagefile.store.store import Store
 

@@ -31,10 +31,9 @@ from pagefile.context.thread import ThreadContext, Writer
 from pagefile.context.usage import UsageShelf
 from pagefile.errors import Conflict, LimitExceeded, NotFound, PagefileError
 from pagefile.store import clock
+from pagefile.store.arguments import require_count, require_flag
 from pagefile.store.batch import Batch, Drop, Fork, Operation, Prune, Selector
-from pagefile.store.bounds import require_count
 from pagefile.store.commit.callback import Then
-from pagefile.store.names import require_flag
 from pagefile.store.records import Entry, Receipt
 
 _NAMES_AT_ONCE = 1_000

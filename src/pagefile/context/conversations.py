@@ -23,6 +23,7 @@ from pagefile.context.policy import require_time
 from pagefile.context.reader import user_of
 from pagefile.context.residency import ending
 from pagefile.errors import Conflict, Invalid, NotFound, shown
+from pagefile.store.arguments import require_count
 from pagefile.store.batch import (
     Append,
     Batch,
@@ -32,11 +33,10 @@ from pagefile.store.batch import (
     Operation,
     Prune,
     Put,
+    Query,
     Selector,
     VersionIs,
 )
-from pagefile.store.bounds import require_count
-from pagefile.store.query import Query
 from pagefile.store.records import Document, Erasure
 
 #: How many commits one sweep goes through, and how many threads one commit ends.

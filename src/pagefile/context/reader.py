@@ -15,8 +15,8 @@ from pagefile.context.names import log_of
 from pagefile.context.residency import Residency
 from pagefile.context.slot import LANE, BufferSlot, Lane, without_position
 from pagefile.context.usage import UsageShelf
+from pagefile.store.batch import Query
 from pagefile.store.log.feed import feed_of
-from pagefile.store.query import Query
 from pagefile.store.records import Entry
 from pagefile.store.store import Store
 

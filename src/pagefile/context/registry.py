@@ -24,8 +24,8 @@ from pagefile.context.registry_documents import Activation, Meant
 from pagefile.context.residency import ending
 from pagefile.errors import Conflict, Invalid, NotFound, PagefileError, shown
 from pagefile.store import clock
+from pagefile.store.arguments import Naming, require_callable
 from pagefile.store.batch import Absent, Batch, Condition, Operation
-from pagefile.store.names import Naming, require_callable
 
 Answer = TypeVar("Answer")
 OnRelease = Literal["keep", "delete"]

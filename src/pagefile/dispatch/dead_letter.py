@@ -11,9 +11,8 @@ from pagefile.dispatch.letter import Letter
 from pagefile.dispatch.names import DEAD, DEAD_AT
 from pagefile.dispatch.outcome import Failure
 from pagefile.errors import Conflict, NotFound
-from pagefile.store.batch import Batch, Delete, Put, VersionIs
+from pagefile.store.batch import Batch, Delete, Put, Query, VersionIs
 from pagefile.store.codec.decoder import convert
-from pagefile.store.query import Query
 from pagefile.store.records import Document
 from pagefile.store.store import Store
 

@@ -13,7 +13,7 @@ from pagefile.dispatch.usage import usage_of
 from pagefile.dispatch.workers.pool import Pool
 from pagefile.dispatch.workers.runner import Runner
 from pagefile.errors import Forbidden, PagefileError
-from pagefile.store.bounds import require_seconds
+from pagefile.store.arguments import require_seconds
 
 _SECOND = 1_000_000
 

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from pagefile.errors import Invalid, shown
-from pagefile.store.bounds import require_count, require_seconds
+from pagefile.store.arguments import require_count, require_seconds
 
 Scheduling = Literal["breadth-first", "depth-first"]
 _MOST = 1_000_000

@@ -13,8 +13,7 @@ from pagefile.dispatch.payloads import SYSTEM
 from pagefile.dispatch.retry import Retry, require_retry
 from pagefile.errors import Invalid, shown
 from pagefile.store import codec
-from pagefile.store.bounds import require_seconds
-from pagefile.store.names import require_callable, require_flag
+from pagefile.store.arguments import require_callable, require_flag, require_seconds
 
 Mode = Literal["async", "thread", "pool"]
 _MOST_LISTENERS = 10_000

@@ -25,8 +25,7 @@ from pagefile.dispatch.retry import Retry
 from pagefile.dispatch.thread_ids import thread_ids
 from pagefile.dispatch.workers.pool import ProcessPool, pool_for
 from pagefile.errors import Forbidden, Invalid, LimitExceeded, NotFound, Unsupported, shown
-from pagefile.store.bounds import require_seconds
-from pagefile.store.names import require_flag
+from pagefile.store.arguments import require_flag, require_seconds
 
 _Handler = TypeVar("_Handler", bound=Callable[..., Any])
 _DRAIN_SECONDS = 10.0

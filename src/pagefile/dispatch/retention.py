@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from pagefile.dispatch.names import BELL, CONVERSATIONS, ENDED, JOURNALS
 from pagefile.errors import Conflict, NotFound
-from pagefile.store.batch import Batch, Condition, Delete, Drop, Operation, Prune, VersionIs
-from pagefile.store.query import Query
+from pagefile.store.batch import Batch, Condition, Delete, Drop, Operation, Prune, Query, VersionIs
 from pagefile.store.records import Document
 from pagefile.store.store import Store
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from pagefile.errors import Invalid, shown
-from pagefile.store.bounds import require_count, require_seconds
+from pagefile.store.arguments import require_count, require_seconds
 
 _MOST_ATTEMPTS = 1_000
 

@@ -21,9 +21,8 @@ from pagefile.memory.block import (
 )
 from pagefile.memory.owner import require_user
 from pagefile.memory.serializer import living
-from pagefile.store.batch import Absent, Batch, Condition, CountBelow, Unchanged, VersionIs
-from pagefile.store.bounds import require_count
-from pagefile.store.query import Query
+from pagefile.store.arguments import require_count
+from pagefile.store.batch import Absent, Batch, Condition, CountBelow, Query, Unchanged, VersionIs
 from pagefile.store.records import Document
 from pagefile.store.store import Store
 

@@ -59,8 +59,13 @@ from pagefile.recall.embed.reranker import Reranker
 from pagefile.recall.index import SearchIndex
 from pagefile.recall.partition_cache import Shelf
 from pagefile.store import clock
-from pagefile.store.bounds import MOST_SECONDS, require_count, require_seconds
-from pagefile.store.names import require_callable, require_flag
+from pagefile.store.arguments import (
+    MOST_SECONDS,
+    require_callable,
+    require_count,
+    require_flag,
+    require_seconds,
+)
 from pagefile.store.snapshot import Snapshot
 
 _MOST_USERS = 100_000_000

@@ -6,9 +6,9 @@ import hashlib
 from functools import lru_cache
 
 from pagefile.errors import Invalid
+from pagefile.store.arguments import OF_TENANT, Naming
 from pagefile.store.batch import Unchanged
 from pagefile.store.codec.sort_key import KeyValue
-from pagefile.store.names import OF_TENANT, Naming
 
 __all__ = [
     "NOBODY",

@@ -19,7 +19,7 @@ from pagefile.memory.items.item import Revision, visible
 from pagefile.memory.items.proposal import read_batch
 from pagefile.memory.items.reader import ItemReader
 from pagefile.memory.usage import Use, UseRecorder
-from pagefile.store.names import Naming
+from pagefile.store.arguments import Naming
 from pagefile.store.store import Store
 
 #: Facts and items may have ids that no episode could have.

@@ -15,9 +15,8 @@ from pagefile.errors import Conflict
 from pagefile.memory.ids import new_id
 from pagefile.memory.owner import owner_key
 from pagefile.memory.privacy.guard import Guard
-from pagefile.store.batch import Append, Batch
+from pagefile.store.batch import Append, Batch, Query
 from pagefile.store.codec.decoder import convert
-from pagefile.store.query import Query
 from pagefile.store.store import Store
 
 #: Logs, one per user.

@@ -9,9 +9,9 @@ import msgspec
 from pagefile.errors import Forbidden, PagefileError
 from pagefile.recall.arms.synchronizer import Keeper
 from pagefile.settings import Settings
-from pagefile.store.bounds import require_seconds
-from pagefile.store.periodic_thread import Rounds
+from pagefile.store.arguments import require_seconds
 from pagefile.store.store import Store
+from pagefile.store.threads import Rounds
 
 #: How long closing waits for the request under way; an arm's own requests end sooner.
 CLOSE_SECONDS = 15.0

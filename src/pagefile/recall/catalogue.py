@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import msgspec
 
 from pagefile.errors import Conflict, Corrupt, Unavailable, Unsupported
+from pagefile.store.arguments import OF_TENANT
 from pagefile.store.batch import Batch, Condition, Operation, Put, VersionIs
 from pagefile.store.codec.decoder import convert
-from pagefile.store.names import OF_TENANT
 from pagefile.store.store import Store
 
 DOCUMENT = "recall-model"

@@ -13,7 +13,7 @@ import numpy as np
 
 from pagefile.errors import Invalid, shown
 from pagefile.recall.embed.embedder import Floats
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count
 
 #: What is left for similarities below the floor: enough to keep their order.
 _BELOW = 0.02

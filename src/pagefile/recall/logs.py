@@ -14,7 +14,7 @@ from pagefile.errors import Corrupt
 from pagefile.recall.entry import IndexEntry
 from pagefile.store.batch import Append, Vector
 from pagefile.store.codec.decoder import json_decoder
-from pagefile.store.codec.raw import encoded
+from pagefile.store.codec.writer import encoded
 from pagefile.store.records import Entry
 from pagefile.store.store import Store
 

@@ -9,9 +9,8 @@ from typing import Any
 from pagefile.errors import Invalid, NotFound, shown
 from pagefile.runs.ledger import Ledger, body_of
 from pagefile.runs.names import EVICTED
-from pagefile.store.batch import Append
-from pagefile.store.bounds import bounded
-from pagefile.store.query import Query
+from pagefile.store.arguments import bounded
+from pagefile.store.batch import Append, Query
 from pagefile.store.store import Store
 
 _ITEM = "item"

@@ -20,7 +20,7 @@ from pagefile.errors import LimitExceeded
 from pagefile.runs.brief_lines import HEADINGS, LEFT_OUT, NONE, TITLE, fixed_sections, sliding_line
 from pagefile.runs.schema.timestamps import parse_time
 from pagefile.runs.tokens import Cached, TokenCounter
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count
 
 #: Where an item stands: the lowest leaves first. The content parts items of one id.
 Rank: TypeAlias = tuple[int, int, str, str]

@@ -20,9 +20,8 @@ from pagefile.runs.names import LEDGERS
 from pagefile.runs.redaction import redact
 from pagefile.runs.schema import artifacts
 from pagefile.store import clock
-from pagefile.store.batch import Append
-from pagefile.store.bounds import bounded, require_count
-from pagefile.store.query import Query
+from pagefile.store.arguments import bounded, require_count
+from pagefile.store.batch import Append, Query
 from pagefile.store.records import Entry
 from pagefile.store.store import Store
 

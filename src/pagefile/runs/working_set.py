@@ -17,9 +17,8 @@ from pagefile.runs.patch_result import PatchResult, WorkingSet, copy_of, working
 from pagefile.runs.recorder import Recorder
 from pagefile.runs.redaction import redact
 from pagefile.runs.schema import artifacts
+from pagefile.store.arguments import require_callable, require_count
 from pagefile.store.batch import Batch, Condition, Operation, Put, VersionIs
-from pagefile.store.bounds import require_count
-from pagefile.store.names import require_callable
 from pagefile.store.records import Document
 from pagefile.store.store import Store
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from pagefile.errors import LimitExceeded, Unsupported
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count
 
 
 class XmlLimits(msgspec.Struct, frozen=True):

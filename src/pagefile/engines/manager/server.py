@@ -30,7 +30,7 @@ from pagefile.engines.manager.authentication import new_key
 from pagefile.engines.manager.event_loop import Bounds, Loop
 from pagefile.errors import Invalid, PagefileError, Unavailable, shown
 from pagefile.settings import Settings
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count
 
 #: What a key needs where strangers can listen and guess at leisure.
 LEAST_KEY_BYTES = 16

@@ -10,8 +10,8 @@ from pagefile.engines.manager import protocol as wire
 from pagefile.engines.manager.errors import refusal_of
 from pagefile.engines.memory import MemoryEngine
 from pagefile.errors import Invalid, PagefileError
-from pagefile.store.content import Action
 from pagefile.store.engine import Hit, Prepared, RawCommit, Row, Sealed
+from pagefile.store.records import Action
 
 _ACTIONS = frozenset(
     {

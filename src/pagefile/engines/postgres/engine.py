@@ -30,10 +30,10 @@ from pagefile.engines.postgres.vectors import VectorTable
 from pagefile.engines.postgres.writer import Writer
 from pagefile.errors import PagefileError
 from pagefile.store.batch import Vector
-from pagefile.store.capabilities import Near
 from pagefile.store.engine import (
     Hit,
     KeyRange,
+    Near,
     Prepared,
     RawCommit,
     Row,

@@ -19,7 +19,7 @@ from pagefile.engines.postgres.rows import MOST_RECORDS, fill_head, row_from, st
 from pagefile.engines.postgres.users import Users
 from pagefile.engines.postgres.write_buffer import Door, Pending, Statement
 from pagefile.store.batch import Vector
-from pagefile.store.commit.idempotency_key import KeyExpiry
+from pagefile.store.commit.idempotency import KeyExpiry
 from pagefile.store.engine import (
     DOCUMENT,
     LOG,

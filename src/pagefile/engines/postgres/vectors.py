@@ -22,7 +22,7 @@ from pagefile.engines.postgres.connection import Link, Session, query, whole
 from pagefile.engines.postgres.errors import translate
 from pagefile.errors import Forbidden, Unsupported
 from pagefile.store.batch import Vector
-from pagefile.store.capabilities import Near
+from pagefile.store.engine import Near
 
 _FOLDER = "postgres/vectors"
 _PAIR = struct.Struct(">qd")

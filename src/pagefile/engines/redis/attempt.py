@@ -17,8 +17,8 @@ from pagefile.engines.redis.tenant_cache import MOST_TOLD, Known
 from pagefile.engines.redis.transaction import RedisTransaction
 from pagefile.engines.redis.turnstile import Turn
 from pagefile.errors import Corrupt, Forbidden, Invalid, PagefileError, Unavailable, Unsupported
+from pagefile.store.commit.committer import own_copy
 from pagefile.store.commit.rules import apply
-from pagefile.store.commit.ticket import own_copy
 from pagefile.store.engine import Prepared, RawCommit, Sealed
 
 #: How often others may come in between before the turn is waited for.

@@ -19,7 +19,6 @@ from pagefile.engines.redis.tenant_cache import MOST_TOLD, Known
 from pagefile.engines.redis.transaction import SWEEP_EVERY
 from pagefile.engines.redis.turnstile import LEASE_MS, Turn
 from pagefile.store.commit.rules import apply
-from pagefile.store.content import Action
 from pagefile.store.engine import (
     LOG,
     IndexKey,
@@ -30,7 +29,7 @@ from pagefile.store.engine import (
     Stream,
     Transaction,
 )
-from pagefile.store.records import StreamKind
+from pagefile.store.records import Action, StreamKind
 
 #: What `commit.lua` and `append.lua` name, each with the count of its bytes: the key of the
 #: records, head, new head, token, whether it is queued, lease, position, how many to tell of;

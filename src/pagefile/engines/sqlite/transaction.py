@@ -32,7 +32,7 @@ from pagefile.engines.sqlite.rows import (
 )
 from pagefile.engines.sqlite.streams import KnownStreams
 from pagefile.engines.sqlite.users import Users
-from pagefile.store.commit.idempotency_key import KeyExpiry
+from pagefile.store.commit.idempotency import KeyExpiry
 from pagefile.store.engine import (
     DOCUMENT,
     IndexKey,

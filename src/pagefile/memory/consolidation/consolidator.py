@@ -13,8 +13,7 @@ from pagefile.memory.extraction.candidate import Candidate, Extractor, signature
 from pagefile.memory.extraction.choice import chosen_extractor, require_extractor
 from pagefile.memory.facts.fact import Fact
 from pagefile.memory.facts.store import FactStore
-from pagefile.store.bounds import require_count
-from pagefile.store.names import require_type
+from pagefile.store.arguments import require_count, require_type
 
 
 class Consolidator:

@@ -9,7 +9,7 @@ import msgspec
 from pagefile.errors import Invalid, shown
 from pagefile.memory.extraction.budget import TokenBudget
 from pagefile.memory.extraction.candidate import Extractor
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count
 
 
 class ConsolidationPolicy(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,8 +25,8 @@ from pagefile.memory.text import MOST_SESSION_BYTES, require_session, require_te
 from pagefile.recall.vectors.embedding import embedding_of
 from pagefile.store import clock
 from pagefile.store.batch import Put
-from pagefile.store.codec.raw import encoded
 from pagefile.store.codec.sort_key import microseconds
+from pagefile.store.codec.writer import encoded
 from pagefile.store.records import Document
 
 #: A session's episodes stand under this key in the order of their time, then of their id.

@@ -12,7 +12,7 @@ from pagefile.errors import Invalid, shown
 from pagefile.memory.ids import new_id
 from pagefile.memory.text import require_text
 from pagefile.store import codec
-from pagefile.store.names import require_flag, require_type
+from pagefile.store.arguments import require_flag, require_type
 
 
 class Role(enum.StrEnum):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pagefile.memory.extraction.errors import BudgetSpent, Cancelled, Oversized
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count
 
 _GLANCE_SECONDS = 0.05
 

@@ -24,7 +24,7 @@ from pagefile.memory.extraction.errors import (
     Refused,
     Silent,
 )
-from pagefile.store.bounds import require_count, require_seconds
+from pagefile.store.arguments import require_count, require_seconds
 
 if TYPE_CHECKING:
     pass

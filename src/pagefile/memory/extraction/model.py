@@ -12,7 +12,7 @@ from pagefile.memory.extraction.candidate import Candidate, Exchange
 from pagefile.memory.extraction.chat import ChatClient, tokens_of
 from pagefile.memory.extraction.errors import Malformed
 from pagefile.memory.extraction.reply import candidates_in
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count
 
 
 class ChatExtractor:

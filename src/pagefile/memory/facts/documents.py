@@ -22,10 +22,9 @@ from pagefile.memory.facts.plane import Claim, Order, Withdrawal
 from pagefile.memory.ids import new_id
 from pagefile.memory.owner import owner_key, users_key
 from pagefile.memory.serializer import plain, shaped
-from pagefile.store.batch import Absent, Condition, Operation, Put
+from pagefile.store.batch import Absent, Condition, Operation, Put, Query
 from pagefile.store.codec import sort_key
 from pagefile.store.codec.sort_key import KeyValue
-from pagefile.store.query import Query
 from pagefile.store.records import Document
 from pagefile.store.store import Store
 

@@ -16,9 +16,8 @@ import msgspec
 from pagefile.errors import Invalid, shown
 from pagefile.memory.facts.fact import Fact, normalised, require_moment
 from pagefile.store import clock
-from pagefile.store.bounds import bounded, require_count
+from pagefile.store.arguments import bounded, require_count, require_type
 from pagefile.store.codec import sort_key
-from pagefile.store.names import require_type
 
 Direction = Literal["both", "out", "in"]
 Way = Literal["out", "in"]

@@ -13,8 +13,8 @@ from pagefile.memory.facts.fact import canonical_predicate
 from pagefile.memory.facts.plane import Kind
 from pagefile.memory.owner import OF_TENANT
 from pagefile.memory.read_cache import WhileUnchanged
+from pagefile.store.arguments import MOST_PER_READ
 from pagefile.store.batch import Append
-from pagefile.store.bounds import MOST_PER_READ
 from pagefile.store.records import Entry
 from pagefile.store.store import Store
 

@@ -13,7 +13,7 @@ from pagefile.memory.facts.documents import (
     ledger_of,
 )
 from pagefile.memory.facts.view import Viewpoint
-from pagefile.store.query import Query
+from pagefile.store.batch import Query
 from pagefile.store.store import Store
 
 #: How often reading goes on after the first predicate that would have to be read in part.

@@ -34,8 +34,7 @@ from pagefile.memory.items.change import MOST_ID_BYTES, require_name_or_none
 from pagefile.memory.owner import owner_key
 from pagefile.memory.read_cache import WhileUnchanged
 from pagefile.store import clock
-from pagefile.store.bounds import MOST_PER_READ, bounded
-from pagefile.store.names import Naming, require_flag
+from pagefile.store.arguments import MOST_PER_READ, Naming, bounded, require_flag
 from pagefile.store.records import Document
 from pagefile.store.store import Store
 

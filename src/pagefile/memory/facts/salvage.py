@@ -15,7 +15,7 @@ from pagefile.memory.facts.documents import (
     retraction_in,
 )
 from pagefile.memory.facts.fact import Fact
-from pagefile.store.query import Query
+from pagefile.store.batch import Query
 from pagefile.store.records import Document
 from pagefile.store.store import Store
 

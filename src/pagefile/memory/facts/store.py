@@ -30,8 +30,8 @@ from pagefile.memory.facts.plane import Kind
 from pagefile.memory.facts.reader import machine_clock
 from pagefile.memory.facts.user_facts import FactKeeper
 from pagefile.memory.items.change import require_name_or_none
+from pagefile.store.arguments import require_callable, require_flag, require_type
 from pagefile.store.batch import Absent, Batch, Condition, CountBelow, Put, Unchanged, VersionIs
-from pagefile.store.names import require_callable, require_flag, require_type
 
 __all__ = ["Beside", "FactStore", "PredicateKinds", "assertions_of"]
 

@@ -21,8 +21,7 @@ from pagefile.memory.facts.graph import (
 )
 from pagefile.memory.facts.reader import FactReader
 from pagefile.memory.facts.view import Sight, Viewpoint
-from pagefile.store.bounds import bounded, require_count
-from pagefile.store.names import require_callable
+from pagefile.store.arguments import bounded, require_callable, require_count
 
 #: How many assertions and retractions of one subject are read.
 MOST_RECORDS = 10_000

@@ -24,8 +24,7 @@ from pagefile.memory.facts.fact import Fact, moment_us
 from pagefile.memory.facts.reader import FactReader
 from pagefile.memory.items.change import require_name_or_none
 from pagefile.memory.owner import owner_key
-from pagefile.store.batch import Absent, Put
-from pagefile.store.query import Query
+from pagefile.store.batch import Absent, Put, Query
 from pagefile.store.store import Store
 
 _CHUNK = 500

@@ -35,10 +35,9 @@ from pagefile.memory.items.proposal import (
 from pagefile.memory.items.reader import ItemReader
 from pagefile.memory.items.run_events import RunEvent, run_event
 from pagefile.store import clock
+from pagefile.store.arguments import require_callable, require_count, require_flag
 from pagefile.store.batch import Absent, Batch, Operation
-from pagefile.store.bounds import require_count
 from pagefile.store.codec import sort_key
-from pagefile.store.names import require_callable, require_flag
 
 #: How often a change is tried again after somebody else was faster.
 _ATTEMPTS = 100

@@ -20,7 +20,7 @@ from pagefile.recall.arms.synchronizer import VectorStatus
 from pagefile.recall.index import SearchIndex
 from pagefile.recall.partition_cache import Shelf
 from pagefile.recall.rebuild import Rebuilding
-from pagefile.store.names import require_callable, require_flag
+from pagefile.store.arguments import require_callable, require_flag
 
 
 class Keeping(WatchedCalls):

@@ -21,7 +21,7 @@ from pagefile.errors import Forbidden, Invalid, Unavailable, Unsupported
 from pagefile.recall.arms.arm import NOTHING, Found, Mark, Part
 from pagefile.recall.embed.embedder import Floats
 from pagefile.recall.extras import required
-from pagefile.store.bounds import require_seconds
+from pagefile.store.arguments import require_seconds
 
 _T = TypeVar("_T")
 _MOST_CONNECTIONS = 8

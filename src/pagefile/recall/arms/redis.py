@@ -22,7 +22,7 @@ from pagefile.errors import Invalid, PagefileError, Unavailable, Unsupported
 from pagefile.recall.arms.arm import NOTHING, Found, Mark, Part
 from pagefile.recall.embed.embedder import Floats
 from pagefile.recall.extras import required
-from pagefile.store.bounds import require_seconds
+from pagefile.store.arguments import require_seconds
 from pagefile.store.codec.decoder import msgpack_decoder
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 from pagefile.recall.embed.embedder import Floats, unit_rows, unit_vector
 from pagefile.recall.embed.model_files import BGE_SMALL
 from pagefile.recall.embed.onnx import BertModel
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count
 
 _MOST_THREADS = 256
 #: Far more than the tokens that are seen; the rest need not even be split.

@@ -23,7 +23,7 @@ import msgspec
 from pagefile.errors import Invalid
 from pagefile.runs.packs.errors import NewerPack, UnsafeName, WrongContent
 from pagefile.runs.schema import artifacts
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count
 from pagefile.store.codec.decoder import convert, json_decoder
 
 FORMAT: Final = 1

@@ -18,7 +18,7 @@ from pagefile.runs.packs.legacy import ManifestPack, RunFolder, SimplePack
 from pagefile.runs.packs.milestones import PackedEpisode, read_episode
 from pagefile.runs.packs.slots import PackedSlot, read_slots
 from pagefile.runs.rebuild import Fold
-from pagefile.store.names import require_callable
+from pagefile.store.arguments import require_callable
 
 WorkingSet = dict[str, Any]
 

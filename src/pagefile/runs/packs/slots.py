@@ -21,8 +21,7 @@ from pagefile.runs.packs.format import SLOTS, parse_object, placed
 from pagefile.store import codec
 from pagefile.store.batch import Append, Put
 from pagefile.store.codec.decoder import convert
-from pagefile.store.content import mapping_from_bytes, mapping_to_bytes
-from pagefile.store.records import Entry
+from pagefile.store.records import Entry, mapping_from_bytes, mapping_to_bytes
 from pagefile.store.store import Store
 
 

@@ -30,8 +30,8 @@ from pagefile.runs.packs.slots import UsageTexts, erased_slot, slot_of
 from pagefile.runs.redaction import redact
 from pagefile.runs.working_set import WorkingRun
 from pagefile.store import clock
+from pagefile.store.arguments import require_callable
 from pagefile.store.atomic_file import new_file
-from pagefile.store.names import require_callable
 from pagefile.store.records import Document, Entry, Head
 from pagefile.store.store import Store
 
