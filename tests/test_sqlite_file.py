@@ -18,7 +18,7 @@ import pytest
 
 import pagefile
 from pagefile import Append, Batch, Delete, Fork, Options, Prune, Put, Selector
-from pagefile.engines.common.queries import load_migrations, load_queries
+from pagefile.engines.common import load_migrations, load_queries
 from pagefile.engines.sqlite import format as sqlite_format
 from pagefile.engines.sqlite.engine import SqliteEngine
 from pagefile.engines.sqlite.file import SqliteFile

@@ -18,16 +18,16 @@ from types import FrameType
 
 import msgspec
 
-from pagefile.engines.manager.address import (
+from pagefile.engines.manager.event_loop import Bounds, Loop
+from pagefile.engines.manager.protocol import (
     DEFAULT_PORT,
     LOOPBACK,
     MOST_KEY_BYTES,
     Address,
     address_of,
     is_loopback,
+    new_key,
 )
-from pagefile.engines.manager.authentication import new_key
-from pagefile.engines.manager.event_loop import Bounds, Loop
 from pagefile.errors import Invalid, PagefileError, Unavailable, shown
 from pagefile.settings import Settings
 from pagefile.store.arguments import require_count

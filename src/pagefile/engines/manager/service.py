@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from pagefile.engines.manager import protocol as wire
-from pagefile.engines.manager.errors import refusal_of
+from pagefile.engines.manager.protocol import refusal_of
 from pagefile.engines.memory import MemoryEngine
 from pagefile.errors import Invalid, PagefileError
 from pagefile.store.engine import Hit, Prepared, RawCommit, Row, Sealed

@@ -100,7 +100,7 @@ class PgvectorArm:
             raise Invalid("url", "it leads to no PostgreSQL", "write postgresql://user@host/name")
         require_seconds(timeout_seconds, "timeout_seconds")
         self._driver = required("psycopg", "postgres")
-        from pagefile.engines.postgres.address import address_of
+        from pagefile.engines.postgres.connection import address_of
 
         self._address = address_of(url)
         self._place = str(self._address)

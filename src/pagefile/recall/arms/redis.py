@@ -58,7 +58,7 @@ class RedisArm:
             raise Invalid("url", "it leads to no Redis", "write redis://host:6379/0")
         require_seconds(timeout_seconds, "timeout_seconds")
         required("redis", "redis")
-        from pagefile.engines.redis.address import address_of
+        from pagefile.engines.redis.connection import address_of
         from pagefile.engines.redis.layout import escaped
 
         self._address = address_of(url)
