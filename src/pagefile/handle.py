@@ -353,8 +353,8 @@ def _open_redis(url: str, options: Options, lifetime_us: int) -> Engine:
     if options.vfs is not None:
         raise Unsupported("Redis has no VFS", "leave `vfs` out")
     try:
+        from pagefile.engines.redis.connection import address_of
         from pagefile.engines.redis.engine import RedisEngine
-        from pagefile.engines.redis.server import address_of
     except ModuleNotFoundError as error:
         if error.name != "redis":
             raise

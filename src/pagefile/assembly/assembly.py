@@ -23,8 +23,7 @@ from pagefile.assembly.relevance import Relevance
 from pagefile.assembly.sources import Source, counter_of, source_of
 from pagefile.assembly.tail import Tail, TailReader
 from pagefile.assembly.token_count import Meter
-from pagefile.context.backend import Backend, store_behind
-from pagefile.context.lifecycle import ClosesItsStore
+from pagefile.context.backend import Backend, ClosesItsStore, store_behind
 from pagefile.context.names import require_name
 from pagefile.errors import LimitExceeded, NotFound
 from pagefile.memory.items.change import require_name_or_none

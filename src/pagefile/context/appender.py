@@ -13,10 +13,8 @@ from typing import Any
 import msgspec
 
 from pagefile.context.names import EVICTIONS, THREADS, log_of, require_name, require_text
-from pagefile.context.policy import Policy
-from pagefile.context.residency import NUMBER_OF_THREADS, Eviction, Leaver, Residency
-from pagefile.context.slot import LANE, BufferSlot, payload_type_of
-from pagefile.context.usage import UsageShelf
+from pagefile.context.residency import NUMBER_OF_THREADS, Eviction, Leaver, Policy, Residency
+from pagefile.context.slot import LANE, BufferSlot, UsageShelf, payload_type_of
 from pagefile.errors import (
     Conflict,
     Forbidden,

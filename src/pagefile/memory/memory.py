@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from pagefile.context.backend import Backend, store_behind
-from pagefile.context.lifecycle import ClosesItsStore
+from pagefile.context.backend import Backend, ClosesItsStore, store_behind
 from pagefile.errors import Invalid, shown
 from pagefile.memory.block_mixin import PinnedBlocks
 from pagefile.memory.blocks import MOST_BLOCKS, Blocks

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from pagefile.context.backend import Backend, store_behind
-from pagefile.context.lifecycle import ClosesItsStore
+from pagefile.context.backend import Backend, ClosesItsStore, store_behind
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, shown
 from pagefile.memory.facts.aliases import Names
 from pagefile.memory.facts.commits import Beside, FactCommits

@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 
-from pagefile.context.backend import Backend, store_behind
-from pagefile.context.lifecycle import ClosesItsStore
+from pagefile.context.backend import Backend, ClosesItsStore, store_behind
 from pagefile.errors import Conflict, Forbidden, Invalid, PagefileError, shown
 from pagefile.memory.items import approval
 from pagefile.memory.items.approval import Pass

@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 
 from pagefile.context.names import usage_document
-from pagefile.context.slot import ERASED
-from pagefile.context.usage import stored_text
+from pagefile.context.slot import ERASED, stored_text
 from pagefile.errors import PagefileError
 from pagefile.runs.packs.errors import WrongContent
 from pagefile.runs.packs.format import SLOTS, parse_object, placed
