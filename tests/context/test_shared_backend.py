@@ -28,7 +28,7 @@ from pagefile import (
     reset_registry,
     reset_shared_backend,
 )
-from pagefile.engines.manager.address import address_of
+from pagefile.engines.manager.protocol import address_of
 from tests.servers.manager import ManagerProcess
 from tests.servers.redis import RedisServer, find_binary
 

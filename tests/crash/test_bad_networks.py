@@ -19,8 +19,8 @@ pytest.importorskip("redis", reason="pagefile[redis] is not installed")
 
 import pagefile
 from pagefile import Append, Batch, Commit, Options, PagefileError, Unavailable
-from pagefile.engines.manager.address import Address, address_of
-from pagefile.engines.postgres import timeouts, writer
+from pagefile.engines.manager.protocol import Address, address_of
+from pagefile.engines.postgres import connection, writer
 from tests.servers.postgres import PostgresServer, binaries
 from tests.servers.proxy import Cut, Proxy
 
@@ -35,7 +35,7 @@ needs_postgres = pytest.mark.skipif(binaries() is None, reason="embedded-postgre
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that waits for a silent server waits less than it does in earnest."""
-    monkeypatch.setattr(timeouts, "QUIET_SECONDS", 1.0)
+    monkeypatch.setattr(connection, "QUIET_SECONDS", 1.0)
     for engine in ("redis", "manager"):
         monkeypatch.setattr(
             f"pagefile.engines.{engine}.engine._LEAST_ANSWER_SECONDS", _ANSWER_SECONDS

@@ -39,10 +39,9 @@ from pagefile import (
     Unsupported,
 )
 from pagefile.context.conversations import Conversations
-from pagefile.engines.redis.address import address_of
+from pagefile.engines.redis.connection import address_of, script
 from pagefile.engines.redis.layout import Keys
-from pagefile.engines.redis.scripts import script
-from pagefile.engines.redis.turnstile import LEASE_MS
+from pagefile.engines.redis.writer import LEASE_MS
 from pagefile.testing.backend import Backend
 from pagefile.testing.context import ContextContract
 from pagefile.testing.context.registry import RegistryContract

@@ -21,7 +21,7 @@ from pagefile import (
     Unavailable,
     Unsupported,
 )
-from pagefile.engines.redis.address import address_of
+from pagefile.engines.redis.connection import address_of
 from tests.servers.ports import free_port
 from tests.servers.redis import (
     RedisServer,

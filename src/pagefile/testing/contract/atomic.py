@@ -11,8 +11,18 @@ import pytest
 
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound
 from pagefile.handle import Options
-from pagefile.store.batch import Append, Batch, Delete, Drop, Fork, LengthIs, Prune, Put, Selector
-from pagefile.store.query import Query
+from pagefile.store.batch import (
+    Append,
+    Batch,
+    Delete,
+    Drop,
+    Fork,
+    LengthIs,
+    Prune,
+    Put,
+    Query,
+    Selector,
+)
 from pagefile.store.store import Store
 from pagefile.testing.backend import Backend, promise
 from pagefile.testing.contract.fixtures import ContractFixtures, append, put, value_of, values

@@ -1,13 +1,67 @@
-"""A thread that does its round again and again while it is entered, and ends when it is left."""
+"""Threads that wait and threads that work at intervals."""
 
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
 from pagefile.errors import Invalid, shown
-from pagefile.store.bounds import require_seconds
+from pagefile.store.arguments import require_seconds
+
+
+class Flag:
+    """Is up or down; one thread at a time waits for it to go up, which takes it down."""
+
+    __slots__ = ("_down",)
+
+    def __init__(self) -> None:
+        self._down = threading.Lock()
+        self._down.acquire()
+
+    def set(self) -> None:
+        """Raise it, whoever waits or not."""
+        if self._down.locked():
+            with suppress(RuntimeError):  # Another raised it just now.
+                self._down.release()
+
+    def clear(self) -> None:
+        """Take it down."""
+        self._down.acquire(blocking=False)
+
+    def wait(self, timeout: float) -> bool:
+        """Whether it went up within `timeout` seconds."""
+        return self._down.acquire(timeout=min(max(timeout, 0.0), threading.TIMEOUT_MAX))
+
+
+class Crowd:
+    """Those who wait for the next change; its owner's mutex is held for `join` and `wake`."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: list[Flag] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def join(self) -> Flag:
+        """A flag that goes up with the next change; to be waited for without the mutex."""
+        flag = Flag()
+        self._waiting.append(flag)
+        return flag
+
+    def leave(self, flag: Flag) -> None:
+        """Wait no longer. An interrupt may skip this: the next change then clears it away."""
+        if flag in self._waiting:
+            self._waiting.remove(flag)
+
+    def wake(self) -> None:
+        """Everybody who waits looks again."""
+        woken, self._waiting = self._waiting, []
+        for flag in woken:
+            flag.set()
 
 
 class Rounds:
