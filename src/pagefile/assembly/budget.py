@@ -1,4 +1,4 @@
-"""Filling a budget: who gets how much, and who leaves when it was too much after all.
+"""Filling a budget: the fixed and the changing part, and what leaves when it was too much.
 
 The fixed part is in, or nothing is. Of what it leaves, the tail of the thread
 may take its share, then the working set its own and what the tail left, then

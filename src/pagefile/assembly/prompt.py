@@ -1,4 +1,4 @@
-"""A prompt: messages for a model, and the receipt of how they were chosen."""
+"""A prompt in its three forms, and what each of them takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tail of a thread: as many of the newest messages as fit, read from the end."""
+"""The tail of a thread: as many whole turns as fit, read from the end."""
 
 from __future__ import annotations
 

@@ -2,25 +2,17 @@
 
 Read in this order:
 
-listener, response, payloads, identity, limits, retry
-                          what callers build
-organism, components, lifecycle
-                          all of it in one process
-letter, journal, conversation, activation, hop, steps
-                          one step of a conversation
-intake, draft, outbox, effects, outcome
-                          from messages to commits
-dispatcher, scheduler     whose turn it is
-workers/                  who runs handlers: threads, processes, clusters; and which processes
-                          are alive
-claims, dead_letter, retention, watchers, answers
-                          taking over, giving up, letting go, waiting
-own_thread, usage, names, thread_ids
-                          what a handler has, and where things are stored
-events, metrics, overview
-                          watching it
-organism_file, yaml_node  organism.yaml
-xml/                      payloads as XML
+listener       what callers declare: names, payloads, limits, retries
+letter         a message, what a handler returns, and what became of it
+organism       all of it in one process; `lifecycle` starts and drains it
+conversation   everything that one request sets in motion; `claims` says whose it is
+intake         taking messages in
+steps          the rules of a step; `journal` takes them to commits and back
+dispatcher     the conversations of this process
+workers/       whose turn it is, and who runs handlers: threads, processes, clusters
+events         watching it
+organism_file  organism.yaml
+xml/           payloads as XML
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What happens in an organism, told to whoever listens, while it happens."""
+"""What happens in an organism: events for subscribers, and counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a conversation's journal back to its state, after a crash or a takeover."""
+"""The journal of conversations: drafts that commit together, recovery, waiting for answers."""
 
 from __future__ import annotations
 

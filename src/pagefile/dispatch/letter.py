@@ -1,4 +1,4 @@
-"""A message on its way to a listener."""
+"""A message on its way, what a handler returns, and what became of it."""
 
 from __future__ import annotations
 

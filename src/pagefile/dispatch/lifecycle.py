@@ -1,4 +1,4 @@
-"""The life of an organism in one process: start, heartbeat, looking for work, drain."""
+"""The parts of an organism, and its life in one process: start, heartbeat, drain, cleaning."""
 
 from __future__ import annotations
 

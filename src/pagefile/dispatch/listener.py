@@ -1,4 +1,4 @@
-"""Listeners: named capabilities, what they take, and whom they may call."""
+"""Listeners: what they take and whom they may call; limits, retries and names in the store."""
 
 from __future__ import annotations
 

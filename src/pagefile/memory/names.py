@@ -1,4 +1,4 @@
-"""Whose a thing is, as the names of its streams say it: by a digest, never by the id itself."""
+"""Names of streams that keep users apart, by a digest of the id; and ids that sort by time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Structs as the plain JSON values that the store keeps, and back."""
+"""Structs as the plain JSON values that the store keeps, and back; texts fit to be kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An array that grows at its end."""
+"""Arrays that grow at their end, and the keys of rows in one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One thing that was found, and why."""
+"""What was found and why, and how the scores of the arms are mixed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What surrounds a row: the turns before and after it, and the session it is part of.
+"""What surrounds a row (turns, session), and the labels that rows are filtered by.
 
 A short turn says little by itself: "Yes, last Friday!" is found by what was
 asked before it. Neighbours are those of the same session and kind, in the order of

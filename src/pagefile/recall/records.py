@@ -1,4 +1,4 @@
-"""What the index keeps of one thing that can be found."""
+"""What the index stores: entries, the logs they lie in, and the catalogue of a tenant."""
 
 from __future__ import annotations
 

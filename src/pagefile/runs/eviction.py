@@ -1,4 +1,4 @@
-"""Which sliding items stay when a working set is too big for its budget.
+"""Which sliding items stay when a working set is too big, and the lines it is counted by.
 
 Everything that the brief shows is counted first: that is the fixed part. The
 rest of the budget is for sliding items. They leave in this order until the

@@ -1,4 +1,4 @@
-"""A patch applied to a working set: `set` replaces whole fields, `ops` change lists.
+"""Patches and differences of a working set, and what became of a patch.
 
     {"set": {"status": "BUSY"},
      "ops": [{"op": "append", "field": "sliding_context", "items": [{…}]},

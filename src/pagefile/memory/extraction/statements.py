@@ -1,4 +1,4 @@
-"""What people have at home, plan and do again and again: facts that need more than a table."""
+"""Facts that need more than a table: activities, belongings, attributes."""
 
 from __future__ import annotations
 

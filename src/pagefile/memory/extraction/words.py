@@ -1,4 +1,4 @@
-"""Lists of words that rules need in order to be sure."""
+"""Lists of words that rules need in order to be sure, and the predicates they state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How assertions, retractions and aliases are stored. None is ever written twice.
+"""How assertions, retractions and aliases are stored and committed, each written once.
 
     fact/<owner>/<id>               an assertion
     fact-retraction/<owner>/<id>    what takes one away, under the same keys

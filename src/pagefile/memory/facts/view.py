@@ -1,4 +1,4 @@
-"""Facts as a reader sees them: the plane of each subject and predicate, in words again.
+"""Facts as a reader sees them: planes with names, aliases and kinds of predicates resolved.
 
 Pure: from what was read to what is shown.
 """

@@ -1,4 +1,4 @@
-"""Filling a vector arm from the index logs, and taking out of it what is gone.
+"""Keeping a vector arm in step with the index logs, once or from a thread.
 
 The arm follows the logs: everything that is in them up to an entry is put in,
 then the mark says so, then what has died since is taken out. Killed anywhere,

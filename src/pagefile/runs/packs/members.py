@@ -1,4 +1,4 @@
-"""The long-term items of a run, on their way into a pack and out of it.
+"""Items, milestones and slots of a run, on their way into a pack and out of it.
 
 A pack has each item as the store has it: the item, and what caused its last
 change. An item that the other store knows already stays as it is there.
