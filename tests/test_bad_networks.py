@@ -19,8 +19,9 @@ pytest.importorskip("redis", reason="pagefile[redis] is not installed")
 
 import pagefile
 from pagefile import Append, Batch, Commit, Options, PagefileError, Unavailable
-from pagefile.engines.manager.address import Address, address_of
-from pagefile.engines.postgres import timeouts, writer
+from pagefile.engines.manager.protocol import Address, address_of
+from pagefile.engines.postgres import connection as timeouts
+from pagefile.engines.postgres import writer
 from pagefile.testing.postgres_server import PostgresServer, binaries
 from pagefile.testing.proxy import Cut, Proxy
 

@@ -37,7 +37,7 @@ from pagefile.store.codec import (
     register,
     registry,
 )
-from pagefile.store.content import keys_to_bytes, mapping_to_bytes
+from pagefile.store.records import keys_to_bytes, mapping_to_bytes
 
 T = TypeVar("T")
 UserId = NewType("UserId", str)

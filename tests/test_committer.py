@@ -30,8 +30,7 @@ from pagefile import (
 )
 from pagefile.errors import PagefileError
 from pagefile.handle import Pagefile, machine_clock, open_engine
-from pagefile.store.commit.committer import MOST_PER_GROUP, Committer
-from pagefile.store.commit.ticket import Ticket, result_of
+from pagefile.store.commit.committer import MOST_PER_GROUP, Committer, Ticket, result_of
 from pagefile.store.engine import Engine, Prepared, Sealed
 from pagefile.testing.faults import FaultyEngine
 

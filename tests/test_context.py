@@ -113,7 +113,7 @@ def test_a_usage_text_that_another_handle_erased_is_not_shown_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, clock = str(tmp_path / "store.db"), SimpleNamespace(monotonic=lambda: 100.0)
-    monkeypatch.setattr("pagefile.context.usage.time", clock)
+    monkeypatch.setattr("pagefile.context.slot.time", clock)
     with pagefile.open(url) as here, pagefile.open(url) as there:
         here.context.append("t", 1, "a", "b", usage_instructions="Ann's.", user_id="ann")
         view = here.context.get_or_create_thread("t")

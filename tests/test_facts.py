@@ -44,8 +44,7 @@ from pagefile.memory.facts.store import FactStore
 from pagefile.memory.facts.view import Names
 from pagefile.memory.names import new_id, owner_key
 from pagefile.recall.index import SearchIndex
-from pagefile.store.batch import Condition, Operation, Selector
-from pagefile.store.query import Query
+from pagefile.store.batch import Condition, Operation, Query, Selector
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)

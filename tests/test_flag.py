@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 
-from pagefile.store.commit.flag import Crowd, Flag
+from pagefile.store.threads import Crowd, Flag
 
 
 def test_a_raised_flag_is_seen_once() -> None:
@@ -57,7 +57,7 @@ def test_a_crowd_is_woken_whole_and_once() -> None:
 #: Every step of `set`, `clear`, `join` and `wake` is interrupted at some time.
 INTERRUPTED = """
 import random, signal, sys, threading, time
-from pagefile.store.commit.flag import Crowd, Flag
+from pagefile.store.threads import Crowd, Flag
 
 class Stop(BaseException): pass
 

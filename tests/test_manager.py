@@ -26,8 +26,7 @@ from pagefile import (
     Unavailable,
     Unsupported,
 )
-from pagefile.engines.manager.errors import error_of, refusal_of
-from pagefile.engines.manager.protocol import decode_refusal, encode
+from pagefile.engines.manager.protocol import decode_refusal, encode, error_of, refusal_of
 from pagefile.store.commit.erasure import Rehearsed
 from pagefile.store.engine import Wiped
 from pagefile.testing.backend import Backend, FileBackend

@@ -45,17 +45,17 @@ from pagefile import (
     VersionIs,
 )
 from pagefile.engines.manager import protocol as wire
-from pagefile.engines.manager.address import Address, address_of
-from pagefile.engines.manager.authentication import (
+from pagefile.engines.manager.connection import Link
+from pagefile.engines.manager.event_loop import Bounds, Connection, Greeting
+from pagefile.engines.manager.protocol import (
     CLIENT_BYTES,
     NONCE_BYTES,
+    Address,
+    address_of,
     client_digest,
     is_proved,
 )
-from pagefile.engines.manager.connection import Link
-from pagefile.engines.manager.event_loop import Bounds
 from pagefile.engines.manager.server import ManagerServer
-from pagefile.engines.manager.session import Connection, Greeting
 from pagefile.testing.backend import FileBackend
 from pagefile.testing.manager_process import ManagerProcess
 from pagefile.testing.proxy import Cut, Proxy

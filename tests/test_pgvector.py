@@ -18,7 +18,7 @@ import psycopg
 
 import pagefile
 from pagefile import Admin, Append, Batch, Forbidden, Invalid, Memory, Unavailable, Unsupported
-from pagefile.engines.postgres.address import address_of
+from pagefile.engines.postgres.connection import address_of
 from pagefile.migration import migrate
 from pagefile.store.batch import Selector, Vector
 from pagefile.testing.arms.asking import AskingContract

@@ -40,7 +40,7 @@ from pagefile import (
     VersionIs,
 )
 from pagefile.engines.postgres import notifications
-from pagefile.engines.postgres.address import address_of
+from pagefile.engines.postgres.connection import address_of
 from pagefile.store.engine import Prepared, Sealed
 from pagefile.testing.backend import Backend, FileBackend
 from pagefile.testing.context import ContextContract

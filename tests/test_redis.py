@@ -17,6 +17,7 @@ import pytest
 import redis
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
+from pagefile.engines.redis.writer import LEASE_MS
 
 import pagefile
 from pagefile import (
@@ -39,10 +40,8 @@ from pagefile import (
     Unsupported,
 )
 from pagefile.context.conversations import Conversations
-from pagefile.engines.redis.address import address_of
+from pagefile.engines.redis.connection import address_of, script
 from pagefile.engines.redis.layout import Keys
-from pagefile.engines.redis.scripts import script
-from pagefile.engines.redis.turnstile import LEASE_MS
 from pagefile.testing.backend import Backend
 from pagefile.testing.context import ContextContract
 from pagefile.testing.context.registry import RegistryContract

@@ -29,7 +29,7 @@ from pagefile import (
     Unavailable,
     Unsupported,
 )
-from pagefile.engines.redis.address import address_of
+from pagefile.engines.redis.connection import address_of
 from pagefile.engines.redis.layout import Keys
 from pagefile.testing.backend import Backend
 from pagefile.testing.context import ContextContract

@@ -21,7 +21,7 @@ from pagefile import (
     Unavailable,
     Unsupported,
 )
-from pagefile.engines.redis.address import address_of
+from pagefile.engines.redis.connection import address_of
 from pagefile.testing.ports import free_port
 from pagefile.testing.redis_cluster import RedisCluster
 from pagefile.testing.redis_server import (

@@ -22,7 +22,7 @@ from pagefile import Batch, Corrupt, Invalid, Limits, Options, PagefileError, Pu
 from pagefile.context import path as paths
 from pagefile.context.path import parse, text_of
 from pagefile.context.registry import ThreadRegistry
-from pagefile.context.singleton import get_registry, reset_registry
+from pagefile.context.shared_backend import get_registry, reset_registry
 from pagefile.testing.backend import Backend, FileBackend, SharedBackend
 from pagefile.testing.context.registry import RegistryContract
 from pagefile.testing.context.registry_ground import rooted

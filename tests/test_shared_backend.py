@@ -28,7 +28,7 @@ from pagefile import (
     reset_registry,
     reset_shared_backend,
 )
-from pagefile.engines.manager.address import address_of
+from pagefile.engines.manager.protocol import address_of
 from pagefile.testing.manager_process import ManagerProcess
 from pagefile.testing.redis_server import RedisServer, find_binary
 

@@ -18,14 +18,14 @@ import pytest
 
 import pagefile
 from pagefile import Append, Batch, Delete, Fork, Options, Prune, Put, Selector
-from pagefile.engines.common.queries import load_migrations, load_queries
+from pagefile.engines.common import load_migrations, load_queries
 from pagefile.engines.sqlite import format as sqlite_format
 from pagefile.engines.sqlite.engine import SqliteEngine
 from pagefile.engines.sqlite.file import SqliteFile
 from pagefile.engines.sqlite.format import APPLICATION_ID
 from pagefile.engines.sqlite.transaction import SqliteTransaction
 from pagefile.migration import migrate
-from pagefile.store.commit.idempotency_key import KeyExpiry
+from pagefile.store.commit.idempotency import KeyExpiry
 from pagefile.store.store import Store
 from pagefile.testing.backend import FileBackend
 

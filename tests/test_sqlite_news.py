@@ -24,7 +24,7 @@ from pagefile import (
     Selector,
     VersionIs,
 )
-from pagefile.engines.sqlite.foreign_commits import MOST_COMMITS
+from pagefile.engines.sqlite.transaction import MOST_COMMITS
 
 
 def _both(tmp_path: Path) -> tuple[Pagefile, Pagefile]:

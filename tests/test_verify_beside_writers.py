@@ -12,8 +12,7 @@ import pagefile
 from pagefile.handle import Pagefile
 from pagefile.store.batch import Append, Selector
 from pagefile.store.engine import Stream
-from pagefile.store.log.audit import _LOOKS
-from pagefile.store.log.prefetch import Gathering
+from pagefile.store.log.audit import _LOOKS, Gathering
 
 Write = Callable[[Pagefile, int], Any]
 

@@ -32,6 +32,7 @@ from pagefile.store.batch import (
     LengthIs,
     Prune,
     Put,
+    Query,
     Selector,
     Unchanged,
     Vector,
@@ -39,7 +40,6 @@ from pagefile.store.batch import (
 )
 from pagefile.store.codec import Record, register
 from pagefile.store.engine import Limits
-from pagefile.store.query import Query
 from pagefile.store.records import (
     Change,
     Commit,
@@ -60,21 +60,19 @@ if TYPE_CHECKING:
     from pagefile.assembly.receipt import AssemblyReceipt
     from pagefile.context.appender import NewSlot
     from pagefile.context.buffer import ContextBuffer
-    from pagefile.context.conversations import Conversations, Expired, Sweep
+    from pagefile.context.conversations import Conversations, Expired, Sweep, Sweeper
     from pagefile.context.path import Path
     from pagefile.context.registry import ThreadRegistry
     from pagefile.context.residency import Eviction
     from pagefile.context.shared_backend import (
         BackendConfig,
         SharedBackend,
-        get_shared_backend,
-        reset_shared_backend,
-    )
-    from pagefile.context.singleton import (
         get_context_buffer,
         get_registry,
+        get_shared_backend,
         reset_context_buffer,
         reset_registry,
+        reset_shared_backend,
     )
     from pagefile.context.slot import (
         BufferSlot,
@@ -82,7 +80,6 @@ if TYPE_CHECKING:
         SlotMetadata,
         slot_to_handler_metadata,
     )
-    from pagefile.context.sweeper import Sweeper
     from pagefile.context.thread import ThreadContext
     from pagefile.memory.blocks import MemoryBlock
     from pagefile.memory.consolidation.consolidation import ConsolidationPolicy, ConsolidationReport
@@ -233,7 +230,7 @@ _ELSEWHERE = {
     "Consolidator": "pagefile.memory.consolidation.consolidator",
     "ContextBuffer": "pagefile.context.buffer",
     "Conversations": "pagefile.context.conversations",
-    "Sweeper": "pagefile.context.sweeper",
+    "Sweeper": "pagefile.context.conversations",
     "Episode": "pagefile.memory.episodes.episode",
     "EpisodeMatch": "pagefile.memory.recaller",
     "Eviction": "pagefile.context.residency",
@@ -271,12 +268,12 @@ _ELSEWHERE = {
     "ThreadRegistry": "pagefile.context.registry",
     "ToolCall": "pagefile.memory.episodes.episode",
     "ToolDef": "pagefile.memory.episodes.episode",
-    "get_context_buffer": "pagefile.context.singleton",
-    "get_registry": "pagefile.context.singleton",
+    "get_context_buffer": "pagefile.context.shared_backend",
+    "get_registry": "pagefile.context.shared_backend",
     "get_shared_backend": "pagefile.context.shared_backend",
     "new_id": "pagefile.memory.names",
-    "reset_context_buffer": "pagefile.context.singleton",
-    "reset_registry": "pagefile.context.singleton",
+    "reset_context_buffer": "pagefile.context.shared_backend",
+    "reset_registry": "pagefile.context.shared_backend",
     "reset_shared_backend": "pagefile.context.shared_backend",
     "slot_to_handler_metadata": "pagefile.context.slot",
 }

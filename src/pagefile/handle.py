@@ -15,16 +15,13 @@ import msgspec
 from pagefile.assembly.mixin import AssemblesPrompts
 from pagefile.errors import Forbidden, Invalid, PagefileError, Unavailable, Unsupported, shown
 from pagefile.settings import Settings
-from pagefile.store.bounds import require_count, require_seconds
-from pagefile.store.capabilities import Joinable
+from pagefile.store.arguments import require_callable, require_count, require_seconds, require_type
 from pagefile.store.commit.committer import Committer
 from pagefile.store.commit.preparation import Clock, Entropy, Preparer
-from pagefile.store.engine import Engine, Limits
+from pagefile.store.engine import Engine, Joinable, Limits
 from pagefile.store.log.feed import Feed, feed_of
-from pagefile.store.names import require_callable, require_type
 from pagefile.store.records import Durability, Head, Report, Stats
-from pagefile.store.store import Store
-from pagefile.store.vectors import kept_by
+from pagefile.store.store import Store, kept_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -356,7 +353,7 @@ def _open_redis(url: str, options: Options, lifetime_us: int) -> Engine:
     if options.vfs is not None:
         raise Unsupported("Redis has no VFS", "leave `vfs` out")
     try:
-        from pagefile.engines.redis.address import address_of
+        from pagefile.engines.redis.connection import address_of
         from pagefile.engines.redis.engine import RedisEngine
     except ModuleNotFoundError as error:
         if error.name != "redis":

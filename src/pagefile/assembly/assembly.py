@@ -30,8 +30,7 @@ from pagefile.assembly.receipt import (
     Whose,
 )
 from pagefile.assembly.tail import Tail, TailReader
-from pagefile.context.backend import Backend, store_behind
-from pagefile.context.lifecycle import ClosesItsStore
+from pagefile.context.backend import Backend, ClosesItsStore, store_behind
 from pagefile.context.names import log_of, require_name
 from pagefile.context.slot import BufferSlot
 from pagefile.errors import Forbidden, Invalid, LimitExceeded, NotFound, shown
@@ -46,8 +45,7 @@ from pagefile.recall.text.analysis import terms
 from pagefile.recall.text.question import Speakers, question_of
 from pagefile.runs.names import RUNS, WORKING_SET, require_id
 from pagefile.runs.tokens import TokenCounter, counter_named
-from pagefile.store.bounds import bounded, require_count
-from pagefile.store.names import require_flag, require_type
+from pagefile.store.arguments import bounded, require_count, require_flag, require_type
 from pagefile.store.records import Document, Entry
 from pagefile.store.snapshot import Snapshot
 

@@ -12,9 +12,8 @@ from pagefile.errors import Conflict, Invalid, NotFound, shown
 from pagefile.memory.names import RECEIPTS, owner_key
 from pagefile.memory.privacy.tombstones import document_of as forgotten_document
 from pagefile.memory.serializer import living, plain, shaped
-from pagefile.store.batch import Absent, Batch, Condition, Operation, Put, VersionIs
-from pagefile.store.bounds import MOST_PER_READ
-from pagefile.store.query import Query
+from pagefile.store.arguments import MOST_PER_READ
+from pagefile.store.batch import Absent, Batch, Condition, Operation, Put, Query, VersionIs
 from pagefile.store.records import Document
 from pagefile.store.snapshot import Snapshot
 from pagefile.store.store import Store

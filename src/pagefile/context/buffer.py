@@ -21,20 +21,23 @@ from pagefile.context.appender import (
     slot_append,
 )
 from pagefile.context.backend import Backend, store_behind
-from pagefile.context.follower import AsyncSlotFollower, SlotFollower
 from pagefile.context.names import THREADS, log_of, require_name
-from pagefile.context.policy import Policy
-from pagefile.context.reader import Reader, reader_of, user_of
-from pagefile.context.residency import Eviction, Leaver, ending, residency_of
-from pagefile.context.slot import BufferSlot, without_position
-from pagefile.context.thread import ThreadContext, Writer
-from pagefile.context.usage import UsageShelf
+from pagefile.context.residency import Eviction, Leaver, Policy, ending, residency_of
+from pagefile.context.slot import BufferSlot, UsageShelf, without_position
+from pagefile.context.thread import (
+    AsyncSlotFollower,
+    Reader,
+    SlotFollower,
+    ThreadContext,
+    Writer,
+    reader_of,
+    user_of,
+)
 from pagefile.errors import Conflict, LimitExceeded, NotFound, PagefileError
 from pagefile.store import clock
+from pagefile.store.arguments import require_count, require_flag
 from pagefile.store.batch import Batch, Drop, Fork, Operation, Prune, Selector
-from pagefile.store.bounds import require_count
 from pagefile.store.commit.callback import Then
-from pagefile.store.names import require_flag
 from pagefile.store.records import Entry, Receipt
 
 _NAMES_AT_ONCE = 1_000

@@ -15,14 +15,13 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from pagefile.context import registry_documents
-from pagefile.context.backend import Backend, store_behind
-from pagefile.context.lifecycle import ClosesItsStore
+from pagefile.context.backend import Backend, ClosesItsStore, store_behind
 from pagefile.context.names import EXPIRIES, PATHS, SWEPT, THREADS, USES, log_of
 from pagefile.context.path import Path
-from pagefile.context.policy import require_time
-from pagefile.context.reader import user_of
-from pagefile.context.residency import ending
+from pagefile.context.residency import ending, require_time
+from pagefile.context.thread import user_of
 from pagefile.errors import Conflict, Invalid, NotFound, shown
+from pagefile.store.arguments import require_count
 from pagefile.store.batch import (
     Append,
     Batch,
@@ -32,11 +31,10 @@ from pagefile.store.batch import (
     Operation,
     Prune,
     Put,
+    Query,
     Selector,
     VersionIs,
 )
-from pagefile.store.bounds import require_count
-from pagefile.store.query import Query
 from pagefile.store.records import Document, Erasure
 
 #: How many commits one sweep goes through, and how many threads one commit ends.

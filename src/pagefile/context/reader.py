@@ -10,13 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from pagefile.context.follower import AsyncSlotFollower, SlotFollower
 from pagefile.context.names import log_of
 from pagefile.context.residency import Residency
-from pagefile.context.slot import LANE, BufferSlot, Lane, without_position
-from pagefile.context.usage import UsageShelf
+from pagefile.context.slot import LANE, BufferSlot, Lane, UsageShelf, without_position
+from pagefile.context.thread import AsyncSlotFollower, SlotFollower
+from pagefile.store.batch import Query
 from pagefile.store.log.feed import feed_of
-from pagefile.store.query import Query
 from pagefile.store.records import Entry
 from pagefile.store.store import Store
 

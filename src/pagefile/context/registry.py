@@ -7,10 +7,8 @@ from functools import partial
 from typing import Literal, TypeVar
 
 from pagefile.context import registry_documents
-from pagefile.context.backend import Backend, store_behind
-from pagefile.context.lifecycle import ClosesItsStore
+from pagefile.context.backend import Backend, ClosesItsStore, store_behind
 from pagefile.context.names import PATHS, THREADS
-from pagefile.context.ownership import Claim, claim, claim_root, root_kind
 from pagefile.context.path import (
     MOST_NAME_BYTES,
     ROOT_NAMES,
@@ -20,12 +18,13 @@ from pagefile.context.path import (
     require_names,
     text_of,
 )
+from pagefile.context.registry import Claim, claim, claim_root, root_kind
 from pagefile.context.registry_documents import Activation, Meant
 from pagefile.context.residency import ending
 from pagefile.errors import Conflict, Invalid, NotFound, PagefileError, shown
 from pagefile.store import clock
+from pagefile.store.arguments import Naming, require_callable
 from pagefile.store.batch import Absent, Batch, Condition, Operation
-from pagefile.store.names import Naming, require_callable
 
 Answer = TypeVar("Answer")
 OnRelease = Literal["keep", "delete"]

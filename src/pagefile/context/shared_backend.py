@@ -12,10 +12,9 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from pagefile.context.buffer import ContextBuffer
-from pagefile.context.conversations import Conversations
-from pagefile.context.policy import Policy
+from pagefile.context.conversations import Conversations, Sweeper
 from pagefile.context.registry import ThreadRegistry
-from pagefile.context.sweeper import Sweeper
+from pagefile.context.residency import Policy
 from pagefile.errors import Invalid, PagefileError, shown
 from pagefile.store.store import Store
 

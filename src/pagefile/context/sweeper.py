@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pagefile.context.conversations import Conversations
 from pagefile.errors import Invalid, Unavailable, shown
-from pagefile.store.periodic_thread import Rounds
+from pagefile.store.threads import Rounds
 
 
 class Sweeper(Rounds):

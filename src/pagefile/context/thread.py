@@ -11,11 +11,10 @@ from heapq import merge
 from itertools import islice
 from typing import Any, NamedTuple, NoReturn, overload
 
-from pagefile.context.follower import AsyncSlotFollower, SlotFollower
 from pagefile.context.names import require_text
-from pagefile.context.policy import MOST_SLOTS
-from pagefile.context.reader import Reader
+from pagefile.context.residency import MOST_SLOTS
 from pagefile.context.slot import BufferSlot, Lane
+from pagefile.context.thread import AsyncSlotFollower, Reader, SlotFollower
 from pagefile.errors import Forbidden, Invalid, shown
 from pagefile.store import codec
 from pagefile.store.codec import sort_key

@@ -16,9 +16,8 @@ from pagefile.dispatch.letter import Failure, Outcome
 from pagefile.dispatch.listener import BELL, CONVERSATIONS, ENDED, JOURNALS, OPEN, DispatchLimits
 from pagefile.dispatch.workers.presence import Presence
 from pagefile.errors import Conflict, Corrupt, Unavailable
-from pagefile.store.batch import Append, Batch, Condition, Operation, Put, VersionIs
+from pagefile.store.batch import Append, Batch, Condition, Operation, Put, Query, VersionIs
 from pagefile.store.codec.decoder import convert
-from pagefile.store.query import Query
 from pagefile.store.records import Document
 from pagefile.store.store import Store
 

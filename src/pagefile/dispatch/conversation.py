@@ -16,9 +16,8 @@ from pagefile.context.path import Path
 from pagefile.dispatch.letter import Failure, Letter
 from pagefile.dispatch.listener import CONVERSATIONS, DEAD, DEAD_AT, ENDED, JOURNALS, OPEN
 from pagefile.errors import Conflict, NotFound
-from pagefile.store.batch import Batch, Delete, Put, VersionIs
+from pagefile.store.batch import Batch, Delete, Put, Query, VersionIs
 from pagefile.store.codec.decoder import convert
-from pagefile.store.query import Query
 from pagefile.store.records import Document
 from pagefile.store.store import Store
 

@@ -26,8 +26,8 @@ from pagefile.dispatch.listener import (
 )
 from pagefile.errors import Conflict, Forbidden, Invalid, LimitExceeded, NotFound, Unavailable
 from pagefile.store import codec
+from pagefile.store.arguments import require_type
 from pagefile.store.batch import Absent, Append, Batch, CountBelow, Operation, VersionIs
-from pagefile.store.names import require_type
 from pagefile.store.records import Document, Entry
 from pagefile.store.store import Store
 

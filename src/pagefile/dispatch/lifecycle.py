@@ -34,9 +34,8 @@ from pagefile.dispatch.workers.presence import Bell, Presence
 from pagefile.dispatch.workers.runner import Runner
 from pagefile.dispatch.workers.scheduler import Schedule
 from pagefile.errors import Conflict, Forbidden, NotFound, PagefileError
-from pagefile.store.batch import Batch, Condition, Delete, Drop, Operation, Prune, VersionIs
-from pagefile.store.bounds import require_seconds
-from pagefile.store.query import Query
+from pagefile.store.arguments import require_seconds
+from pagefile.store.batch import Batch, Condition, Delete, Drop, Operation, Prune, Query, VersionIs
 from pagefile.store.records import Document
 from pagefile.store.store import Store
 

@@ -12,8 +12,7 @@ from pagefile.context.names import require_name, require_text
 from pagefile.dispatch.letter import SYSTEM
 from pagefile.errors import Invalid, shown
 from pagefile.store import codec
-from pagefile.store.bounds import require_count, require_seconds
-from pagefile.store.names import require_callable, require_flag
+from pagefile.store.arguments import require_callable, require_count, require_flag, require_seconds
 
 # How often a message is tried, and how long it rests in between.
 

@@ -30,8 +30,7 @@ from pagefile.dispatch.listener import (
 )
 from pagefile.dispatch.workers.pool import ProcessPool, pool_for
 from pagefile.errors import Forbidden, Invalid, LimitExceeded, NotFound, Unsupported, shown
-from pagefile.store.bounds import require_seconds
-from pagefile.store.names import require_flag
+from pagefile.store.arguments import require_flag, require_seconds
 from pagefile.store.store import Store
 
 # Ids of threads: random, and drawn many at a time, because each draw is a system call.

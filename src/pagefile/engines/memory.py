@@ -15,12 +15,10 @@ from typing import ClassVar
 from msgspec.structs import force_setattr, replace
 from sortedcontainers import SortedList
 
-from pagefile.engines.memory_index import KeyIndex
+from pagefile.engines.memory import KeyIndex
 from pagefile.errors import Forbidden, PagefileError
-from pagefile.store.commit.flag import Crowd
-from pagefile.store.commit.idempotency_key import KeyExpiry
-from pagefile.store.commit.rules import apply
-from pagefile.store.commit.single_log import append_one, batch_of
+from pagefile.store.commit.idempotency import KeyExpiry
+from pagefile.store.commit.rules import append_one, apply, batch_of
 from pagefile.store.engine import (
     DOCUMENT,
     LOG,
@@ -36,6 +34,7 @@ from pagefile.store.engine import (
     TenantHead,
 )
 from pagefile.store.records import Durability, Erasure, Problem, StreamKind
+from pagefile.store.threads import Crowd
 
 #: How often, in commits, expired idempotency keys are swept out.
 _SWEEP_EVERY = 256

@@ -14,10 +14,18 @@ from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, shown
 from pagefile.memory.names import owner_key, require_user, users_key
 from pagefile.memory.serializer import living, plain, shaped
 from pagefile.store import clock
-from pagefile.store.batch import Absent, Batch, Condition, CountBelow, Put, Unchanged, VersionIs
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count
+from pagefile.store.batch import (
+    Absent,
+    Batch,
+    Condition,
+    CountBelow,
+    Put,
+    Query,
+    Unchanged,
+    VersionIs,
+)
 from pagefile.store.codec.decoder import convert
-from pagefile.store.query import Query
 from pagefile.store.records import Document
 from pagefile.store.store import Store
 

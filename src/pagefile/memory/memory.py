@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from pagefile.context.backend import Backend, store_behind
-from pagefile.context.lifecycle import ClosesItsStore
+from pagefile.context.backend import Backend, ClosesItsStore, store_behind
 from pagefile.errors import Invalid, shown
 from pagefile.memory.block_mixin import PinnedBlocks
 from pagefile.memory.blocks import MOST_BLOCKS, Blocks
@@ -53,8 +52,13 @@ from pagefile.recall.embed.reranker import Reranker
 from pagefile.recall.index import SearchIndex
 from pagefile.recall.partition_cache import Shelf
 from pagefile.store import clock
-from pagefile.store.bounds import MOST_SECONDS, require_count, require_seconds
-from pagefile.store.names import require_callable, require_flag
+from pagefile.store.arguments import (
+    MOST_SECONDS,
+    require_callable,
+    require_count,
+    require_flag,
+    require_seconds,
+)
 from pagefile.store.snapshot import Snapshot
 
 _MOST_USERS = 100_000_000

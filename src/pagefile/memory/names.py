@@ -10,9 +10,9 @@ from functools import lru_cache
 
 from pagefile.errors import Invalid, shown
 from pagefile.store import clock
+from pagefile.store.arguments import OF_TENANT, Naming
 from pagefile.store.batch import Unchanged
 from pagefile.store.codec.sort_key import KeyValue
-from pagefile.store.names import OF_TENANT, Naming
 
 _NAMING = Naming(512)
 #: Under these keys, of the whole tenant, stands everything that memory keeps for somebody,

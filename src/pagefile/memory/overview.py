@@ -22,7 +22,7 @@ from pagefile.memory.provenance import Provenance, Provenances
 from pagefile.memory.serializer import require_text
 from pagefile.memory.user_check import WatchedCalls
 from pagefile.recall.index import SearchIndex
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count
 
 
 class Overview(WatchedCalls):

@@ -21,10 +21,9 @@ from pagefile.memory.items.proposal import read_batch
 from pagefile.memory.items.reader import ItemReader
 from pagefile.memory.names import new_id, owner_key
 from pagefile.memory.privacy.guard import Guard
-from pagefile.store.batch import Append, Batch
+from pagefile.store.arguments import Naming
+from pagefile.store.batch import Append, Batch, Query
 from pagefile.store.codec.decoder import convert
-from pagefile.store.names import Naming
-from pagefile.store.query import Query
 from pagefile.store.store import Store
 
 # Which recalls used a memory: noted in batches, without what was asked.

@@ -9,8 +9,7 @@ import msgspec
 
 from pagefile.errors import Corrupt, Invalid, shown
 from pagefile.store.codec.decoder import convert, from_json
-from pagefile.store.content import Action
-from pagefile.store.records import Document, Entry
+from pagefile.store.records import Action, Document, Entry
 from pagefile.store.store import Store
 
 Shape = TypeVar("Shape", bound=msgspec.Struct)

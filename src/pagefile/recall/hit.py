@@ -9,7 +9,7 @@ import numpy as np
 
 from pagefile.errors import Invalid, shown
 from pagefile.recall.embed.embedder import Floats
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count
 
 
 class Arm(msgspec.Struct, frozen=True):

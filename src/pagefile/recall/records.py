@@ -10,10 +10,10 @@ import msgspec
 from pagefile.errors import Conflict, Corrupt, Unavailable, Unsupported
 from pagefile.recall.embed.embedder import Floats, packed
 from pagefile.recall.text.analysis import folded, terms_of, words
+from pagefile.store.arguments import OF_TENANT
 from pagefile.store.batch import Append, Batch, Condition, Operation, Put, Vector, VersionIs
 from pagefile.store.codec.decoder import convert, json_decoder
-from pagefile.store.codec.raw import encoded
-from pagefile.store.names import OF_TENANT
+from pagefile.store.codec.writer import encoded
 from pagefile.store.records import Entry
 from pagefile.store.store import Store
 

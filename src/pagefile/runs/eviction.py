@@ -19,7 +19,7 @@ import msgspec
 from pagefile.errors import LimitExceeded
 from pagefile.runs.schema.timestamps import parse_time
 from pagefile.runs.tokens import Cached, TokenCounter
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count
 
 # The lines of a context brief: what is shown to a model, hence what is counted.
 #

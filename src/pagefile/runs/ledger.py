@@ -22,9 +22,8 @@ from pagefile.runs.names import LEDGERS, RUNS
 from pagefile.runs.redaction import redact
 from pagefile.runs.schema import artifacts
 from pagefile.store import clock
-from pagefile.store.batch import Append, Batch, VersionIs
-from pagefile.store.bounds import bounded, require_count
-from pagefile.store.query import Query
+from pagefile.store.arguments import bounded, require_count
+from pagefile.store.batch import Append, Batch, Query, VersionIs
 from pagefile.store.records import Entry
 from pagefile.store.store import Store
 

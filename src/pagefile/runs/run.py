@@ -30,8 +30,8 @@ from pagefile.runs.milestones import Episodes, Milestone
 from pagefile.runs.rebuild import Rebuilt, Repaired, rebuild, repair
 from pagefile.runs.tokens import CharsPerFour, TokenCounter
 from pagefile.runs.working_set import WorkingRun
+from pagefile.store.arguments import require_count
 from pagefile.store.batch import Operation
-from pagefile.store.bounds import require_count
 from pagefile.store.store import Store
 
 if TYPE_CHECKING:

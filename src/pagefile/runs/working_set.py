@@ -15,10 +15,18 @@ from pagefile.runs.names import EVICTED, GONE, RUNS, WORKING_SET
 from pagefile.runs.patch import PatchResult, WorkingSet, apply_patch, copy_of, diff, working_set_in
 from pagefile.runs.redaction import redact
 from pagefile.runs.schema import artifacts
-from pagefile.store.batch import Append, Batch, Condition, Drop, Operation, Prune, Put, VersionIs
-from pagefile.store.bounds import bounded, require_count
-from pagefile.store.names import require_callable
-from pagefile.store.query import Query
+from pagefile.store.arguments import bounded, require_callable, require_count
+from pagefile.store.batch import (
+    Append,
+    Batch,
+    Condition,
+    Drop,
+    Operation,
+    Prune,
+    Put,
+    Query,
+    VersionIs,
+)
 from pagefile.store.records import Document
 from pagefile.store.store import Store
 

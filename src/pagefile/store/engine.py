@@ -16,8 +16,15 @@ import msgspec
 from pagefile.errors import Corrupt, Invalid, PagefileError
 from pagefile.store.batch import Selector, Vector
 from pagefile.store.codec import sort_key
-from pagefile.store.content import Content, genesis, stored_mapping
-from pagefile.store.records import Durability, Erasure, Problem, StreamKind
+from pagefile.store.records import (
+    Content,
+    Durability,
+    Erasure,
+    Problem,
+    StreamKind,
+    genesis,
+    stored_mapping,
+)
 
 LOG: StreamKind = "log"
 DOCUMENT: StreamKind = "document"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pagefile.store.content import Action
 from pagefile.store.engine import DOCUMENT, LOG, Engine, Stream
-from pagefile.store.records import Touched
+from pagefile.store.records import Action, Touched
 
 _ACTIONS: dict[int, Literal["append", "put", "delete", "fork", "drop", "prune", "erase"]] = {
     Action.APPEND: "append",

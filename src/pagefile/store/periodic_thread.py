@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from pagefile.errors import Invalid, shown
-from pagefile.store.bounds import require_seconds
+from pagefile.store.arguments import require_seconds
 
 
 class Rounds:

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import msgspec
 
 from pagefile.errors import Invalid
+from pagefile.store.arguments import require_flag
 from pagefile.store.codec.sort_key import AFTER_EVERYTHING, KeyValue
 from pagefile.store.commit.preparation import Preparer
 from pagefile.store.engine import LOG, Engine, Hit, KeyRange
-from pagefile.store.names import require_flag
 
 
 class Query(msgspec.Struct, frozen=True):

@@ -6,22 +6,30 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from pagefile.errors import Corrupt, Invalid, NotFound, shown
-from pagefile.store.bounds import (
+from pagefile.store.arguments import (
     MOST_PER_READ,
     bounded,
     require_count,
     require_index,
     require_position,
     require_seconds,
+    require_type,
 )
-from pagefile.store.capabilities import Finds, Gathers, Stamps
+from pagefile.store.batch import Finder, Query, cursor_text, place_of
 from pagefile.store.commit.preparation import Preparer
-from pagefile.store.content import Action, read_manifest
-from pagefile.store.engine import DOCUMENT, LOG, Engine, Hit, Row, Stream
-from pagefile.store.history import RowGone, actions_of, length_at
-from pagefile.store.names import require_type
-from pagefile.store.query import Finder, Query, cursor_text, place_of
-from pagefile.store.records import Change, Document, Durability, Entry, Head, Page, StreamKind
+from pagefile.store.engine import DOCUMENT, LOG, Engine, Finds, Gathers, Hit, Row, Stamps, Stream
+from pagefile.store.reads import RowGone, actions_of, length_at
+from pagefile.store.records import (
+    Action,
+    Change,
+    Document,
+    Durability,
+    Entry,
+    Head,
+    Page,
+    StreamKind,
+    read_manifest,
+)
 
 _T = TypeVar("_T")
 

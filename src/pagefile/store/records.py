@@ -12,7 +12,7 @@ from pagefile.errors import NotFound
 from pagefile.store import codec
 from pagefile.store.codec import sort_key
 from pagefile.store.codec.sort_key import KeyValue
-from pagefile.store.content import Action, Content, digest_of, stored_mapping
+from pagefile.store.records import Action, Content, digest_of, stored_mapping
 
 #: How far an erasure reaches: no copy in the store's own files, or nothing that can be read.
 Erasure = Literal["bytes", "logical"]

@@ -13,23 +13,35 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from pagefile.errors import Conflict, Corrupt, Invalid, PagefileError, Unavailable, shown
+from pagefile.store.arguments import (
+    require_callable,
+    require_count,
+    require_flag,
+    require_seconds,
+    require_type,
+)
 from pagefile.store.batch import Append, Batch, Put, Selector, VersionIs
-from pagefile.store.bounds import require_count, require_seconds
-from pagefile.store.capabilities import Instant, TakesLone
 from pagefile.store.commit.callback import Callback, Then
 from pagefile.store.commit.committer import Committer
-from pagefile.store.commit.conditions import unfinished_copy
 from pagefile.store.commit.erasure import Rehearsed, receipt_of
 from pagefile.store.commit.idempotency import require_same_content
 from pagefile.store.commit.preparation import Preparer
-from pagefile.store.commit.single_log import batched
-from pagefile.store.content import Action
-from pagefile.store.engine import DOCUMENT, Engine, Lone, Prepared, Sealed
+from pagefile.store.commit.rules import batched, unfinished_copy
+from pagefile.store.engine import DOCUMENT, Engine, Instant, Lone, Prepared, Sealed, TakesLone
 from pagefile.store.log.audit import verify
-from pagefile.store.names import require_callable, require_flag, require_type
 from pagefile.store.reads import Reading
-from pagefile.store.records import Commit, Document, Entry, Head, Problem, Receipt, Report, Stats
-from pagefile.store.vectors import VectorKeeping, kept_by
+from pagefile.store.records import (
+    Action,
+    Commit,
+    Document,
+    Entry,
+    Head,
+    Problem,
+    Receipt,
+    Report,
+    Stats,
+)
+from pagefile.store.store import VectorKeeping, kept_by
 
 _T = TypeVar("_T")
 _UPDATE_ATTEMPTS = 1_000

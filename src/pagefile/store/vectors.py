@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from pagefile.errors import Invalid, Unsupported, shown
+from pagefile.store.arguments import Naming, require_count
 from pagefile.store.batch import Vector
-from pagefile.store.bounds import require_count
-from pagefile.store.capabilities import KeepsVectors, Near
 from pagefile.store.codec.vector import no_vectors, require_numbers, require_vector
-from pagefile.store.engine import Engine
-from pagefile.store.names import Naming
+from pagefile.store.engine import Engine, KeepsVectors, Near
 
 _MOST_ASKED = 1_000_000
 

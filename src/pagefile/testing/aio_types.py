@@ -73,7 +73,7 @@ from pagefile.store.batch import Append, Batch, Condition, Operation, Selector, 
 from pagefile.context.appender import NewSlot
 from pagefile.context.buffer import ContextBuffer
 from pagefile.context.path import Path
-from pagefile.store.capabilities import Near
+from pagefile.store.engine import Near
 from pagefile.context.registry import ThreadRegistry
 from pagefile.context.residency import Eviction
 from pagefile.context.slot import BufferSlot
@@ -92,7 +92,7 @@ from pagefile.store.records import (
     Stats,
     StreamKind,
 )
-from pagefile.store.query import Query
+from pagefile.store.batch import Query
 import threading
 from collections.abc import AsyncIterator as AsyncIterator
 from pagefile.memory.blocks import MemoryBlock

@@ -19,7 +19,6 @@ import msgspec
 
 from pagefile.errors import Conflict, PagefileError, Unavailable
 from pagefile.store.commit.committer import Committer
-from pagefile.store.content import Action
 from pagefile.store.engine import (
     Engine,
     Hit,
@@ -31,7 +30,7 @@ from pagefile.store.engine import (
     Stream,
     TenantHead,
 )
-from pagefile.store.records import Durability, Erasure, Problem, StreamKind
+from pagefile.store.records import Action, Durability, Erasure, Problem, StreamKind
 from pagefile.store.store import Store
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import sys
 from types import TracebackType
 from typing import Self
 
-from pagefile.engines.manager.address import Address, address_of
+from pagefile.engines.manager.protocol import Address, address_of
 from pagefile.testing.backend import Backend, FileBackend
 
 _END_SECONDS = 30

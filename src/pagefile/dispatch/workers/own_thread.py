@@ -17,7 +17,7 @@ from pagefile.dispatch.letter import (
 )
 from pagefile.errors import Forbidden, Invalid, LimitExceeded, shown
 from pagefile.store import codec
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count
 
 #: A state's name is part of a document's, next to a thread id.
 _MOST_STATE_NAME = 128

@@ -23,7 +23,7 @@ from pagefile.dispatch.workers.pool_entry import run_task
 from pagefile.dispatch.workers.protocol import Task, decode_result, encode_task, encoded, outcome_of
 from pagefile.errors import Invalid, Unsupported, shown
 from pagefile.settings import Settings
-from pagefile.store.bounds import require_count, require_seconds
+from pagefile.store.arguments import require_count, require_seconds
 from pagefile.store.store import Store
 
 _MOST_WORKERS = 1_024

@@ -18,8 +18,7 @@ from typing import Any
 
 from pagefile.dispatch.listener import BELL, OPEN, WORKERS
 from pagefile.errors import Conflict, NotFound, PagefileError
-from pagefile.store.batch import Batch, Delete, Prune, Put, VersionIs
-from pagefile.store.query import Query
+from pagefile.store.batch import Batch, Delete, Prune, Put, Query, VersionIs
 from pagefile.store.records import Document
 from pagefile.store.store import Store
 

@@ -9,7 +9,7 @@ import msgspec
 
 from pagefile.dispatch.xml.forms import Choice, Form, Listing, Mapping, Plain, RecordForm, Row
 from pagefile.errors import Invalid, LimitExceeded, Unsupported, shown
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count
 
 # How large a document may be, and what lxml is found by.
 

@@ -8,8 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pagefile.engines.manager.address import LOOPBACK, Address
-from pagefile.engines.manager.authentication import new_key
+from pagefile.engines.manager.protocol import LOOPBACK, Address, new_key
 from pagefile.errors import Unavailable, Unsupported
 
 _START_SECONDS, _END_SECONDS = 60.0, 10.0

@@ -16,12 +16,11 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from pagefile.engines.common.chunks import parts_of
+from pagefile.engines.common import parts_of
 from pagefile.engines.manager import protocol as wire
-from pagefile.engines.manager.address import Address, address_of
-from pagefile.engines.manager.child import Child, start_child
 from pagefile.engines.manager.connection import Link
-from pagefile.engines.manager.errors import error_of, no_key
+from pagefile.engines.manager.engine import Child, start_child
+from pagefile.engines.manager.protocol import Address, address_of, error_of, no_key
 from pagefile.errors import Invalid, LimitExceeded, PagefileError, shown
 from pagefile.store.engine import (
     Hit,

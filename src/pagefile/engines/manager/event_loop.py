@@ -20,15 +20,15 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from pagefile.engines.manager import protocol as wire
-from pagefile.engines.manager.authentication import (
+from pagefile.engines.manager.event_loop import Connection, Greeting
+from pagefile.engines.manager.protocol import (
     CLIENT_BYTES,
     NONCE_BYTES,
     is_proved,
+    refusal_of,
     server_digest,
 )
-from pagefile.engines.manager.errors import refusal_of
 from pagefile.engines.manager.service import Host
-from pagefile.engines.manager.session import Connection, Greeting
 from pagefile.errors import Forbidden, Invalid, LimitExceeded, PagefileError, Unavailable
 
 _ACCEPTED_AT_ONCE = 16

@@ -16,15 +16,14 @@ from psycopg.adapt import AdaptersMap
 from psycopg.types.numeric import Int8BinaryDumper
 from psycopg.types.string import BytesBinaryDumper, StrBinaryDumper
 
-from pagefile.engines.postgres.address import Address
-from pagefile.engines.postgres.binary_format import (
+from pagefile.engines.postgres.connection import Address, PatientConnection, asking
+from pagefile.engines.postgres.errors import cannot_connect, is_lost, translate
+from pagefile.engines.postgres.rows import (
     Bigints,
     BigintsDumper,
     Embedding,
     EmbeddingDumper,
 )
-from pagefile.engines.postgres.errors import cannot_connect, is_lost, translate
-from pagefile.engines.postgres.timeouts import PatientConnection, asking
 from pagefile.errors import Corrupt, Forbidden, Unavailable, Unsupported
 from pagefile.store.records import Durability
 

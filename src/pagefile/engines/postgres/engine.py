@@ -11,10 +11,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from pagefile.engines.common.queries import load_queries
-from pagefile.engines.postgres.address import address_of
-from pagefile.engines.postgres.check import examine
-from pagefile.engines.postgres.connection import Link, Session, whole
+from pagefile.engines.common import load_queries
+from pagefile.engines.postgres.connection import Link, Session, address_of, whole
+from pagefile.engines.postgres.engine import examine
 from pagefile.engines.postgres.notifications import Watch
 from pagefile.engines.postgres.rows import (
     MOST_RECORDS,
@@ -30,10 +29,10 @@ from pagefile.engines.postgres.vectors import VectorTable
 from pagefile.engines.postgres.writer import Writer
 from pagefile.errors import PagefileError
 from pagefile.store.batch import Vector
-from pagefile.store.capabilities import Near
 from pagefile.store.engine import (
     Hit,
     KeyRange,
+    Near,
     Prepared,
     RawCommit,
     Row,

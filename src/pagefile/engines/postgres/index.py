@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pagefile.engines.postgres.rows import TENANT_SPACE, row_from, space_for, space_of_user
-from pagefile.engines.postgres.users import Users
-from pagefile.engines.postgres.write_buffer import Pending
+from pagefile.engines.postgres.transaction import Pending, Users
 from pagefile.store.engine import IndexKey, Row, Stream, index_keys
 
 

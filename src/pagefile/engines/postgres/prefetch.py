@@ -7,7 +7,7 @@ from typing import Any
 
 from pagefile.engines.postgres.connection import whole
 from pagefile.engines.postgres.rows import row_from
-from pagefile.engines.postgres.write_buffer import Pending
+from pagefile.engines.postgres.transaction import Pending
 from pagefile.store.engine import Row, Stream
 from pagefile.store.records import StreamKind
 

@@ -12,14 +12,18 @@ from typing import Any
 
 import msgspec
 
-from pagefile.engines.postgres.binary_format import Embedding
-from pagefile.engines.postgres.index import KeyIndex
-from pagefile.engines.postgres.prefetch import Ahead, Name
-from pagefile.engines.postgres.rows import MOST_RECORDS, fill_head, row_from, stream_from
-from pagefile.engines.postgres.users import Users
-from pagefile.engines.postgres.write_buffer import Door, Pending, Statement
+from pagefile.engines.postgres.rows import MOST_RECORDS, Embedding, fill_head, row_from, stream_from
+from pagefile.engines.postgres.transaction import (
+    Ahead,
+    Door,
+    KeyIndex,
+    Name,
+    Pending,
+    Statement,
+    Users,
+)
 from pagefile.store.batch import Vector
-from pagefile.store.commit.idempotency_key import KeyExpiry
+from pagefile.store.commit.idempotency import KeyExpiry
 from pagefile.store.engine import (
     DOCUMENT,
     LOG,

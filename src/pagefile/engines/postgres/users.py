@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pagefile.engines.postgres.write_buffer import Pending
+from pagefile.engines.postgres.transaction import Pending
 
 
 class Users:

@@ -23,12 +23,10 @@ from typing import Any
 import psycopg
 from psycopg import errors as pg
 
-from pagefile.engines.postgres.connection import Link, Session, query
+from pagefile.engines.postgres.connection import MOST_SECONDS, Link, Session, query
 from pagefile.engines.postgres.errors import TRANSIENT, UNFIT, is_lost, translate
-from pagefile.engines.postgres.inserts import MOST_IN_TURN, Inserts
-from pagefile.engines.postgres.timeouts import MOST_SECONDS
-from pagefile.engines.postgres.transaction import PostgresTransaction
-from pagefile.engines.postgres.write_buffer import Statement
+from pagefile.engines.postgres.transaction import PostgresTransaction, Statement
+from pagefile.engines.postgres.writer import MOST_IN_TURN, Inserts
 from pagefile.errors import PagefileError, Unavailable
 from pagefile.store.commit.rules import apply
 from pagefile.store.engine import Prepared, Sealed

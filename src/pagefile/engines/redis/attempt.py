@@ -8,17 +8,14 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
+from pagefile.engines.redis.connection import Command, script
 from pagefile.engines.redis.errors import refused
-from pagefile.engines.redis.protocol import Command
-from pagefile.engines.redis.scripts import script
-from pagefile.engines.redis.single_append import LoneAppend, lone_append
-from pagefile.engines.redis.streams import Moved
-from pagefile.engines.redis.tenant_cache import MOST_TOLD, Known
+from pagefile.engines.redis.tenant_cache import MOST_TOLD, Known, Moved
 from pagefile.engines.redis.transaction import RedisTransaction
-from pagefile.engines.redis.turnstile import Turn
+from pagefile.engines.redis.writer import LoneAppend, Turn, lone_append
 from pagefile.errors import Corrupt, Forbidden, Invalid, PagefileError, Unavailable, Unsupported
+from pagefile.store.commit.committer import own_copy
 from pagefile.store.commit.rules import apply
-from pagefile.store.commit.ticket import own_copy
 from pagefile.store.engine import Prepared, RawCommit, Sealed
 
 #: How often others may come in between before the turn is waited for.

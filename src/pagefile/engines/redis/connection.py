@@ -10,13 +10,12 @@ from redis.exceptions import ConnectionError as Broken
 from redis.exceptions import NoScriptError, RedisError
 from redis.exceptions import TimeoutError as TimedOut
 
+from pagefile.engines.redis.connection import Command, script
 from pagefile.engines.redis.errors import lost, refused
-from pagefile.engines.redis.protocol import Command
-from pagefile.engines.redis.scripts import script
 from pagefile.errors import PagefileError
 
 if TYPE_CHECKING:
-    from pagefile.engines.redis.server import Server
+    from pagefile.engines.redis.connection import Server
 
 #: What is raised when no answer came.
 FAILURES = (Broken, TimedOut, OSError)

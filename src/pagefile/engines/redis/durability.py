@@ -19,8 +19,7 @@ from typing import Any
 import msgspec
 from redis.exceptions import ResponseError
 
-from pagefile.engines.redis.address import Address
-from pagefile.engines.redis.server import Server
+from pagefile.engines.redis.connection import Address, Server
 from pagefile.errors import Forbidden, Unavailable, Unsupported
 from pagefile.store.records import Durability
 

@@ -13,19 +13,16 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from pagefile.engines.common.chunks import parts_of
-from pagefile.engines.redis.address import Address
-from pagefile.engines.redis.attempt import Attempt
+from pagefile.engines.common import parts_of
 from pagefile.engines.redis.check import Examination
 from pagefile.engines.redis.cluster import ask_each, shards_of
-from pagefile.engines.redis.connection import Link
-from pagefile.engines.redis.key_search import find
+from pagefile.engines.redis.connection import Address, Link
+from pagefile.engines.redis.durability import scrub
+from pagefile.engines.redis.engine import current, find, gather, streams
 from pagefile.engines.redis.layout import Keys, name_field, tenants_key
-from pagefile.engines.redis.prefetch import current, gather, streams
 from pagefile.engines.redis.rows import commit_from, head_from, row_from, stream_from
-from pagefile.engines.redis.scrub import scrub
-from pagefile.engines.redis.sender import Sender
 from pagefile.engines.redis.tenant_cache import Known
+from pagefile.engines.redis.writer import Attempt, Sender
 from pagefile.errors import Corrupt, PagefileError
 from pagefile.store.engine import (
     Hit,

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pagefile.engines.redis import layout as layout
-from pagefile.engines.redis.tenant_cache import Known
-from pagefile.engines.redis.write_buffer import Changes
+from pagefile.engines.redis.tenant_cache import Changes, Known
 from pagefile.store.engine import DOCUMENT, IndexKey, Row, Stream, index_keys
 from pagefile.store.records import StreamKind
 

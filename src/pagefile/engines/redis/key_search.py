@@ -7,9 +7,8 @@ import itertools
 from collections.abc import Iterator
 
 from pagefile.engines.redis import layout as layout
-from pagefile.engines.redis.connection import Link
+from pagefile.engines.redis.connection import Command, Link
 from pagefile.engines.redis.layout import Found, Keys
-from pagefile.engines.redis.protocol import Command
 from pagefile.engines.redis.rows import row_from
 from pagefile.store.engine import Hit, KeyRange, Row
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pagefile.engines.redis.connection import Link
+from pagefile.engines.redis.connection import Command, Link
 from pagefile.engines.redis.layout import Keys, name_field
-from pagefile.engines.redis.protocol import Command
 from pagefile.engines.redis.rows import row_from, stream_from
 from pagefile.errors import Corrupt
 from pagefile.store.engine import DOCUMENT, Row, Stream

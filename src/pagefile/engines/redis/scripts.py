@@ -6,7 +6,7 @@ import functools
 import hashlib
 from importlib.resources import files
 
-from pagefile.engines.redis.protocol import Command
+from pagefile.engines.redis.connection import Command
 
 
 @functools.cache

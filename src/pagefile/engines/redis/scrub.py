@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from pagefile.engines.redis.connection import Server
 from pagefile.engines.redis.durability import parse_info
-from pagefile.engines.redis.server import Server
 from pagefile.errors import PagefileError
 
 _PAUSE_SECONDS = 0.02

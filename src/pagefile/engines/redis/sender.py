@@ -12,14 +12,12 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from pagefile.engines.redis.address import Address
-from pagefile.engines.redis.attempt import Attempt
 from pagefile.engines.redis.cluster import Shards
+from pagefile.engines.redis.connection import Address, Command, Server
 from pagefile.engines.redis.durability import RANK, read_settings, require_level
 from pagefile.engines.redis.errors import refused
 from pagefile.engines.redis.layout import tenants_key
-from pagefile.engines.redis.protocol import Command
-from pagefile.engines.redis.server import Server
+from pagefile.engines.redis.writer import Attempt
 from pagefile.errors import PagefileError, Unavailable
 from pagefile.store.records import Durability
 

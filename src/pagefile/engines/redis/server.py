@@ -19,11 +19,17 @@ import redis
 from redis.connection import parse_url
 from redis.exceptions import BusyLoadingError, NoScriptError, RedisError, ResponseError
 
-from pagefile.engines.redis.address import Address, unfit
-from pagefile.engines.redis.connection import FAILURES, Link, NotSent
+from pagefile.engines.redis.connection import (
+    FAILURES,
+    Address,
+    Command,
+    Link,
+    NotSent,
+    in_full,
+    pack,
+    unfit,
+)
 from pagefile.engines.redis.errors import ANSWERS, lost, refused
-from pagefile.engines.redis.protocol import Command, pack
-from pagefile.engines.redis.scripts import in_full
 from pagefile.errors import Forbidden
 
 _CONNECT_SECONDS = 5.0

@@ -11,15 +11,13 @@ import functools
 from collections.abc import Sequence
 from typing import cast
 
+from pagefile.engines.redis.connection import Command, Ready, packed, script
 from pagefile.engines.redis.layout import Keys
-from pagefile.engines.redis.protocol import Command, Ready, packed
 from pagefile.engines.redis.rows import copy_head, copy_of, pack_commit, pack_row, pack_stream
-from pagefile.engines.redis.scripts import script
 from pagefile.engines.redis.tenant_cache import MOST_TOLD, Known
 from pagefile.engines.redis.transaction import SWEEP_EVERY
-from pagefile.engines.redis.turnstile import LEASE_MS, Turn
+from pagefile.engines.redis.writer import LEASE_MS, Turn
 from pagefile.store.commit.rules import apply
-from pagefile.store.content import Action
 from pagefile.store.engine import (
     LOG,
     IndexKey,
@@ -30,7 +28,7 @@ from pagefile.store.engine import (
     Stream,
     Transaction,
 )
-from pagefile.store.records import StreamKind
+from pagefile.store.records import Action, StreamKind
 
 #: What `commit.lua` and `append.lua` name, each with the count of its bytes: the key of the
 #: records, head, new head, token, whether it is queued, lease, position, how many to tell of;

@@ -11,8 +11,7 @@ from typing import Any
 
 from pagefile.engines.redis.layout import name_field
 from pagefile.engines.redis.rows import copy_of, pack_stream, stream_from
-from pagefile.engines.redis.tenant_cache import Known
-from pagefile.engines.redis.write_buffer import Commands
+from pagefile.engines.redis.tenant_cache import Commands, Known
 from pagefile.store.engine import Stream
 from pagefile.store.records import StreamKind
 

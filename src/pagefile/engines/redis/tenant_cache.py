@@ -14,10 +14,9 @@ from pagefile.engines.redis.connection import Link
 from pagefile.engines.redis.layout import Keys
 from pagefile.engines.redis.rows import Counted, commit_from, head_from, move
 from pagefile.errors import Corrupt
-from pagefile.store.commit.idempotency_key import KeyExpiry
-from pagefile.store.content import Action, unpack
+from pagefile.store.commit.idempotency import KeyExpiry
 from pagefile.store.engine import Stream, TenantHead
-from pagefile.store.records import StreamKind
+from pagefile.store.records import Action, StreamKind, unpack
 
 #: How many commits of others are told in one answer; more than that is read anew.
 MOST_TOLD = 512

@@ -12,7 +12,6 @@ from typing import Any
 
 from pagefile.engines.redis import layout as layout
 from pagefile.engines.redis.connection import Link
-from pagefile.engines.redis.index import KeyIndex
 from pagefile.engines.redis.rows import (
     commit_from,
     copy_head,
@@ -20,9 +19,8 @@ from pagefile.engines.redis.rows import (
     row_from,
     stream_from,
 )
-from pagefile.engines.redis.streams import Moved, Streams
-from pagefile.engines.redis.tenant_cache import MOST_TOLD, Known
-from pagefile.engines.redis.write_buffer import Changes, Commands
+from pagefile.engines.redis.tenant_cache import MOST_TOLD, Changes, Commands, Known, Moved, Streams
+from pagefile.engines.redis.transaction import KeyIndex
 from pagefile.store.engine import (
     DOCUMENT,
     LOG,

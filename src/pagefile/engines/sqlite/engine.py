@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from pagefile.engines.common.queries import load_queries
-from pagefile.engines.sqlite.check import examine
+from pagefile.engines.common import load_queries
+from pagefile.engines.sqlite.engine import examine
 from pagefile.engines.sqlite.file import SqliteFile
 from pagefile.engines.sqlite.poller import Watch
 from pagefile.engines.sqlite.rows import (

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import apsw
 
 from pagefile.engines.sqlite.errors import misshapen, translate, translating
+from pagefile.engines.sqlite.file import Gate, waited_too_long
 from pagefile.engines.sqlite.format import bring_up_to_date, count_names, pragma, require_place
-from pagefile.engines.sqlite.gate import Gate, waited_too_long
 from pagefile.engines.sqlite.rows import fetch
 from pagefile.errors import Forbidden, Unavailable, Unsupported
 from pagefile.store.records import Durability

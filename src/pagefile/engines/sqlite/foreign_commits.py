@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pagefile.store.content import NO_MANIFEST, Action, unpack
 from pagefile.store.engine import RawCommit
+from pagefile.store.records import NO_MANIFEST, Action, unpack
 
 #: Beyond, reading the commits takes longer than beginning anew.
 MOST_COMMITS = 512

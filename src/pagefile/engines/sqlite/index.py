@@ -8,13 +8,13 @@ from typing import Any
 import apsw
 
 from pagefile.engines.sqlite.rows import (
+    Users,
     fetch,
     row_from,
     space_of_log,
     space_of_tenant,
     space_of_user,
 )
-from pagefile.engines.sqlite.users import Users
 from pagefile.store.engine import DOCUMENT, IndexKey, Row, Scope, Stream, index_keys
 
 

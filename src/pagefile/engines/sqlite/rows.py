@@ -11,8 +11,8 @@ import msgspec
 
 from pagefile.errors import Corrupt
 from pagefile.store.codec.decoder import json_decoder
-from pagefile.store.content import Action, Content
 from pagefile.store.engine import DOCUMENT, LOG, RawCommit, Row, Stream
+from pagefile.store.records import Action, Content
 
 #: A number no record of a stream reaches.
 MOST_RECORDS = 1 << 32

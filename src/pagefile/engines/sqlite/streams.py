@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pagefile.engines.sqlite.foreign_commits import News
+from pagefile.engines.sqlite.transaction import News
 from pagefile.store.engine import DOCUMENT, LOG, Stream
 from pagefile.store.records import StreamKind
 

@@ -12,12 +12,11 @@ from typing import Any
 import apsw
 import msgspec
 
-from pagefile.engines.sqlite.foreign_commits import MOST_COMMITS, news_of
-from pagefile.engines.sqlite.idempotency_keys import MadeKeys
-from pagefile.engines.sqlite.index import KeyIndex
 from pagefile.engines.sqlite.rows import (
     MOST_RECORDS,
     POSITION_BITS,
+    KeyIndex,
+    Users,
     broken,
     columns_of,
     commit_from,
@@ -30,9 +29,8 @@ from pagefile.engines.sqlite.rows import (
     row_from,
     stream_from,
 )
-from pagefile.engines.sqlite.streams import KnownStreams
-from pagefile.engines.sqlite.users import Users
-from pagefile.store.commit.idempotency_key import KeyExpiry
+from pagefile.engines.sqlite.transaction import MOST_COMMITS, KnownStreams, MadeKeys, news_of
+from pagefile.store.commit.idempotency import KeyExpiry
 from pagefile.store.engine import (
     DOCUMENT,
     IndexKey,

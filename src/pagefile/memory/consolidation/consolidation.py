@@ -45,11 +45,9 @@ from pagefile.memory.facts.index import FactIndexing
 from pagefile.memory.facts.proposal import put_candidate
 from pagefile.memory.facts.store import FactStore
 from pagefile.memory.serializer import is_kept, living
-from pagefile.store.batch import Batch, Condition, Operation
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count, require_type
+from pagefile.store.batch import Batch, Condition, Operation, Query
 from pagefile.store.codec.sort_key import microseconds
-from pagefile.store.names import require_type
-from pagefile.store.query import Query
 from pagefile.store.store import Store
 
 # What one consolidation did.

@@ -17,8 +17,7 @@ from pagefile.memory.extraction.candidate import (
 )
 from pagefile.memory.facts.fact import Fact
 from pagefile.memory.facts.store import FactStore
-from pagefile.store.bounds import require_count
-from pagefile.store.names import require_type
+from pagefile.store.arguments import require_count, require_type
 
 
 class Consolidator:

@@ -16,8 +16,7 @@ from pagefile.memory.consolidation.consolidation import (
 from pagefile.memory.extraction.candidate import Extractor, chosen_extractor
 from pagefile.memory.facts.index import FactIndexing
 from pagefile.memory.facts.store import FactStore
-from pagefile.store.bounds import require_count
-from pagefile.store.names import require_callable, require_flag
+from pagefile.store.arguments import require_callable, require_count, require_flag
 from pagefile.store.store import Store
 
 

@@ -24,10 +24,10 @@ from pagefile.memory.serializer import MOST_SESSION_BYTES, require_session, requ
 from pagefile.recall.records import speaker_in
 from pagefile.recall.vectors.embedding import embedding_of
 from pagefile.store import clock, codec
+from pagefile.store.arguments import require_flag, require_type
 from pagefile.store.batch import Put
-from pagefile.store.codec.raw import encoded
 from pagefile.store.codec.sort_key import microseconds
-from pagefile.store.names import require_flag, require_type
+from pagefile.store.codec.writer import encoded
 from pagefile.store.records import Document
 
 # Chat messages and tool calls, as an episode keeps them.

@@ -22,9 +22,9 @@ from pagefile.memory.episodes.episode import (
 from pagefile.memory.facts.fact import moment_us
 from pagefile.memory.names import require_user
 from pagefile.memory.serializer import living
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count
+from pagefile.store.batch import Query
 from pagefile.store.codec.sort_key import KeyValue, microseconds
-from pagefile.store.query import Query
 from pagefile.store.records import Document
 from pagefile.store.store import Store
 

@@ -13,7 +13,7 @@ import msgspec
 from pagefile.errors import Invalid, shown
 from pagefile.memory.extraction.errors import BudgetSpent, Cancelled, Oversized
 from pagefile.settings import Settings
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count
 
 
 class Candidate(msgspec.Struct, frozen=True):

@@ -25,7 +25,7 @@ from pagefile.memory.extraction.errors import (
     Refused,
     Silent,
 )
-from pagefile.store.bounds import require_count, require_seconds
+from pagefile.store.arguments import require_count, require_seconds
 
 # What a server of the chat API answers, taken apart.
 

@@ -20,7 +20,7 @@ from pagefile.memory.extraction.candidate import (
 from pagefile.memory.extraction.chat import ChatClient, tokens_of
 from pagefile.memory.extraction.errors import Malformed
 from pagefile.memory.extraction.words import canonical
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count
 
 # What a model is told: what a fact is, and that the exchange is data.
 

@@ -24,10 +24,9 @@ from pagefile.memory.serializer import plain, shaped
 from pagefile.recall.index import SearchIndex
 from pagefile.recall.partition_cache import Shelf
 from pagefile.recall.records import DOCUMENT
-from pagefile.store.batch import Absent, Batch, Condition, LengthIs, Operation, Put, Selector
+from pagefile.store.batch import Absent, Batch, Condition, LengthIs, Operation, Put, Query, Selector
 from pagefile.store.codec import sort_key
 from pagefile.store.codec.sort_key import KeyValue
-from pagefile.store.query import Query
 from pagefile.store.records import Document
 from pagefile.store.store import Store
 

@@ -18,9 +18,8 @@ from pagefile.memory.facts.fact import Fact, normalised, require_moment, require
 from pagefile.memory.facts.reader import FactReader
 from pagefile.memory.facts.view import Sight, Viewpoint
 from pagefile.store import clock
-from pagefile.store.bounds import bounded, require_count
+from pagefile.store.arguments import bounded, require_callable, require_count, require_type
 from pagefile.store.codec import sort_key
-from pagefile.store.names import require_callable, require_type
 
 Direction = Literal["both", "out", "in"]
 Way = Literal["out", "in"]

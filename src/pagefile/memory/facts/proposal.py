@@ -17,10 +17,9 @@ from pagefile.memory.items.change import require_name
 from pagefile.memory.names import owner_key, require_user, users_key
 from pagefile.memory.privacy.isolation import warn_if_anonymous
 from pagefile.memory.serializer import living, plain, shaped
-from pagefile.store.batch import Batch, Condition, Operation, Put, VersionIs
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count
+from pagefile.store.batch import Batch, Condition, Operation, Put, Query, VersionIs
 from pagefile.store.codec.sort_key import microseconds
-from pagefile.store.query import Query
 from pagefile.store.records import Document
 from pagefile.store.store import Store
 

@@ -47,9 +47,8 @@ from pagefile.memory.items.bm25 import bm25
 from pagefile.memory.items.change import MOST_ID_BYTES, require_name_or_none
 from pagefile.memory.names import owner_key
 from pagefile.store import clock
-from pagefile.store.bounds import MOST_PER_READ, bounded
-from pagefile.store.names import Naming, require_flag
-from pagefile.store.query import Query
+from pagefile.store.arguments import MOST_PER_READ, Naming, bounded, require_flag
+from pagefile.store.batch import Query
 from pagefile.store.records import Document
 from pagefile.store.store import Store
 

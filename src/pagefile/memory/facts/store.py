@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from pagefile.context.backend import Backend, store_behind
-from pagefile.context.lifecycle import ClosesItsStore
+from pagefile.context.backend import Backend, ClosesItsStore, store_behind
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, shown
 from pagefile.memory.facts.documents import (
     BY_ALIAS,
@@ -31,8 +30,8 @@ from pagefile.memory.facts.reader import machine_clock
 from pagefile.memory.facts.user_facts import FactKeeper
 from pagefile.memory.facts.view import Names
 from pagefile.memory.items.change import require_name_or_none
+from pagefile.store.arguments import require_callable, require_flag, require_type
 from pagefile.store.batch import Absent, Batch, Condition, CountBelow, Put, Unchanged, VersionIs
-from pagefile.store.names import require_callable, require_flag, require_type
 
 MOST_AT_ONCE = 2_000
 MOST_ALIASES = 10_000

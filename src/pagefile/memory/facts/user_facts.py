@@ -33,10 +33,9 @@ from pagefile.memory.facts.fact import Fact, moment_us, require_actor, require_r
 from pagefile.memory.facts.reader import FactReader
 from pagefile.memory.items.change import require_name_or_none
 from pagefile.memory.names import owner_key
-from pagefile.store.batch import Absent, Put
+from pagefile.store.batch import Absent, Put, Query
 from pagefile.store.codec import sort_key
 from pagefile.store.codec.decoder import convert
-from pagefile.store.query import Query
 from pagefile.store.records import Document
 from pagefile.store.store import Store
 

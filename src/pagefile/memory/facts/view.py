@@ -25,10 +25,9 @@ from pagefile.memory.facts.fact import (
     normalised,
 )
 from pagefile.memory.facts.plane import Claim, Kind, Window, standing, windows
+from pagefile.store.arguments import MOST_PER_READ, OF_TENANT
 from pagefile.store.batch import Append
-from pagefile.store.bounds import MOST_PER_READ
 from pagefile.store.codec import sort_key
-from pagefile.store.names import OF_TENANT
 from pagefile.store.records import Entry
 from pagefile.store.store import Store
 

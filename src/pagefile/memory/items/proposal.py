@@ -15,9 +15,8 @@ from pagefile.errors import Conflict, Invalid, NotFound, shown
 from pagefile.memory.items.change import MOST_NAME_BYTES, Change, require_name
 from pagefile.memory.items.item import Gate, id_in
 from pagefile.memory.serializer import plain, shaped
-from pagefile.store.batch import Condition, Put, VersionIs
+from pagefile.store.batch import Condition, Put, Query, VersionIs
 from pagefile.store.codec.sort_key import KeyValue, moment
-from pagefile.store.query import Query
 from pagefile.store.records import Document
 from pagefile.store.store import Store
 

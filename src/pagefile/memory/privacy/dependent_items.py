@@ -19,11 +19,11 @@ from pagefile.store.batch import (
     Condition,
     Operation,
     Put,
+    Query,
     Selector,
     Unchanged,
     VersionIs,
 )
-from pagefile.store.query import Query
 from pagefile.store.records import Document
 from pagefile.store.store import Store
 

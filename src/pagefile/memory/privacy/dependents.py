@@ -20,8 +20,7 @@ from pagefile.memory.privacy.erasure_plan import Gone
 from pagefile.memory.privacy.scope import Derived
 from pagefile.memory.serializer import living
 from pagefile.recall.records import DOCUMENT
-from pagefile.store.batch import Condition, Operation, Put, VersionIs
-from pagefile.store.query import Query
+from pagefile.store.batch import Condition, Operation, Put, Query, VersionIs
 from pagefile.store.records import Document
 from pagefile.store.store import Store
 

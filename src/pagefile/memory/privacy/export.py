@@ -28,8 +28,7 @@ from pagefile.store import codec
 from pagefile.store.atomic_file import new_file
 from pagefile.store.batch import Selector
 from pagefile.store.codec.decoder import from_json
-from pagefile.store.content import mapping_from_bytes
-from pagefile.store.records import Document, Entry
+from pagefile.store.records import Document, Entry, mapping_from_bytes
 from pagefile.store.store import Store
 
 FORMAT = "pagefile-export"

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from pagefile.memory.names import USERS
-from pagefile.store.query import Query
+from pagefile.store.batch import Query
 from pagefile.store.store import Store
 
 _INSIDE = re.compile(r"pagefile(?!\.testing)(\.|$)")

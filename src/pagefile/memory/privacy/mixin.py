@@ -19,7 +19,7 @@ from pagefile.recall.arms.synchronizer import VectorFollower, VectorsFollowed, V
 from pagefile.recall.index import SearchIndex
 from pagefile.recall.partition_cache import Shelf
 from pagefile.recall.rebuild import Rebuilding
-from pagefile.store.names import require_callable, require_flag
+from pagefile.store.arguments import require_callable, require_flag
 
 
 class Keeping(WatchedCalls):

@@ -13,8 +13,7 @@ from pagefile.errors import Corrupt
 from pagefile.memory.items.run_events import LEDGERS, RUNS, RunEvent, run_event
 from pagefile.memory.privacy.dry_run import rehearsed
 from pagefile.recall.records import entries_of
-from pagefile.store.batch import Selector
-from pagefile.store.query import Query
+from pagefile.store.batch import Query, Selector
 from pagefile.store.records import Entry, Touched
 from pagefile.store.store import Store
 

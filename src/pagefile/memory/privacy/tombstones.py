@@ -21,8 +21,8 @@ import msgspec
 from pagefile.memory.names import owner_key
 from pagefile.memory.serializer import plain, shaped
 from pagefile.store import clock
+from pagefile.store.arguments import OF_TENANT
 from pagefile.store.batch import Operation, Prune, Put
-from pagefile.store.names import OF_TENANT
 from pagefile.store.store import Store
 
 _DIGEST_BYTES = 8

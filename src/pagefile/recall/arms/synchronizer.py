@@ -31,11 +31,11 @@ from pagefile.recall.records import (
     read_catalogue,
 )
 from pagefile.settings import Settings
+from pagefile.store.arguments import require_seconds
 from pagefile.store.batch import Vector
-from pagefile.store.bounds import require_seconds
 from pagefile.store.codec.vector import MOST_DIMENSIONS
-from pagefile.store.periodic_thread import Rounds
 from pagefile.store.store import Store
+from pagefile.store.threads import Rounds
 
 #: How many ids are let go at once.
 _DELETED = 5_000

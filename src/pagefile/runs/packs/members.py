@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 
 from pagefile.context.names import usage_document
-from pagefile.context.slot import ERASED
-from pagefile.context.usage import stored_text
+from pagefile.context.slot import ERASED, stored_text
 from pagefile.errors import Invalid, NotFound, PagefileError
 from pagefile.memory.items.change import require_id
 from pagefile.memory.items.item import Cause, MemoryItem, place_of, put_item
@@ -26,8 +25,7 @@ from pagefile.runs.packs.format import ITEMS, SLOTS, WrongContent, checked, pars
 from pagefile.store import codec
 from pagefile.store.batch import Append, Put
 from pagefile.store.codec.decoder import convert
-from pagefile.store.content import mapping_from_bytes, mapping_to_bytes
-from pagefile.store.records import Document, Entry
+from pagefile.store.records import Document, Entry, mapping_from_bytes, mapping_to_bytes
 from pagefile.store.store import Store
 
 #: Where items stand that are for one user each.

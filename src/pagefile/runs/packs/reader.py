@@ -23,7 +23,7 @@ from pagefile.runs.packs.members import (
     read_slots,
 )
 from pagefile.runs.rebuild import Fold
-from pagefile.store.names import require_callable
+from pagefile.store.arguments import require_callable
 
 WorkingSet = dict[str, Any]
 

@@ -33,6 +33,7 @@ from pagefile.runs.packs.members import PackedSlot
 from pagefile.runs.packs.reader import Contents, open_pack
 from pagefile.runs.run import Run
 from pagefile.runs.working_set import Archive
+from pagefile.store.arguments import require_callable, require_flag
 from pagefile.store.batch import (
     Absent,
     Append,
@@ -43,7 +44,6 @@ from pagefile.store.batch import (
     Put,
     VersionIs,
 )
-from pagefile.store.names import require_callable, require_flag
 from pagefile.store.store import Store
 
 if TYPE_CHECKING:

@@ -35,8 +35,8 @@ from pagefile.runs.packs.members import (
 from pagefile.runs.redaction import redact
 from pagefile.runs.working_set import WorkingRun
 from pagefile.store import clock
+from pagefile.store.arguments import require_callable
 from pagefile.store.atomic_file import new_file
-from pagefile.store.names import require_callable
 from pagefile.store.records import Document, Entry, Head
 from pagefile.store.store import Store
 

@@ -12,10 +12,9 @@ import msgspec
 from pagefile.errors import Invalid
 from pagefile.store.codec.canonical_json import encode_json
 from pagefile.store.codec.decoder import json_decoder
-from pagefile.store.codec.hints import members_of_union, unwrapped
-from pagefile.store.codec.location import ROOT, Location, invalid
 from pagefile.store.codec.registry import shape_for
-from pagefile.store.codec.shapes import resolved_hints
+from pagefile.store.codec.shapes import members_of_union, resolved_hints, unwrapped
+from pagefile.store.codec.writer import ROOT, Location, invalid
 
 
 def misfit(value: Any) -> Invalid:

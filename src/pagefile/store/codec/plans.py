@@ -13,9 +13,14 @@ from typing import Any, Generic
 import msgspec
 
 from pagefile.store.codec.decoder import json_decoder
-from pagefile.store.codec.hints import is_lossless
 from pagefile.store.codec.registry import shape_for
-from pagefile.store.codec.shapes import HINT_ERRORS, Shape, is_pydantic_model, resolved_hints
+from pagefile.store.codec.shapes import (
+    HINT_ERRORS,
+    Shape,
+    is_lossless,
+    is_pydantic_model,
+    resolved_hints,
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -11,8 +11,7 @@ from typing import Any
 
 from pagefile.store.codec import tags
 from pagefile.store.codec.canonical_json import MAX_DEPTH, corrupt, too_deep
-from pagefile.store.codec.enums import find_member
-from pagefile.store.codec.record import Record
+from pagefile.store.codec.reader import Record, find_member
 from pagefile.store.codec.registry import find_class, shape_for
 
 

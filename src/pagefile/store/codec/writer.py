@@ -14,11 +14,10 @@ from uuid import UUID
 from pagefile.errors import shown
 from pagefile.store.codec import tags
 from pagefile.store.codec.canonical_json import MAX_DEPTH, decode_json, encode_json
-from pagefile.store.codec.enums import find_member
-from pagefile.store.codec.location import ROOT, Location, invalid
-from pagefile.store.codec.record import Record
+from pagefile.store.codec.reader import Record, find_member
 from pagefile.store.codec.registry import registered_name, shape_for
 from pagefile.store.codec.shapes import Shape
+from pagefile.store.codec.writer import ROOT, Location, invalid
 
 Writer: TypeAlias = Callable[[Any, Location, int], Any]
 

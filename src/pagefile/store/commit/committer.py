@@ -19,10 +19,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from pagefile.errors import Forbidden, PagefileError, Unavailable
-from pagefile.store.capabilities import TakesLone
-from pagefile.store.commit.flag import Flag
-from pagefile.store.commit.single_log import batched
-from pagefile.store.commit.ticket import (
+from pagefile.store.commit.committer import (
     Place,
     Ticket,
     own_copy,
@@ -31,7 +28,9 @@ from pagefile.store.commit.ticket import (
     settle,
     stopped_commit,
 )
-from pagefile.store.engine import Engine, Lone, Prepared, Sealed
+from pagefile.store.commit.rules import batched
+from pagefile.store.engine import Engine, Lone, Prepared, Sealed, TakesLone
+from pagefile.store.threads import Flag
 
 if TYPE_CHECKING:
     import asyncio

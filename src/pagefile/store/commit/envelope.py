@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 from pagefile.errors import Invalid, LimitExceeded
+from pagefile.store.arguments import Naming
 from pagefile.store.batch import NO_KEYS, Append
 from pagefile.store.codec import sort_key
 from pagefile.store.codec.sort_key import KeyValue
-from pagefile.store.content import Action, keys_to_bytes, mapping_to_bytes, pack
 from pagefile.store.engine import IndexKey, Limits, Scope
-from pagefile.store.names import Naming
+from pagefile.store.records import Action, keys_to_bytes, mapping_to_bytes, pack
 
 #: How many envelopes are remembered; they repeat from commit to commit.
 _MOST_KEPT = 16_384

@@ -9,10 +9,8 @@ import msgspec
 
 from pagefile.errors import PagefileError
 from pagefile.store.batch import Selector
-from pagefile.store.capabilities import ReadsAhead
-from pagefile.store.content import Action
-from pagefile.store.engine import DOCUMENT, LOG, Row, Stream, Transaction, Wiped
-from pagefile.store.records import Receipt, StreamKind, Touched
+from pagefile.store.engine import DOCUMENT, LOG, ReadsAhead, Row, Stream, Transaction, Wiped
+from pagefile.store.records import Action, Receipt, StreamKind, Touched
 
 
 class Rehearsed(PagefileError):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from pagefile.errors import Invalid
-from pagefile.store.content import Action, Content, digest_of, read_manifest
 from pagefile.store.engine import Engine, Prepared, RawCommit, Sealed, Write
+from pagefile.store.records import Action, Content, digest_of, read_manifest
 
 
 def repeat_of(commit: RawCommit) -> Sealed:

@@ -17,6 +17,7 @@ import msgspec
 
 from pagefile.errors import Invalid, LimitExceeded, shown
 from pagefile.store import codec
+from pagefile.store.arguments import Naming, require_count, require_type
 from pagefile.store.batch import (
     Append,
     Batch,
@@ -29,13 +30,10 @@ from pagefile.store.batch import (
     Selector,
     Vector,
 )
-from pagefile.store.bounds import require_count
 from pagefile.store.codec.vector import no_vectors, require_vector
-from pagefile.store.commit.envelope import HEAD, Envelopes
-from pagefile.store.commit.idempotency_key import made_key, position_before, stored_key
-from pagefile.store.commit.requirements import Requirements
-from pagefile.store.commit.selector import require_selectors
-from pagefile.store.content import SALT_BYTES, Action, Content, digest_of, keys_to_bytes
+from pagefile.store.commit.erasure import require_selectors
+from pagefile.store.commit.idempotency import made_key, position_before, stored_key
+from pagefile.store.commit.preparation import HEAD, Envelopes, Requirements
 from pagefile.store.engine import (
     DOCUMENT,
     LOG,
@@ -46,7 +44,7 @@ from pagefile.store.engine import (
     Requirement,
     Write,
 )
-from pagefile.store.names import Naming, require_type
+from pagefile.store.records import SALT_BYTES, Action, Content, digest_of, keys_to_bytes
 
 _SALTS_AT_ONCE = 256
 _APPEND = Action.APPEND

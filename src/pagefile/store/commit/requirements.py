@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pagefile.errors import Invalid
+from pagefile.store.arguments import Naming, require_count, require_flag
 from pagefile.store.batch import (
     Absent,
     CountBelow,
@@ -14,11 +15,9 @@ from pagefile.store.batch import (
     Unchanged,
     VersionIs,
 )
-from pagefile.store.bounds import require_count
 from pagefile.store.codec.sort_key import KeyValue
-from pagefile.store.commit.envelope import Envelopes
+from pagefile.store.commit.preparation import Envelopes
 from pagefile.store.engine import Requirement
-from pagefile.store.names import Naming, require_flag
 
 #: Numbers below this one need no closer look.
 _COMMON = 2**32

@@ -15,19 +15,17 @@ import msgspec
 
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, PagefileError
 from pagefile.store.batch import Vector
-from pagefile.store.capabilities import TakesVectors
-from pagefile.store.commit.conditions import require, unfinished_copy
 from pagefile.store.commit.erasure import Rehearsed, bare_forks, doomed_by, runs_of
-from pagefile.store.commit.idempotency import repeat_of
-from pagefile.store.commit.idempotency_key import implausible
-from pagefile.store.commit.single_log import (
+from pagefile.store.commit.idempotency import implausible, repeat_of
+from pagefile.store.commit.rules import (
     ManifestEntry,
     append_alone,
     numbered,
+    require,
     require_room,
     seal,
+    unfinished_copy,
 )
-from pagefile.store.content import Action, name_digest
 from pagefile.store.engine import (
     DOCUMENT,
     LOG,
@@ -37,12 +35,13 @@ from pagefile.store.engine import (
     Row,
     Sealed,
     Stream,
+    TakesVectors,
     Transaction,
     Wiped,
     Write,
 )
 from pagefile.store.log.replay import replay
-from pagefile.store.records import StreamKind
+from pagefile.store.records import Action, StreamKind, name_digest
 
 _Undo = tuple[Callable[..., None], Stream] | tuple[Callable[..., None], Stream, bool, bool]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pagefile.errors import Invalid
+from pagefile.store.arguments import Naming, require_count, require_flag, require_type
 from pagefile.store.batch import Selector
-from pagefile.store.bounds import require_count
-from pagefile.store.names import Naming, require_flag, require_type
 
 #: How many selections one erasure unites; each is looked up by itself.
 MOST_SELECTORS = 100_000

@@ -6,11 +6,10 @@ nothing to take back, because everything that can refuse the batch comes first.
 
 from __future__ import annotations
 
-from pagefile.store.capabilities import AddsLone
-from pagefile.store.commit.conditions import log_is_full
-from pagefile.store.content import Action, chain, pack
+from pagefile.store.commit.rules import log_is_full
 from pagefile.store.engine import (
     LOG,
+    AddsLone,
     Limits,
     Lone,
     Prepared,
@@ -20,6 +19,7 @@ from pagefile.store.engine import (
     Transaction,
     Write,
 )
+from pagefile.store.records import Action, chain, pack
 
 #: What a commit says of one thing that it did.
 ManifestEntry = tuple[int | bytes, ...]

@@ -7,19 +7,20 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from pagefile.errors import Corrupt, Invalid
-from pagefile.store.commit.conditions import unfinished_copy
-from pagefile.store.content import (
+from pagefile.store.commit.rules import unfinished_copy
+from pagefile.store.engine import DOCUMENT, LOG, NAMELESS, Engine, RawCommit, Row, Stream
+from pagefile.store.log.audit import Gathering, Gone, Life, Lives, Place
+from pagefile.store.records import (
     Action,
+    Head,
+    Problem,
+    Report,
     chain,
     digest_of,
     genesis,
     name_digest,
     read_manifest,
 )
-from pagefile.store.engine import DOCUMENT, LOG, NAMELESS, Engine, RawCommit, Row, Stream
-from pagefile.store.log.lifetimes import Gone, Life, Lives
-from pagefile.store.log.prefetch import Gathering, Place
-from pagefile.store.records import Head, Problem, Report
 
 _PER_READ = 500
 _MOST_PROBLEMS = 100

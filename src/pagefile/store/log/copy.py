@@ -14,10 +14,9 @@ from collections.abc import Callable
 import msgspec
 
 from pagefile.errors import Conflict, Invalid, PagefileError
-from pagefile.store.bounds import require_count, require_seconds
+from pagefile.store.arguments import Naming, require_callable, require_count, require_seconds
 from pagefile.store.engine import Copied, Engine, Limits, Prepared, Sealed
-from pagefile.store.log.copy_source import CopySource, ended_by, lets_go
-from pagefile.store.names import Naming, require_callable
+from pagefile.store.log.copy import CopySource, ended_by, lets_go
 
 #: How many bytes of content travel in one transaction, unless a single commit has more.
 BATCH_BYTES = 4 * 1024 * 1024

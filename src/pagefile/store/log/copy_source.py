@@ -9,8 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from pagefile.errors import Corrupt
-from pagefile.store.content import Action, Content, chain, digest_of, unpack
 from pagefile.store.engine import Copied, Engine, Origin, RawCommit, Stream
+from pagefile.store.records import Action, Content, chain, digest_of, unpack
 
 _RECORDS = (Action.APPEND, Action.PUT, Action.DELETE)
 #: Actions after which a name may be gone.

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pagefile.store.content import Action
 from pagefile.store.engine import Stream
+from pagefile.store.records import Action
 
 
 class Life(msgspec.Struct, gc=False):

@@ -9,8 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from pagefile.errors import Corrupt
-from pagefile.store.capabilities import Gathers
-from pagefile.store.engine import Engine, Row, Stream
+from pagefile.store.engine import Engine, Gathers, Row, Stream
 
 #: A stream's number and a row's.
 Place = tuple[int, int]

@@ -23,10 +23,9 @@ import msgspec
 
 from pagefile.errors import Conflict, Invalid, NotFound, shown
 from pagefile.handle import Admin, machine_clock
+from pagefile.store.arguments import Naming, require_count
 from pagefile.store.batch import Absent, Batch, Put, VersionIs
-from pagefile.store.bounds import require_count
 from pagefile.store.codec.decoder import convert
-from pagefile.store.names import Naming
 from pagefile.store.records import Document
 from pagefile.surfaces.access.identity import (
     ACCESS_TENANT,

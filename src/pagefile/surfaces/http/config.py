@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from pagefile.errors import Invalid, shown
-from pagefile.store.bounds import require_count, require_seconds
+from pagefile.store.arguments import require_count, require_seconds
 from pagefile.store.records import Durability
 from pagefile.surfaces.access.identity import is_loopback, require_tenant
 from pagefile.surfaces.access.tokens import TokenSettings

@@ -27,9 +27,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pagefile.aio import AsyncPagefile
 from pagefile.errors import Conflict, Invalid, Unavailable
 from pagefile.store import clock
-from pagefile.store.batch import Absent, Batch, Condition, Delete, Operation, Prune, Put, VersionIs
+from pagefile.store.batch import (
+    Absent,
+    Batch,
+    Condition,
+    Delete,
+    Operation,
+    Prune,
+    Put,
+    Query,
+    VersionIs,
+)
 from pagefile.store.codec.decoder import convert
-from pagefile.store.query import Query
 from pagefile.store.records import Document
 from pagefile.surfaces.access.identity import digest_of
 from pagefile.surfaces.http.authentication import READS

@@ -11,7 +11,7 @@ import pytest
 
 from pagefile.aio import AsyncPagefile
 from pagefile.context.buffer import ContextBuffer
-from pagefile.context.follower import AsyncSlotFollower, SlotFollower
+from pagefile.context.thread import AsyncSlotFollower, SlotFollower
 from pagefile.errors import Invalid
 from pagefile.handle import Pagefile
 from pagefile.testing.backend import Backend

@@ -15,10 +15,10 @@ from pagefile.store.batch import (
     Operation,
     Prune,
     Put,
+    Query,
     Selector,
     VersionIs,
 )
-from pagefile.store.query import Query
 from pagefile.store.records import Head
 from pagefile.store.store import Store
 from pagefile.testing.backend import Backend, promise

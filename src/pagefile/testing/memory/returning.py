@@ -15,8 +15,8 @@ from pagefile.memory.names import owner_key
 from pagefile.memory.privacy import tombstones
 from pagefile.memory.privacy.tombstones import forgotten_of
 from pagefile.runs.runs import Runs
+from pagefile.store.arguments import OF_TENANT
 from pagefile.store.batch import Batch, Put, Selector
-from pagefile.store.names import OF_TENANT
 from pagefile.store.records import Document
 from pagefile.testing.backend import Backend
 from pagefile.testing.context.ground import at_once

@@ -20,8 +20,8 @@ from pagefile.memory.episodes.episode import (
 )
 from pagefile.memory.episodes.store import bounds_of
 from pagefile.memory.serializer import living
-from pagefile.store.bounds import MOST_PER_READ
-from pagefile.store.query import Query as Find
+from pagefile.store.arguments import MOST_PER_READ
+from pagefile.store.batch import Query as Find
 from pagefile.surfaces.access.identity import require_user
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import Caller, caller_of

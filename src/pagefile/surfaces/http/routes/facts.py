@@ -13,9 +13,9 @@ from pagefile.memory.facts.fact import Fact
 from pagefile.memory.facts.history import History, Story
 from pagefile.memory.facts.proposal import BY_STATUS, OF_TENANT, ProposedFact, proposed_of
 from pagefile.memory.serializer import living
-from pagefile.store.bounds import MOST_PER_READ
+from pagefile.store.arguments import MOST_PER_READ
+from pagefile.store.batch import Query as Find
 from pagefile.store.codec.decoder import json_decoder
-from pagefile.store.query import Query as Find
 from pagefile.surfaces.access.identity import require_user
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.call import Caller, caller_of

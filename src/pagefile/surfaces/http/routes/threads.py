@@ -11,8 +11,8 @@ from fastapi import APIRouter, Query, Request, Response
 from pagefile.context.appender import NewSlot as StoredSlot
 from pagefile.context.appender import no_thread
 from pagefile.context.names import THREADS, log_of
-from pagefile.context.reader import user_of
 from pagefile.context.slot import BufferSlot
+from pagefile.context.thread import user_of
 from pagefile.errors import Conflict, NotFound
 from pagefile.store.records import Receipt
 from pagefile.surfaces.http import etag, slots

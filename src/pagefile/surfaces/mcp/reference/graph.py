@@ -19,6 +19,7 @@ import msgspec
 from pagefile.errors import Conflict, LimitExceeded, NotFound, shown
 from pagefile.handle import machine_clock
 from pagefile.memory.names import owner_key
+from pagefile.store.arguments import MOST_PER_READ
 from pagefile.store.batch import (
     Absent,
     Batch,
@@ -26,13 +27,12 @@ from pagefile.store.batch import (
     Delete,
     Operation,
     Put,
+    Query,
     Unchanged,
     VersionIs,
 )
-from pagefile.store.bounds import MOST_PER_READ
 from pagefile.store.codec.decoder import convert
 from pagefile.store.codec.sort_key import KeyValue
-from pagefile.store.query import Query
 from pagefile.store.records import Document
 from pagefile.store.store import Store
 
