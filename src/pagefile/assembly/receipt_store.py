@@ -15,7 +15,7 @@ import msgspec
 
 from pagefile.assembly.receipt import AssemblyReceipt, LeftOut, Piece
 from pagefile.errors import Conflict, Invalid, NotFound, shown
-from pagefile.memory.owner import RECEIPTS, owner_key
+from pagefile.memory.owner import owner_key
 from pagefile.memory.privacy.tombstones import document_of as forgotten_document
 from pagefile.memory.serializer import living, plain, shaped
 from pagefile.store.batch import Absent, Batch, Condition, Operation, Put, VersionIs
@@ -25,6 +25,8 @@ from pagefile.store.records import Document
 from pagefile.store.snapshot import Snapshot
 from pagefile.store.store import Store
 
+#: Documents, one per receipt, and one per other user of whom it names records.
+RECEIPTS = "receipt/"
 #: Keys: all receipts of a user in order, all parts of a receipt, those of a source.
 BY_POSITION = "receipt.position"
 _PARTS = "receipt.id"

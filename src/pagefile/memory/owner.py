@@ -13,7 +13,6 @@ from pagefile.store.names import OF_TENANT, Naming
 __all__ = [
     "NOBODY",
     "OF_TENANT",
-    "RECEIPTS",
     "USERS",
     "owner_key",
     "require_user",
@@ -26,8 +25,6 @@ _NAMING = Naming(512)
 #: and for nobody.
 USERS = "memory.user"
 NOBODY = "memory.nobody"
-#: Documents: what went into prompts, by the digest of the user, then by the receipt's id.
-RECEIPTS = "receipt/"
 
 
 @lru_cache(maxsize=8_192)

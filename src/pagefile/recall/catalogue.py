@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from pagefile.errors import Conflict, Corrupt, Unavailable, Unsupported
+from pagefile.recall.logs import LOGS
 from pagefile.store.batch import Batch, Condition, Operation, Put, VersionIs
 from pagefile.store.codec.decoder import convert
 from pagefile.store.names import OF_TENANT
@@ -81,7 +82,7 @@ def settle_catalogue(store: Store, wanted: Model) -> Catalogue:
     """
     while (held := read_catalogue(store)) is None:
         # In this order: whoever began the index wrote the catalogue first, and may do so now.
-        has_entries = bool(store.names("log", prefix="recall/", limit=1))
+        has_entries = bool(store.names("log", prefix=LOGS, limit=1))
         found = store.get(DOCUMENT)
         if found is not None and not found.erased:
             continue

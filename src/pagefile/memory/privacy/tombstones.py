@@ -24,6 +24,8 @@ from pagefile.store import clock
 from pagefile.store.batch import Operation, Prune, Put
 from pagefile.store.store import Store
 
+#: Documents, one per user of whom something was forgotten.
+FORGOTTEN = "memory/forgotten/"
 _DIGEST_BYTES = 8
 #: Eight megabytes of digests; the oldest leave first, long after any replay.
 MOST_REMEMBERED = 1_000_000
@@ -109,7 +111,7 @@ def _versions(store: Store, name: str, numbers: range) -> list[bytes]:
 
 def document_of(user_id: str | None) -> str:
     """The name of the document that says what was forgotten."""
-    return f"memory/forgotten/{owner_key(user_id)}"
+    return f"{FORGOTTEN}{owner_key(user_id)}"
 
 
 @lru_cache(maxsize=64)
