@@ -71,9 +71,7 @@ KINDS = (
     ),
     Kind(PATHS, "where a thread stands on a call path"),
     Kind(USES, "that a thread was used without being written to", check=_use),
-    Kind(
-        EXPIRIES, "conversations that were ended for being idle", "log", form="", check=_expiry
-    ),
+    Kind(EXPIRIES, "conversations that were ended for being idle", "log", form="", check=_expiry),
     Kind(
         SWEPT,
         "up to which position idle conversations were looked for",

@@ -16,7 +16,7 @@ from pagefile.store.kinds import Kind
 KINDS = (
     Kind(CONVERSATIONS, "who works on a conversation"),
     Kind(JOURNALS, "what was sent, done and answered in a conversation", "log"),
-    Kind(STATES, "what a handler put through its handle"),
+    Kind(STATES, "what a handler put through its handle", typed=True),
     Kind(TAKEN, "that a message id of the caller's was used"),
     Kind(DEAD, "a message that was given up"),
     Kind(

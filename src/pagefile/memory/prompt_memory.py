@@ -16,7 +16,7 @@ from pagefile.memory.facts.store import FactStore
 from pagefile.memory.items.item import revision_of
 from pagefile.memory.items.reader import ItemReader
 from pagefile.memory.match import EpisodeMatch, FactMatch, MemoryMatch
-from pagefile.memory.privacy.guard import Guard
+from pagefile.memory.privacy.tombstones import Guard
 from pagefile.memory.recaller import Recaller
 from pagefile.memory.search import ITEM_QUERY, MemoryKind, shares
 from pagefile.memory.usage import UseRecorder

@@ -14,7 +14,7 @@ import msgspec
 from pagefile.errors import Conflict
 from pagefile.memory.ids import new_id
 from pagefile.memory.owner import owner_key
-from pagefile.memory.privacy.guard import Guard
+from pagefile.memory.privacy.tombstones import Guard
 from pagefile.store.batch import Append, Batch
 from pagefile.store.codec.decoder import convert
 from pagefile.store.query import Query

@@ -59,8 +59,9 @@ class Kind(msgspec.Struct, frozen=True, gc=False):
     rests: bool = False
     #: Whether what was forgotten may be stored under the same name again.
     returns: bool = False
-    #: The id of a run follows the prefix: it goes and comes with the run.
-    of_run: bool = False
+    #: The id of a run follows the prefix: it goes and comes with the run. This is what the
+    #: run's ledger calls it when some of it is lost.
+    run_part: str = ""
     #: Entries stand on their own: an imported one whose place is taken goes to the end.
     loose: bool = False
     #: Bodies may be of any type that the codec knows.
@@ -78,7 +79,7 @@ class Kind(msgspec.Struct, frozen=True, gc=False):
 
     def run_of(self, name: str) -> str | None:
         """The run that a stream of this kind belongs to, if it does."""
-        return name.removeprefix(self.prefix).split("/")[0] if self.of_run else None
+        return name.removeprefix(self.prefix).split("/")[0] if self.run_part else None
 
     @property
     def erasure(self) -> str:

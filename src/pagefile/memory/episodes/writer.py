@@ -19,7 +19,7 @@ from pagefile.memory.episodes.episode import (
 )
 from pagefile.memory.episodes.recognition import POLICIES, DuplicatePolicy, Recognition
 from pagefile.memory.owner import owner_key
-from pagefile.memory.privacy.guard import Guard
+from pagefile.memory.privacy.tombstones import Guard
 from pagefile.recall.entry import IndexEntry, speaker_in
 from pagefile.recall.index import Findable, SearchIndex
 from pagefile.store.batch import Absent, Batch, Condition, Operation, Put, VersionIs

@@ -80,7 +80,9 @@ class RefusalLog:
             Append(REFUSALS, msgspec.to_builtins(admitted), kind="refusal", actor=refusal.who)
         )
         if entry.index % _SWEEP_EVERY == _SWEEP_EVERY - 1 and entry.index >= _MOST_KEPT:
-            await self._store.commit_async(Batch([Prune(entry.index - _MOST_KEPT + 1, log=REFUSALS)]))
+            await self._store.commit_async(
+                Batch([Prune(entry.index - _MOST_KEPT + 1, log=REFUSALS)])
+            )
 
     def list(self, *, after: int = -1, limit: int = 100) -> list[tuple[Entry, Refusal]]:
         """Refusals behind an index, oldest first."""
