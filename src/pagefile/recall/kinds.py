@@ -11,6 +11,7 @@ KINDS = (
         LOGS,
         "the search index of a user, and marks of an index that is being made",
         "log",
+        form=r"\d+/.+",
         counted_as="index",
         derived=True,
         returns=True,

@@ -8,7 +8,7 @@ imports and tests ask it, and keep no lists of names of their own.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib import import_module
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from pagefile.store.batch import Append, Put
-from pagefile.store.records import Document
+from pagefile.store.records import Document, Touched
 
 #: The rooms that store something; each has a module `kinds` with its `KINDS`.
 ROOMS = ("context", "recall", "memory", "runs", "assembly", "dispatch", "surfaces")
@@ -28,6 +28,10 @@ Spans = Mapping[str, Sequence[tuple[int, int]]]
 Check = Callable[[Any, "str | None", bool], None]
 #: Whether a document speaks of one of the documents, or of records in the spans.
 Mentions = Callable[[Document, Collection[str], Spans], bool]
+
+
+#: What was touched, with the names and kinds of the streams.
+Taken = Sequence[tuple[str, "Kind | None", Touched]]
 
 
 class NotOfItsKind(Exception):
@@ -98,6 +102,10 @@ class Kinds:
         longest_first = sorted(kinds, key=lambda kind: -len(kind.prefix))
         ends = (re.escape(each.prefix) + ("" if each.form else r"\Z") for each in longest_first)
         self._prefix = re.compile("|".join(ends))
+        #: What receipts of forgetting call what is made from the rest.
+        self.derived = frozenset(kind.counted_as for kind in kinds if kind.derived)
+        #: What ledgers call the parts of a run.
+        self.run_parts = [kind.run_part for kind in kinds if kind.run_part]
 
     def __iter__(self) -> Iterator[Kind]:
         return iter(self._kinds)
@@ -106,6 +114,10 @@ class Kinds:
         """The kind that a name belongs to; None for a name of the caller's own."""
         found = self._prefix.match(name)
         return None if found is None else self._by_prefix[found.group()]
+
+    def each_of(self, touched: Iterable[Touched]) -> Taken:
+        """What was touched, with its name and kind; an erased name is empty."""
+        return [(one.name or "", self.of(one.name or ""), one) for one in touched]
 
 
 @cache

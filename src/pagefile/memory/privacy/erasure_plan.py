@@ -15,7 +15,7 @@ from pagefile.memory.facts.fact import require_moment
 from pagefile.memory.owner import require_user
 from pagefile.memory.text import require_session
 from pagefile.store.batch import Selector
-from pagefile.store.kinds import Spans, registry
+from pagefile.store.kinds import Spans, Taken
 from pagefile.store.records import Receipt, Touched
 from pagefile.store.store import Store
 
@@ -92,17 +92,15 @@ class Gone(msgspec.Struct, frozen=True):
         return tuple(source for source in sources if source not in self)
 
 
-def gone_of(documents: Iterable[str], touched: Sequence[Touched]) -> Gone:
+def gone_of(documents: Iterable[str], taken: Taken) -> Gone:
     """What goes of episodes, of threads, and of what rests on others."""
-    kinds = registry()
-    slots: dict[str, Sequence[tuple[int, int]]] = {}
-    versions: dict[str, Sequence[tuple[int, int]]] = {}
-    for name, runs in spans_of(touched).items():
-        kind = kinds.of(name)
+    slots: dict[str, list[tuple[int, int]]] = {}
+    versions: dict[str, list[tuple[int, int]]] = {}
+    for name, kind, one in taken:
         if kind is not None and kind.rests:
-            versions[name] = runs
+            versions.setdefault(name, []).append((one.first, one.last))
         elif name.startswith(THREADS):
-            slots[name.removeprefix(THREADS)] = runs
+            slots.setdefault(name.removeprefix(THREADS), []).append((one.first, one.last))
     ids = (name.rsplit("/", 1)[1] for name in documents if name.startswith(EPISODES))
     return Gone(frozenset(ids), slots, versions)
 
@@ -114,12 +112,6 @@ def spans_of(touched: Sequence[Touched]) -> Spans:
         if one.name is not None:
             spans.setdefault(one.name, []).append((one.first, one.last))
     return spans
-
-
-def is_whole(name: str) -> bool:
-    """Whether a document is one thing with all its versions."""
-    kind = registry().of(name)
-    return kind is not None and kind.whole
 
 
 def _is_in(runs: Sequence[tuple[int, int]], number: int) -> bool:

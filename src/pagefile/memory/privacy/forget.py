@@ -26,7 +26,6 @@ from pagefile.memory.privacy.erasure_plan import (
     Part,
     TooMany,
     gone_of,
-    is_whole,
     names_of,
     rehearsed,
     spans_of,
@@ -49,7 +48,7 @@ from pagefile.recall.index import SearchIndex
 from pagefile.recall.logs import entries_of
 from pagefile.store.batch import Batch, Condition, Selector, VersionIs
 from pagefile.store.codec.sort_key import microseconds
-from pagefile.store.kinds import Spans, registry
+from pagefile.store.kinds import Spans, Taken, registry
 from pagefile.store.records import Receipt, Touched
 from pagefile.store.store import Store
 
@@ -102,15 +101,20 @@ class Forgetting:
         position = store.head().position
         held = _Held(store, extent)
         selectors, touched = self._named(extent, part, held)
-        doomed = self._documents(touched)
+        taken = registry().each_of(touched)
+        doomed = self._documents(taken)
         # Of a log that goes only in part, the rest may be brought in again.
-        logs = _logs(touched, that_return=False)
+        logs = {
+            name
+            for name, kind, one in taken
+            if one.stream == "log" and name and (kind is None or not kind.returns)
+        }
         if extent.before is not None:
             logs = ending(store, touched, logs)
         # Their ids are those of what goes, too: something may rest on them by name.
         merged = self._episodes.merged(user_id, doomed)
         # Of a user who goes as a whole nothing has to be read to know what goes.
-        gone = Gone() if extent.is_all else gone_of(doomed | merged, touched)
+        gone = Gone() if extent.is_all else gone_of(doomed | merged, taken)
         going = gone if part is None else part.going
         derived = self._derived(user_id, gone, going)
         if derived.renewed is not None and not dry_run:
@@ -122,7 +126,8 @@ class Forgetting:
         if extent.is_all:
             ahead = list(doomed)
         else:
-            ahead = [name for name in doomed if is_whole(name)]
+            whole = {name for name, kind, _ in taken if kind is not None and kind.whole}
+            ahead = [name for name in doomed if name in whole]
             # Named, so that versions go too that are newer than what the rest is measured by.
             selectors += _naming(ahead)
             selectors += _naming(name for name in derived.documents if name not in doomed)
@@ -154,7 +159,7 @@ class Forgetting:
             # Read before their ledgers go: packs are files that no store reaches.
             steps = _packs(store, extent, held, touched) + steps
         forgotten = forgotten_of(store, user_id)
-        events = erased_in_part(store, touched, doomed)
+        events = erased_in_part(store, taken, doomed)
         operations = [
             *forgotten.with_names(sorted(doomed | logs | merged)),
             *derived.beside,
@@ -266,17 +271,17 @@ class Forgetting:
                 after = names[-1]
         return sorted(found)
 
-    def _documents(self, touched: Sequence[Touched]) -> set[str]:
+    def _documents(self, taken: Taken) -> set[str]:
         """The documents that will be gone; one whose newest version stays is not."""
         return {
-            one.name
-            for one in touched
-            if one.stream == "document" and one.name is not None and self._is_last(one.name, one)
+            name
+            for name, kind, one in taken
+            if one.stream == "document"
+            and name
+            and ((kind is not None and kind.whole) or self._is_last(name, one))
         }
 
     def _is_last(self, name: str, one: Touched) -> bool:
-        if is_whole(name):
-            return True
         found = self._store.get(name)
         return found is None or found.version <= one.last
 
@@ -344,10 +349,5 @@ def _naming(names: Iterable[str]) -> list[Selector]:
     return [Selector(document=name) for name in names]
 
 
-def _logs(touched: Sequence[Touched], *, that_return: bool = True) -> set[str]:
-    """The logs of which something goes; or those alone that must not come back."""
-    kinds = registry()
-    found = {one.name for one in touched if one.stream == "log" and one.name is not None}
-    if that_return:
-        return found
-    return {name for name in found if (kind := kinds.of(name)) is None or not kind.returns}
+def _logs(touched: Sequence[Touched]) -> set[str]:
+    return {one.name for one in touched if one.stream == "log" and one.name is not None}

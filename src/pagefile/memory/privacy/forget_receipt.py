@@ -37,7 +37,7 @@ class ForgetReceipt(int):
         receipt: Receipt,
         kept: Mapping[str, int] | None = None,
     ) -> Self:
-        apart = {_VERSIONS, *(kind.counted_as for kind in registry() if kind.derived)}
+        apart = {_VERSIONS, *registry().derived}
         made = super().__new__(cls, sum(n for kind, n in counts.items() if kind not in apart))
         made.counts = dict(counts)
         made.kept = dict(kept or {})
@@ -89,12 +89,9 @@ def joined(rounds: Sequence[ForgetReceipt]) -> ForgetReceipt:
 
 def _counts(removed: Sequence[Touched], gone: Container[str] | None) -> Counter[str]:
     """How many things of each kind; a document is one thing however many versions it had."""
-    kinds = registry()
     counts: Counter[str] = Counter()
     seen: set[str] = set()
-    for one in removed:
-        name = one.name or ""
-        kind = kinds.of(name)
+    for name, kind, one in registry().each_of(removed):
         counted_as = "other" if kind is None else kind.counted_as
         if one.stream == "log":
             counts[counted_as] += one.last - one.first + 1

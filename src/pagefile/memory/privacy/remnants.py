@@ -14,7 +14,7 @@ from pagefile.memory.items.run_events import LEDGERS, RUNS, RunEvent, run_event
 from pagefile.memory.privacy.erasure_plan import names_of, rehearsed
 from pagefile.recall.logs import entries_of
 from pagefile.store.batch import Selector
-from pagefile.store.kinds import registry
+from pagefile.store.kinds import Taken, registry
 from pagefile.store.query import Query
 from pagefile.store.records import Entry, Touched
 from pagefile.store.store import Store
@@ -119,21 +119,19 @@ def keeping_living(
     return list(kept)
 
 
-def erased_in_part(
-    store: Store, touched: Sequence[Touched], doomed: Collection[str]
-) -> list[RunEvent]:
+def erased_in_part(store: Store, taken: Taken, doomed: Collection[str]) -> list[RunEvent]:
     """An event for the ledger of each run that loses something and stays."""
-    kinds = registry()
     losses: dict[str, Counter[str]] = {}
-    for one in touched:
-        kind = None if one.name is None else kinds.of(one.name)
-        if kind is not None and one.name is not None and (run_id := kind.run_of(one.name)):
+    for name, kind, one in taken:
+        if kind is not None and (run_id := kind.run_of(name)) is not None:
             lost = losses.setdefault(run_id, Counter())
             lost[kind.run_part] += one.last - one.first + 1
+    if not losses:
+        return []
     events = []
     for run_id, lost in sorted(losses.items()):
-        parts = (kind.run_part for kind in kinds)
-        reason = ", ".join(f"{lost[part]} {part}" for part in parts if lost[part])
+        parts = [f"{lost[part]} {part}" for part in registry().run_parts if lost[part]]
+        reason = ", ".join(parts)
         payload = {"reason": f"forgotten: {reason}"}
         if RUNS + run_id not in doomed:
             events.append(run_event(store, run_id, "RUN_ERASED", payload, "forget"))
