@@ -21,6 +21,7 @@ from pagefile.testing.memory.exporting import ExportingContract
 from pagefile.testing.memory.forgetting import ForgettingContract
 from pagefile.testing.memory.isolation import IsolationContract
 from pagefile.testing.memory.keeping import KeepingContract
+from pagefile.testing.memory.kinds import KindsContract
 from pagefile.testing.memory.knowing import KnowingContract
 from pagefile.testing.memory.mending import MendingContract
 from pagefile.testing.memory.provenance import ProvenanceContract
@@ -56,6 +57,7 @@ class MemoryContract(
     ReindexingBesideContract,
     KeepingContract,
     KnowingContract,
+    KindsContract,
     BoundsContract,
     RefusalsContract,
 ):
