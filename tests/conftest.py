@@ -82,6 +82,22 @@ def _kind_of(item: pytest.Item) -> str:
     return "slow" if on_a_file and item.path.stem not in _OF_SQLITE else _FAST
 
 
+@pytest.fixture(scope="session", autouse=True)
+def undeclared() -> Iterator[list[str]]:
+    """What rooms wrote under names that none of them declares; see `pagefile.store.kinds`."""
+    from pagefile.testing.undeclared import undeclared_refused
+
+    with undeclared_refused() as faults:
+        yield faults
+
+
+@pytest.fixture(autouse=True)
+def _rooms_declare_what_they_write(undeclared: list[str]) -> Iterator[None]:
+    undeclared.clear()
+    yield
+    assert undeclared == []
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     pytest.importorskip("psycopg", reason="pagefile[postgres] is not installed")

@@ -9,7 +9,7 @@ import msgspec
 
 from pagefile.assembly.options import AssemblyOptions
 from pagefile.errors import Conflict, Invalid, NotFound, shown
-from pagefile.memory.names import RECEIPTS, owner_key
+from pagefile.memory.names import owner_key
 from pagefile.memory.privacy.tombstones import document_of as forgotten_document
 from pagefile.memory.serializer import living, plain, shaped
 from pagefile.store.arguments import MOST_PER_READ
@@ -119,6 +119,8 @@ class Verification(msgspec.Struct, frozen=True):
 # in their partition, so that forgetting one of them removes it, and it alone.
 
 
+#: Documents, one per receipt, and one per other user of whom it names records.
+RECEIPTS = "receipt/"
 #: Keys: all receipts of a user in order, all parts of a receipt, those of a source.
 BY_POSITION = "receipt.position"
 _PARTS = "receipt.id"

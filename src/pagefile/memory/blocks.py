@@ -37,6 +37,8 @@ from pagefile.store.store import Store
 # and is found by who forgets the user.
 
 
+#: Documents, one per block.
+BLOCKS = "memory/block/"
 #: A user's blocks stand under this key in their order.
 BY_ORDER = "memory.block.order"
 #: All blocks of a user stand under this one key, which therefore changes when one is made.
@@ -73,7 +75,7 @@ def require_block_name(name: object) -> None:
 
 def document_of(name: str, user_id: str | None) -> str:
     """The name of the document of the block of that name."""
-    return f"memory/block/{owner_key(user_id)}/{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+    return f"{BLOCKS}{owner_key(user_id)}/{hashlib.sha256(name.encode()).hexdigest()[:32]}"
 
 
 def put_block(block: MemoryBlock, user_id: str | None) -> Put:

@@ -45,9 +45,9 @@ from pagefile.memory.items.reader import ItemReader
 from pagefile.memory.names import owner_key
 from pagefile.memory.privacy.dependents import DerivedFromEpisodes
 from pagefile.memory.privacy.forget import Forgetting
-from pagefile.memory.privacy.guard import Guard
 from pagefile.memory.privacy.isolation import AwaitedFrom, named_users
 from pagefile.memory.privacy.mixin import Keeping
+from pagefile.memory.privacy.tombstones import Guard
 from pagefile.memory.profile import MemoryProfile, Profiles
 from pagefile.memory.prompt_memory import MemoryParts, Recollection
 from pagefile.memory.provenance import Provenance, Provenances, UseRecorder

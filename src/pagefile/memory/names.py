@@ -19,8 +19,6 @@ _NAMING = Naming(512)
 #: and for nobody.
 USERS = "memory.user"
 NOBODY = "memory.nobody"
-#: Documents: what went into prompts, by the digest of the user, then by the receipt's id.
-RECEIPTS = "receipt/"
 
 
 @lru_cache(maxsize=8_192)

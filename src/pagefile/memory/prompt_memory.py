@@ -14,7 +14,7 @@ from pagefile.memory.facts.documents import fact_id_in
 from pagefile.memory.facts.store import FactStore
 from pagefile.memory.items.item import revision_of
 from pagefile.memory.items.reader import ItemReader
-from pagefile.memory.privacy.guard import Guard
+from pagefile.memory.privacy.tombstones import Guard
 from pagefile.memory.provenance import UseRecorder
 from pagefile.memory.recaller import EpisodeMatch, FactMatch, MemoryMatch, Recaller
 from pagefile.memory.search import ITEM_QUERY, MemoryKind, shares

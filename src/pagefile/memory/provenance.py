@@ -20,7 +20,7 @@ from pagefile.memory.items.item import Revision, visible
 from pagefile.memory.items.proposal import read_batch
 from pagefile.memory.items.reader import ItemReader
 from pagefile.memory.names import new_id, owner_key
-from pagefile.memory.privacy.guard import Guard
+from pagefile.memory.privacy.tombstones import Guard
 from pagefile.store.arguments import Naming
 from pagefile.store.batch import Append, Batch, Query
 from pagefile.store.codec.decoder import convert

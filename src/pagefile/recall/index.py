@@ -183,8 +183,9 @@ class SearchIndex:
         when: list[Condition] = [catalogue.unchanged]
         for log in self._logs(catalogue, whose):
             # Who makes the index anew adds to it, or begins it, without anything else changing.
-            when.append(LengthIs(log, self._store.length(log)))
-            if not self._store.has_log(log):
+            length = self._store.length(log)
+            when.append(LengthIs(log, length))
+            if not length:
                 continue
             if keys is None:
                 selectors.append(Selector(log=log))

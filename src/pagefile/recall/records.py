@@ -162,17 +162,19 @@ def gone(key: str, kind: str = "") -> IndexEntry:
 PAGE = 250
 #: The kind of an entry that says only: something before this was erased, read again.
 REREAD = "reread"
+#: What the names of all of them begin with.
+LOGS = "recall/"
 _DECODER = json_decoder(IndexEntry)
 
 
 def log_of(generation: int, whose: str) -> str:
     """The name of the log of one partition."""
-    return f"recall/{generation}/{whose}"
+    return f"{LOGS}{generation}/{whose}"
 
 
 def marks_of(generation: int) -> str:
     """The name of the log of what is stored while that generation is made."""
-    return f"recall/{generation}/making"
+    return f"{LOGS}{generation}/making"
 
 
 def mark_of(generation: int) -> Append:
@@ -191,7 +193,7 @@ def generation_of(log: str) -> int:
 def logs_of_index(store: Store) -> Iterator[str]:
     """The names of all logs of the index, of every generation."""
     after = ""
-    while names := store.names("log", prefix="recall/", after=after, limit=1_000):
+    while names := store.names("log", prefix=LOGS, after=after, limit=1_000):
         yield from names
         after = names[-1]
 
@@ -304,7 +306,7 @@ def settle_catalogue(store: Store, wanted: Model) -> Catalogue:
     """
     while (held := read_catalogue(store)) is None:
         # In this order: whoever began the index wrote the catalogue first, and may do so now.
-        has_entries = bool(store.names("log", prefix="recall/", limit=1))
+        has_entries = bool(store.names("log", prefix=LOGS, limit=1))
         found = store.get(DOCUMENT)
         if found is not None and not found.erased:
             continue

@@ -136,6 +136,8 @@ def _require_values(field: str, values: object) -> None:
         raise Invalid(field, f"cannot be stored ({error})", "give values that JSON has") from error
 
 
+#: Documents, one per episode.
+EPISODES = "memory/episode/"
 #: A session's episodes stand under this key in the order of their time, then of their id.
 BY_SESSION = "memory.session"
 BY_TIME = "memory.time"
@@ -209,7 +211,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def document_of(episode_id: str, user_id: str | None) -> str:
     """The name of the document of the episode of that id."""
-    return f"memory/episode/{owner_key(user_id)}/{episode_id}"
+    return f"{EPISODES}{owner_key(user_id)}/{episode_id}"
 
 
 def require_episode_id(episode_id: object) -> None:

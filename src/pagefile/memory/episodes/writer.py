@@ -21,7 +21,7 @@ from pagefile.memory.episodes.episode import (
     stored_form,
 )
 from pagefile.memory.names import owner_key
-from pagefile.memory.privacy.guard import Guard
+from pagefile.memory.privacy.tombstones import Guard
 from pagefile.recall.index import Findable, SearchIndex
 from pagefile.recall.records import IndexEntry, speaker_in
 from pagefile.store.batch import Absent, Batch, Condition, Operation, Put, VersionIs

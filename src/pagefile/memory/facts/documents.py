@@ -32,6 +32,7 @@ from pagefile.store.store import Store
 
 FACTS = "fact/"
 ASSERTION, RETRACTION, ALIAS = "fact", "fact-retraction", "fact-alias"
+RETRACTIONS, ALIASES = f"{RETRACTION}/", f"{ALIAS}/"
 BY_SUBJECT, BY_OBJECT, BY_PREDICATE = "fact.subject", "fact.object", "fact.predicate"
 BY_ALIAS = "fact.alias"
 
@@ -208,7 +209,7 @@ def retraction_put(
     """What takes an assertion away, wholly or from a moment on."""
     name = retraction_id or new_id("retr")
     return Put(
-        f"{RETRACTION}/{owner_key(fact.user_id)}/{name}",
+        f"{RETRACTIONS}{owner_key(fact.user_id)}/{name}",
         plain(StoredRetraction(fact.id, since_us, recorded_us, place, reason)),
         user=fact.user_id,
         kind=RETRACTION,
@@ -231,7 +232,7 @@ def alias_put(
 ) -> Put:
     """What says that a name stands for another, or for itself again."""
     return Put(
-        f"{ALIAS}/{owner_key(user_id)}/{alias_id or new_id('alias')}",
+        f"{ALIASES}{owner_key(user_id)}/{alias_id or new_id('alias')}",
         plain(StoredAlias(name, canonical, recorded_us, place)),
         user=user_id,
         kind=ALIAS,

@@ -8,7 +8,7 @@ from pagefile.errors import Conflict
 from pagefile.memory.facts.documents import assertions_of, document_of
 from pagefile.memory.facts.fact import Fact
 from pagefile.memory.names import owner_key
-from pagefile.memory.privacy.guard import Guard
+from pagefile.memory.privacy.tombstones import Guard
 from pagefile.recall.index import Findable, SearchIndex
 from pagefile.recall.records import IndexEntry
 from pagefile.store.batch import Condition, Operation, Selector

@@ -25,6 +25,8 @@ from pagefile.store.store import Store
 
 Decision = Literal["proposed", "committed", "rejected"]
 _DECISIONS = ("proposed", "committed", "rejected")
+#: Documents, one per candidate.
+CANDIDATES = "memory/candidate/"
 #: A user's candidates, and the tenant's for those who review them, by status and time.
 BY_STATUS = "memory.candidate"
 OF_TENANT = "memory.candidates"
@@ -192,7 +194,7 @@ class ProposedFacts:
 
 def candidate_name(fact_id: str, user_id: str | None) -> str:
     """The document of a candidate."""
-    return f"memory/candidate/{owner_key(user_id)}/{fact_id}"
+    return f"{CANDIDATES}{owner_key(user_id)}/{fact_id}"
 
 
 def put_candidate(candidate: ProposedFact) -> Put:

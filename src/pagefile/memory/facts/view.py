@@ -170,7 +170,7 @@ class WhileUnchanged(Generic[Key, Value]):
 
 #: Stands for every predicate that nobody declared.
 ANY = "*"
-_LOG = "fact-kinds"
+LOG = "fact-kinds"
 
 _MULTI = """
     allergic_to also_known_as attended attends authored bought cares_about child_of collects
@@ -212,7 +212,7 @@ class PredicateKinds:
         if self.declared().declared.get(name) == kind:
             return
         value = {"predicate": name, "kind": kind}
-        self._store.append(Append(_LOG, value, user=OF_TENANT, kind="fact-kind", actor=actor))
+        self._store.append(Append(LOG, value, user=OF_TENANT, kind="fact-kind", actor=actor))
 
     def declared(self, known_us: int | None = None) -> Kinds:
         """What counts now, or counted then."""
@@ -220,7 +220,7 @@ class PredicateKinds:
 
     def statements(self) -> Sequence[Statement]:
         """All that was ever declared, in order."""
-        return self._told(_LOG)
+        return self._told(LOG)
 
     def _read(self, log: str) -> list[Statement]:
         found: list[Statement] = []

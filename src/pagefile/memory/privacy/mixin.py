@@ -8,11 +8,11 @@ from datetime import datetime
 from pagefile.memory.facts.store import FactStore
 from pagefile.memory.index_source import Findables
 from pagefile.memory.names import owner_key
+from pagefile.memory.privacy.erasure_plan import Extent
 from pagefile.memory.privacy.export import MemoryExport
 from pagefile.memory.privacy.forget import Forgetting
 from pagefile.memory.privacy.forget_receipt import ForgetReceipt
 from pagefile.memory.privacy.importer import Bringing, ImportReceipt, Lines
-from pagefile.memory.privacy.scope import Extent
 from pagefile.memory.provenance import UseRecorder
 from pagefile.memory.user_check import WatchedCalls
 from pagefile.recall.arms.synchronizer import VectorFollower, VectorsFollowed, VectorStatus

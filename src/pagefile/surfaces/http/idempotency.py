@@ -47,10 +47,10 @@ from pagefile.surfaces.http.call import Call
 from pagefile.surfaces.http.limits import UPLOADS, whole_body
 from pagefile.surfaces.http.problems import AsRefused, Problem, Refused
 from pagefile.surfaces.http.spool import Spool
+from pagefile.surfaces.kinds import ONCE
 
 #: What refusals are called, so that nobody has to know their words.
 UNDER_WAY, ALREADY_DONE = "under_way", "already_done"
-_NAME = "http/once/"
 _BY_TIME = "http.once"
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 _SLOTS = re.compile(r"/v1/threads/[^/]+/slots(/batch)?")
@@ -117,7 +117,7 @@ class Idempotent:
             await self._app(scope, receive, send)
             return
         assert call.identity is not None
-        document = _NAME + digest_of(call.identity.principal, key)
+        document = ONCE + digest_of(call.identity.principal, key)
         body = _Body(Spool() if scope["path"] in UPLOADS else None)
         try:
             await body.fill(receive, call.config.max_body_bytes)

@@ -22,6 +22,7 @@ from pagefile.testing.memory.episodes import BlocksContract, EpisodesContract, S
 from pagefile.testing.memory.erasure import ForgettingContract
 from pagefile.testing.memory.export import ExportingContract
 from pagefile.testing.memory.isolation import IsolationContract
+from pagefile.testing.memory.kinds import KindsContract
 from pagefile.testing.memory.provenance import DerivingContract, ProvenanceContract
 from pagefile.testing.memory.recall import KnowingContract, RecallingContract
 from pagefile.testing.memory.refusals import RefusalsContract
@@ -52,6 +53,7 @@ class MemoryContract(
     ReindexingBesideContract,
     KeepingContract,
     KnowingContract,
+    KindsContract,
     BoundsContract,
     RefusalsContract,
 ):

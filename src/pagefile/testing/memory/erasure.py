@@ -12,7 +12,7 @@ from pagefile.errors import Forbidden, Invalid
 from pagefile.handle import Options, Pagefile
 from pagefile.memory.extraction.candidate import Candidate, Exchange
 from pagefile.memory.memory import Memory
-from pagefile.memory.privacy import dry_run
+from pagefile.memory.privacy import erasure_plan
 from pagefile.testing.backend import Backend, promise
 from pagefile.testing.memory.fixtures import (
     HOUR,
@@ -238,7 +238,7 @@ class ForgettingContract(MemoryFixtures):
         extent: dict[str, Any],
     ) -> None:
         """With a bound of eight names a commit, where there are some thirty."""
-        monkeypatch.setattr(dry_run, "MOST_NAMED", 8)
+        monkeypatch.setattr(erasure_plan, "MOST_NAMED", 8)
         memory = Memory(handle, embedder=None, extractor=Scripted(), record_use=True)
         memory.remember_many([episode(f"I like w{n}", user, id=f"e{n}") for n in range(10)])
         kept = memory.remember(
@@ -267,7 +267,7 @@ class ForgettingContract(MemoryFixtures):
     ) -> None:
         memory.remember_many([episode(f"w{n}", user, id=f"e{n}") for n in range(30)])
         head = handle.store.head().position
-        monkeypatch.setattr(dry_run, "MOST_NAMED", 20)
+        monkeypatch.setattr(erasure_plan, "MOST_NAMED", 20)
         memory.forget(user_id=user)
         commits = handle.store.head().position - head
 
