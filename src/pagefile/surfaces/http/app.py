@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from itertools import chain
 from typing import NamedTuple
 
 from fastapi import FastAPI
@@ -15,7 +16,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 import pagefile
-from pagefile import tracing
+from pagefile import operations, tracing
 from pagefile.errors import PagefileError
 from pagefile.handle import Admin, Options
 from pagefile.surfaces.access.keys import KeyStore
@@ -24,11 +25,12 @@ from pagefile.surfaces.access.tokens import TokenVerifier
 from pagefile.surfaces.http import hot_routes, problems
 from pagefile.surfaces.http.authentication import Gate
 from pagefile.surfaces.http.config import ServerConfig
+from pagefile.surfaces.http.endpoints import routes_of
 from pagefile.surfaces.http.idempotency import Idempotent, honours_key
 from pagefile.surfaces.http.limits import Rates, Streams
 from pagefile.surfaces.http.logs import Log
 from pagefile.surfaces.http.middleware import Front
-from pagefile.surfaces.http.openapi import document_maker
+from pagefile.surfaces.http.openapi import document_maker, entry_of
 from pagefile.surfaces.http.packs import PackShelf
 from pagefile.surfaces.http.routes import ROUTERS
 from pagefile.surfaces.http.shutdown import told_to_stop
@@ -142,12 +144,15 @@ def make_app(config: ServerConfig, mounted: Sequence[Mounted] = ()) -> ASGIApp:
     # Flat: a route inside a router inside a router is found more slowly.
     for router in ROUTERS:
         app.router.routes.extend(router.routes)
+    served = [each for each in operations.table() if each.http is not None]
+    app.router.routes.extend(routes_of(served))
     for each in mounted:
         # A mount is what lies below a path; the path itself is a route of its own.
         app.router.routes.append(Route(each.path, each.app, include_in_schema=False))
         app.mount(each.path, each.app)
     server.routes = app.router.routes
-    make = document_maker(app, pagefile.__version__, hot_routes.OPERATIONS, honours_key)
+    entries = chain(hot_routes.OPERATIONS, map(entry_of, served))
+    make = document_maker(app, pagefile.__version__, entries, honours_key)
     app.openapi = make  # type: ignore[method-assign]
     whole: ASGIApp = Front(Idempotent(app), server)
     if config.allow_origins:

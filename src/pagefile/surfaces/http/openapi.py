@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, get_args
 
 import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from pagefile.operations import Operation
 from pagefile.surfaces.http.problems import MEDIA_TYPE, Problem
 
 _SCHEMAS = "#/components/schemas/"
@@ -74,15 +75,15 @@ _MARK = "x-shape"
 #: Shapes that share a name, by where they are, and what each is called in the document.
 #: Modules may move, so the document names none.
 _APART = {
+    "pagefile.operations.blocks.Removed": "BlockRemoved",
+    "pagefile.operations.facts.Done": "FactDone",
+    "pagefile.operations.facts.Proposed": "FactProposed",
     "pagefile.memory.items.change.Change": "ItemChange",
     "pagefile.memory.items.text_search.Hit": "ItemHit",
     "pagefile.recall.hit.Hit": "Hit",
     "pagefile.store.records.Change": "Change",
     "pagefile.store.records.Problem": "StoreProblem",
     "pagefile.surfaces.http.problems.Problem": "Problem",
-    "pagefile.surfaces.http.routes.blocks.Removed": "BlockRemoved",
-    "pagefile.surfaces.http.routes.facts.Done": "FactDone",
-    "pagefile.surfaces.http.routes.facts.Proposed": "FactProposed",
     "pagefile.surfaces.http.routes.legacy_runs.Proposed": "LegacyProposed",
     "pagefile.surfaces.http.routes.packs.Removed": "PackRemoved",
     "pagefile.surfaces.http.routes.registry.Done": "RegistryDone",
@@ -148,21 +149,94 @@ def header(name: str) -> dict[str, Any]:
     return {"name": name, "in": "header", "required": False, "schema": schema, "description": says}
 
 
+def entry_of(operation: Operation) -> dict[str, Any]:
+    """How the document tells of an operation: where it stands, and what it says there."""
+    http, bound = operation.http, operation.bound
+    assert http is not None
+    says = operation.says
+    made = told(
+        takes=None if operation.upload else bound.body,
+        gives=None if operation.gives_file else bound.answer,
+        status=http.status,
+        optional=operation.may_be_empty,
+        binary=operation.gives_file,
+        upload=operation.upload,
+        says=says,
+        headers=_headers_of(operation),
+        refuses=operation.refuses,
+    )["openapi_extra"]
+    about = {
+        "tags": [http.tag],
+        "summary": operation.name.strip("_").replace("_", " "),
+        "description": bound.description,
+    }
+    made["parameters"] = [*_parameters(operation), *made.pop("parameters", ())]
+    if not made["parameters"]:
+        del made["parameters"]
+    return {"path": http.path, "method": http.method.lower(), "told": about | made}
+
+
+def _headers_of(operation: Operation) -> tuple[str, ...]:
+    if operation.guard:
+        return GUARDS
+    if operation.resumes:
+        return RESUMES
+    is_asked = operation.http is not None and operation.http.method == "GET"
+    return KNOWS if operation.etag and is_asked else ()
+
+
+def _parameters(operation: Operation) -> list[dict[str, Any]]:
+    bound = operation.bound
+    if bound.texts is None:
+        return []
+    [_], shapes = msgspec.json.schema_components([bound.texts])
+    properties = shapes[bound.texts.__name__]["properties"]
+    found = []
+    for each in sorted(bound.parameters, key=lambda each: each.place != "path"):
+        if each.place == "body":
+            continue
+        schema = _as_parameter(properties[each.wire], each.shape)
+        says = {name: schema[name] for name in ("description",) if name in schema}
+        title = each.wire.replace("_", " ").title()
+        where = {"name": each.wire, "in": each.place, "required": each.is_required}
+        found.append(where | {"schema": schema | {"title": title}} | says)
+    return found
+
+
+def _as_parameter(schema: dict[str, Any], shape: Any) -> dict[str, Any]:
+    """The schema of a text: that it may be left out is said by its being optional."""
+    made = {name: part for name, part in schema.items() if name != "default" or part is not None}
+    choices = list(_choices(shape))
+    for part in (made, *made.get("anyOf", ())):
+        if "enum" in part:
+            part |= {"type": "string", "enum": choices}
+    return made
+
+
+def _choices(shape: Any) -> Iterator[Any]:
+    """What a parameter can be, in the order in which it is written down."""
+    for part in get_args(shape):
+        if isinstance(part, str):
+            yield part
+        else:
+            yield from _choices(part)
+
+
 def document_maker(
     app: FastAPI,
     version: str,
-    hot: Iterable[dict[str, Any]],
+    entries: Iterable[dict[str, Any]],
     honours_key: Callable[[str, str], bool],
 ) -> Callable[[], Any]:
     """What `app.openapi` becomes; made once, when it is first asked for.
 
-    `hot` are the operations of routes that FastAPI does not see; `honours_key` says
+    `entries` are those of operations, and of routes that FastAPI does not see; `honours_key` says
     of a method and a path whether a repeat is told from a new request.
     """
 
     def openapi() -> Any:
         if app.openapi_schema is None:
-            app.openapi_schema = _made(app, version, hot, honours_key)
+            app.openapi_schema = _made(app, version, entries, honours_key)
         return app.openapi_schema
 
     return openapi
@@ -171,7 +245,7 @@ def document_maker(
 def _made(
     app: FastAPI,
     version: str,
-    hot: Iterable[dict[str, Any]],
+    entries: Iterable[dict[str, Any]],
     honours_key: Callable[[str, str], bool],
 ) -> dict[str, Any]:
     document = get_openapi(
@@ -182,7 +256,7 @@ def _made(
         tags=[{"name": name, "description": says} for name, says in TAGS.items()],
     )
     paths: dict[str, Any] = document["paths"]
-    for operation in hot:
+    for operation in entries:
         told = copy.deepcopy(operation["told"])
         paths.setdefault(operation["path"], {})[operation["method"]] = told
     for path, methods in paths.items():

@@ -1,0 +1,80 @@
+"""Cursors: where a listing goes on."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from pagefile.errors import Invalid
+
+Item = TypeVar("Item")
+_RULE = "give `cursor` of the page before"
+
+
+class Page(msgspec.Struct, kw_only=True):
+    """Part of a listing; `cursor` continues it, null means that was all."""
+
+    items: list[Any]
+    cursor: str | None
+
+
+def cursor_of(place: str | int) -> str:
+    """A place in a listing, as clients are given it."""
+    return base64.urlsafe_b64encode(str(place).encode()).decode().rstrip("=")
+
+
+def place_in(cursor: str | None) -> str:
+    """The place that a cursor stands for; empty for None.
+
+    Raises:
+        Invalid: it is not one of ours.
+    """
+    if not cursor:
+        return ""
+    try:
+        padded = cursor + "=" * (-len(cursor) % 4)
+        return base64.b64decode(padded, altchars=b"-_", validate=True).decode()
+    except (binascii.Error, ValueError) as error:
+        raise Invalid("cursor", "is not the cursor of a page", _RULE) from error
+
+
+def number_in(cursor: str | None) -> int:
+    """The number that a cursor stands for; 0 for None.
+
+    Raises:
+        Invalid: it is not one of ours, or of another listing.
+    """
+    place = place_in(cursor)
+    if not place:
+        return 0
+    if not place.isdecimal() or not place.isascii() or len(place) > 18:
+        raise Invalid("cursor", "is not a cursor of this listing", _RULE)
+    return int(place)
+
+
+def cut(found: Sequence[Item], start: int, limit: int) -> tuple[list[Item], str | None]:
+    """The page that begins at a place of a list, and the cursor of the next one."""
+    more = cursor_of(start + limit) if len(found) > start + limit else None
+    return list(found[start : start + limit]), more
+
+
+def room_for(start: int, limit: int, most: int) -> int:
+    """How many to ask for, to have this page and to know whether there is another."""
+    return min(start + limit + 1, most)
+
+
+def behind(found: Sequence[Any], limit: int, field: str) -> str | None:
+    """The cursor behind the last item of a full page; None behind a page that was not full.
+
+    `field` is what the place is called in an item, "" the item itself.
+    """
+    if len(found) != limit:
+        return None
+    last = found[-1]
+    if field:
+        last = last[field] if isinstance(last, dict) else getattr(last, field)
+    return cursor_of(last)
