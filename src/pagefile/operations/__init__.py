@@ -30,8 +30,8 @@ For who calls the other way, from a program to a server, `each` of `table()` has
     each.http                       method, path, status; `names` are the parameters in the path
     each.bound.parameters           `name` in the library and `wire` where it travels, the `place`
                                     (path, query, body), `shape`, `default`; `is_time` is a moment
-    each.bound.place, each.method   the object on a handle ("memory.facts"; "run", "run.ledger" …
-                                    are of `runs.open(run_id)`), and its method
+                                    as text. Parameters of one name are the parts of a tuple
+                                    (`spread`). `actor`, `writer_id`, `reviewer` are never sent
     each.bound.body, .answer        shapes of the bodies; `wrapped_in` names the field of the answer
                                     that holds the value (a field `ok` holds nothing)
     each.bound.returns              the value's type in the library, where `each.own` is None
