@@ -48,11 +48,10 @@ Read in this order:
 
 operation    the row and its columns
 binder       what follows from a signature
-places       where the objects of the library hang on a handle
 caller       who asks, and whose data may be touched
-cursor       pages
+answer       what is answered: values, pages, streams, files
 glossary     what names mean, for descriptions
-episodes, recall, facts, blocks …
+memory, facts …
              the rows, noun by noun
 
 Nothing here is imported by `import pagefile`; `table()` imports the rooms.
@@ -62,21 +61,37 @@ from __future__ import annotations
 
 import importlib
 from functools import cache
+from types import ModuleType
 
+from pagefile.operations.answer import Answer
 from pagefile.operations.caller import Caller
-from pagefile.operations.operation import Answer, Operation, operation
+from pagefile.operations.operation import Operation, operation
 
-__all__ = ["Answer", "Caller", "Operation", "operation", "table"]
+__all__ = ["Answer", "Caller", "Operation", "operation", "rows", "table"]
 
-_NOUNS = ("episodes", "recall", "facts", "blocks")
+_NOUNS = (
+    "memory",
+    "facts",
+    "items",
+    "prompts",
+    "threads",
+    "runs",
+    "packs",
+    "privacy",
+    "store",
+)
 
 
 @cache
 def table() -> tuple[Operation, ...]:
     """Every operation, in the order of the modules; imports the rooms they are about."""
+    return rows(*(importlib.import_module(f"{__name__}.{noun}") for noun in _NOUNS))
+
+
+def rows(*modules: ModuleType) -> tuple[Operation, ...]:
+    """The operations of some modules, each with the name that it has there."""
     found = []
-    for noun in _NOUNS:
-        module = importlib.import_module(f"{__name__}.{noun}")
+    for module in modules:
         for name, value in vars(module).items():
             if isinstance(value, Operation):
                 value.name = name

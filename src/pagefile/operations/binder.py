@@ -16,17 +16,55 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from pagefile.assembly.assembly import Assembly
+from pagefile.context.buffer import ContextBuffer
+from pagefile.context.registry import ThreadRegistry
+from pagefile.context.thread import ThreadContext
 from pagefile.errors import Invalid, shown
+from pagefile.handle import Pagefile
+from pagefile.memory.facts.proposal import ProposedFacts
+from pagefile.memory.facts.store import FactStore
+from pagefile.memory.facts.stored_graph import StoredGraph
+from pagefile.memory.items.store import LongTermItems
+from pagefile.memory.memory import Memory
 from pagefile.operations import glossary
+from pagefile.operations.answer import Answer, behind, number_in, place_in
 from pagefile.operations.caller import Caller
-from pagefile.operations.cursor import behind, number_in, place_in
 from pagefile.operations.operation import Operation
+from pagefile.runs.knowledge import Knowledge
+from pagefile.runs.ledger import Ledger
+from pagefile.runs.milestones import Episodes
+from pagefile.runs.run import Run
+from pagefile.runs.runs import Runs
 from pagefile.runs.schema.timestamps import RULE, is_moment
+from pagefile.store.store import Store
 
 Place = Literal["path", "query", "body"]
 #: Text that is short, as ids and names are.
 Id = Annotated[str, msgspec.Meta(max_length=512)]
 
+#: A number of a position, an index or a version.
+Number = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
+#: Where the objects of the library hang on a handle. "run" is `runs.open(run_id)` and
+#: "thread" is `context.get_thread(thread_id)`, with the id of the path.
+PLACES: Mapping[type, str] = {
+    Memory: "memory",
+    FactStore: "memory.facts",
+    StoredGraph: "memory.graph",
+    ProposedFacts: "memory.proposals",
+    LongTermItems: "items",
+    Runs: "runs",
+    Run: "run",
+    Ledger: "run.ledger",
+    Episodes: "run.episodes",
+    Knowledge: "run.memory",
+    ContextBuffer: "context",
+    ThreadContext: "thread",
+    ThreadRegistry: "registry",
+    Assembly: "assembly",
+    Store: "store",
+    Pagefile: "",
+}
 #: Who did it is written down as the caller's name, whatever they say.
 FILLED = ("actor", "writer_id", "reviewer")
 _QUERIED = frozenset({"GET", "DELETE"})
@@ -199,7 +237,8 @@ class Signature:
         function = operation.own or operation.method
         assert function is not None
         hints = get_type_hints(function, include_extras=True)
-        self.returns = hints.pop("return", None)
+        returns = hints.pop("return", None)
+        self.returns = get_args(returns)[0] if get_origin(returns) is Answer else returns
         self.place = "" if operation.method is None else place_of(operation.method)
         self.whole_body: Any = None
         self.after_is_number = False
@@ -220,9 +259,12 @@ class Signature:
         if operation.own is None and name in FILLED:
             self.fills += (name,)
             return []
-        if name == "body" and operation.own is not None:
-            self.whole_body = hints[name]
-            return []
+        if operation.own is not None:
+            if name == "body":
+                self.whole_body = hints[name]
+                return []
+            if name == "upload" or (name == operation.guard and self.whole_body is not None):
+                return []
         if operation.page is not None and name == "after":
             self.after_is_number = hints[name] is int
             return [self._parameter("cursor", "cursor", str | None, None)]
@@ -259,8 +301,6 @@ def bind(operation: Operation) -> Bound:
 
 def place_of(method: Callable[..., Any]) -> str:
     """Where the object that has a method hangs on a handle; "run" is one that is opened by id."""
-    from pagefile.operations.places import PLACES
-
     wanted = inspect.unwrap(method)
     for cls, place in PLACES.items():
         found = getattr(cls, method.__name__, None)
@@ -307,7 +347,7 @@ _shared: dict[Any, type[msgspec.Struct]] = {}
 def _struct(
     name: str, says: str, parts: Sequence[Parameter], *, is_open: bool = False
 ) -> type[msgspec.Struct]:
-    key = (name, tuple((each.wire, repr(each.shape), each.default) for each in parts))
+    key = (name, tuple((each.wire, repr(each.shape), repr(each.default)) for each in parts))
     if key in _shared:
         return _shared[key]
     fields: list[Any] = []

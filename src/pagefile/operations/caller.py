@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pagefile.errors import NotFound
+from pagefile.context.appender import no_thread
+from pagefile.context.names import log_of
+from pagefile.context.slot import BufferSlot
+from pagefile.errors import Forbidden, NotFound, shown
+from pagefile.memory.items.proposal import ItemBatch, no_batch
+from pagefile.operations.answer import encoded
+from pagefile.store.records import Document
 
 if TYPE_CHECKING:
     from pagefile.aio import AsyncPagefile
     from pagefile.aio._types import AsyncRun
     from pagefile.aio.memory import AsyncMemory
     from pagefile.operations.operation import Right
+    from pagefile.operations.packs import PackShelf
 
 #: Handles whose memory is loaded.
 _with_memory: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -44,6 +52,15 @@ class Trace(Protocol):
     kept_answer: bytes | None
 
 
+class Host(Protocol):
+    """What a server has that a library has not."""
+
+    @property
+    def packs(self) -> PackShelf: ...
+    @property
+    def most_upload_bytes(self) -> int: ...
+
+
 class Caller:
     """An authenticated request, as operations see it."""
 
@@ -62,6 +79,25 @@ class Caller:
             _with_memory.add(held)
         return held.memory
 
+    async def document(self, name: str) -> Document | None:
+        """A document as it is now, read together with what others ask for."""
+        return await self.pf.store.get(name)
+
+    @property
+    def key(self) -> str:
+        """The key of this request as the store's; empty for a request without one."""
+        return ""
+
+    @property
+    def is_large(self) -> bool:
+        """Whether so much was sent that storing it would hold up the loop."""
+        return False
+
+    @property
+    def host(self) -> Host:
+        """The server that answers."""
+        raise NotImplementedError
+
     async def run(self, run_id: str) -> AsyncRun:
         """A run, if it is the caller's to see.
 
@@ -74,6 +110,66 @@ class Caller:
             raise NotFound(f"there is no run {run_id!r}", "boot it, or list the runs")
         self.touches(run.user_id)
         return run
+
+    async def require_own_thread(self, thread_id: str) -> None:
+        """Refuse to read a thread that another user began; one that no user began is anybody's.
+
+        A write says `owner` instead, which is looked at in its commit.
+
+        Raises:
+            NotFound: it is somebody else's, which looks as if there were none.
+        """
+        own = self.identity.user_id
+        if own is None:
+            return
+        first = await self.pf.store.read(log_of(thread_id), limit=1)
+        if first and (first[0].erased or first[0].user != own):
+            raise no_thread(thread_id)
+
+    def may_see(self, slot: BufferSlot) -> bool:
+        """Whether a slot may be shown."""
+        own = self.identity.user_id
+        return own is None or (not slot.erased and slot.entry.user == own)
+
+    def require_own_scope(self, mcrs: Sequence[Mapping[str, Any]]) -> None:
+        """Refuse a caller who is bound to one user changes that concern others.
+
+        Raises:
+            Forbidden: there are such changes among these.
+        """
+        if self.identity.user_id is None:
+            return
+        for mcr in mcrs:
+            # What is not a change request is refused by its reader.
+            if isinstance(mcr, Mapping) and mcr.get("scope", "user") != "user":
+                raise Forbidden(
+                    f"this key is bound to one user, and scope {shown(mcr['scope'])} concerns "
+                    "others",
+                    "use scope 'user', or a key for the whole tenant",
+                )
+
+    async def batch(self, batch_id: str) -> ItemBatch:
+        """A batch, if it is the caller's to see.
+
+        Raises:
+            NotFound: there is none; or it is somebody else's, which looks the same.
+        """
+        batch = await self.pf.items.batch(batch_id)
+        own = self.identity.user_id
+        if own is not None and batch.user_id != own:
+            raise no_batch(batch_id)
+        self.touches(batch.user_id)
+        return batch
+
+    async def require_own_batch(self, batch_id: str | None) -> None:
+        """Refuse a caller who is bound to one user a batch with changes that concern others.
+
+        Raises:
+            Forbidden: there are such changes in it. NotFound: there is no such batch.
+        """
+        if self.identity.user_id is not None and batch_id:
+            batch = await self.batch(batch_id)
+            self.require_own_scope([{"scope": change.scope} for change in batch.changes])
 
     @property
     def writer_id(self) -> str:
@@ -99,14 +195,14 @@ class Caller:
         """Say whose data is answered with, where that is known only now."""
         self.trace.partition = user_id
 
-    def leaves_nothing(self, answer: bytes | None = None) -> None:
+    def leaves_nothing(self, answer: Any = None) -> None:
         """Say that what is kept of this request must not tell whom it was about.
 
         A repeat gets `answer` if there is one, which names no user and nothing of theirs.
         """
         self.trace.partition = None
         self.trace.is_untraceable = True
-        self.trace.kept_answer = answer
+        self.trace.kept_answer = None if answer is None else encoded(answer)
 
     def require(self, right: Right) -> None:
         """Refuse a caller without that right.

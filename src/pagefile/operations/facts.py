@@ -20,9 +20,9 @@ from pagefile.memory.facts.store import FactStore
 from pagefile.memory.facts.stored_graph import StoredGraph, Walk
 from pagefile.memory.owner import require_user
 from pagefile.memory.serializer import living
+from pagefile.operations.answer import cursor_of, cut, place_in, room_for
 from pagefile.operations.binder import Id
 from pagefile.operations.caller import Caller
-from pagefile.operations.cursor import cursor_of, cut, place_in, room_for
 from pagefile.operations.operation import delete, get, operation, post, put
 from pagefile.store.bounds import MOST_PER_READ
 from pagefile.store.codec.decoder import json_decoder

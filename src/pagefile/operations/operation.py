@@ -53,16 +53,6 @@ def delete(path: str, tag: str) -> Http:
     return Http("DELETE", path, tag)
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """What a function answers with that has more to say than the value."""
-
-    value: Any
-    #: The version it shows, for `ETag`.
-    version: int | None = None
-    #: Where what was made is found.
-    location: str = ""
-
-
 class Operation:
     """One row of the table; see `operation` for its columns."""
 
@@ -77,6 +67,10 @@ class Operation:
         self.http: Http | None = columns["http"]
         self.right: Right = columns["right"]
         self.whole_tenant: bool = columns["whole_tenant"]
+        #: Whether it needs no key. Its function is given the server in place of a caller.
+        self.is_public: bool = columns["is_public"]
+        #: Whether it changes anything; a repeat of one that does is known by its key.
+        self.changes: bool = columns["changes"]
         self.takes: str = columns["takes"]
         self.may_be_empty: bool = columns["may_be_empty"]
         self.upload: str = columns["upload"]
@@ -87,9 +81,12 @@ class Operation:
         self.wire: Mapping[str, Any] = columns["wire"] or {}
         self.without: tuple[str, ...] = columns["without"]
         self.spread: Mapping[str, tuple[str, ...]] = columns["spread"] or {}
+        #: The field of an item that the next page begins behind; "" the item, None no pages.
         self.page: str | None = columns["page"]
         self.guard: str = columns["guard"]
         self.etag: str = columns["etag"]
+        self.knows: bool = columns["knows"]
+        self.is_exact: bool = columns["is_exact"]
         self.resumes: bool = columns["resumes"]
         self.span: str = columns["span"]
 
@@ -100,11 +97,6 @@ class Operation:
 
     def __repr__(self) -> str:
         return f"<operation {self.name}>"
-
-    @property
-    def changes(self) -> bool:
-        """Whether it changes anything; a repeat of one that does is known by its key."""
-        return self.http is not None and self.http.method not in _ASKING and self.right != "read"
 
     @cached_property
     def bound(self) -> Bound:
@@ -120,6 +112,8 @@ def operation(
     http: Http | None = None,
     right: Right | None = None,
     whole_tenant: bool = False,
+    is_public: bool = False,
+    changes: bool | None = None,
     takes: str = "",
     may_be_empty: bool = False,
     upload: str = "",
@@ -133,13 +127,17 @@ def operation(
     page: str | None = None,
     guard: str = "",
     etag: str = "",
+    knows: bool = False,
+    is_exact: bool = False,
     resumes: bool = False,
     span: str = "",
 ) -> Operation:
     """A row of the table: a method of the library and how it is asked for from outside.
 
     Who may ask: `right` is what a key needs, "read" for GET and "write" else if left
-    out; `whole_tenant` refuses keys that are bound to one user.
+    out; `whole_tenant` refuses keys that are bound to one user, and `is_public` needs no
+    key: its function is given the server. What is not a GET and needs more than "read"
+    `changes` something, unless it says otherwise.
 
     What is sent: `takes` is the name of the body, a colon, and what it is; the body
     itself follows from the signature. `may_be_empty` bodies can be left out. `wire`
@@ -153,11 +151,16 @@ def operation(
 
     Flags: a `page` begins behind `after`, and the next one behind that field of the
     last item ("" is the item itself). `guard` is the parameter that `If-Match` stands
-    for, `etag` the field of the answer that is its version. What `resumes` goes on
-    behind `Last-Event-ID`. `span` is the name of its span.
+    for, `etag` the field of the answer that is its version; one that `knows` is answered
+    with 304 to a caller who has that version. What `is_exact` knows repeats by their key
+    itself, in the store. What `resumes` goes on behind `Last-Event-ID`. `span` is the
+    name of its span.
     """
     columns = dict(locals())
     del columns["method"]
+    is_asking = http is not None and http.method in _ASKING
     if right is None:
-        columns["right"] = "read" if http is not None and http.method in _ASKING else "write"
+        columns["right"] = "read" if is_asking else "write"
+    if changes is None:
+        columns["changes"] = not is_asking and right != "read"
     return Operation(method, columns)

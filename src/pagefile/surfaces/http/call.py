@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, cast
 
 from starlette.requests import Request
 
-from pagefile import operations
 from pagefile.aio import AsyncPagefile
 from pagefile.context.buffer import ContextBuffer
 from pagefile.surfaces.access.identity import Identity
@@ -85,34 +84,6 @@ class Call:
         return [*headers, (b"x-request-id", self.request_id.encode()), *SAFE_HEADERS]
 
 
-class Caller(operations.Caller):
-    """An authenticated request, as operations see it that are served over HTTP alone."""
-
-    __slots__ = ("request",)
-
-    identity: Identity
-
-    def __init__(self, request: Request, call: Call, identity: Identity, pf: AsyncPagefile) -> None:
-        super().__init__(identity, pf, call)
-        self.request = request
-
-    @property
-    def request_id(self) -> str:
-        return call_of(self.request).request_id
-
-    @property
-    def config(self) -> ServerConfig:
-        return call_of(self.request).config
-
-
 def call_of(request: Request) -> Call:
     """The call that a request belongs to."""
     return cast(Call, request.scope["pagefile"])
-
-
-def caller_of(request: Request) -> Caller:
-    """Who asks. The front lets nobody through without an identity and a handle."""
-    call = call_of(request)
-    assert call.identity is not None
-    assert call.pf is not None
-    return Caller(request, call, call.identity, call.pf)

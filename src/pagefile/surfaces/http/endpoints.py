@@ -3,30 +3,46 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from pagefile.errors import Conflict, Invalid, PagefileError
-from pagefile.operations import Answer, Operation
+from pagefile import operations
+from pagefile.errors import Conflict, Corrupt, Invalid, PagefileError, Unsupported
+from pagefile.operations import Operation
+from pagefile.operations.answer import Answer, Events, File, Lines
 from pagefile.store.codec.decoder import convert
-from pagefile.surfaces.http import etag
+from pagefile.surfaces.http import earlier, etag, status
 from pagefile.surfaces.http.bodies import body_of, reply
-from pagefile.surfaces.http.call import caller_of
+from pagefile.surfaces.http.caller import Caller, caller_of
+from pagefile.surfaces.http.metrics import MEDIA_TYPE
+from pagefile.surfaces.http.problems import AsRefused
+from pagefile.surfaces.http.sse import after_of, event_stream
+from pagefile.surfaces.http.uploads import uploaded
 
 _RULE = "see the parameters at /docs"
 _MISSING = re.compile(r"Object missing required field `(.*)`")
 
 
-def routes_of(operations: Iterable[Operation]) -> list[Route]:
-    """A route for each operation that is served over HTTP."""
-    found = [_route(each) for each in operations if each.http is not None]
+@cache
+def served() -> tuple[Operation, ...]:
+    """Every operation that is served over HTTP."""
+    every = (*operations.table(), *operations.rows(earlier, status))
+    return tuple(each for each in every if each.http is not None)
+
+
+def routes() -> list[Route]:
+    """A route for each operation, compiled."""
     # A path that is spelled out comes before one with a name in its place.
-    return sorted(found, key=lambda route: [part[:1] == "{" for part in route.path.split("/")])
+    return sorted(map(_route, served()), key=lambda route: _is_named(route.path))
+
+
+def _is_named(path: str) -> list[bool]:
+    return [part[:1] == "{" for part in path.split("/")]
 
 
 def _route(operation: Operation) -> Route:
@@ -48,10 +64,13 @@ class _Endpoint:
         self._body = None if operation.upload else bound.body
         assert operation.http is not None
         self._status = operation.http.status
-        self._is_asked_whether_known = operation.http.method == "GET"
 
     async def answer(self, request: Request) -> Response:
-        operation, bound, caller = self._operation, self._bound, caller_of(request)
+        operation, bound = self._operation, self._bound
+        if operation.is_public:
+            server = request.app.state.server
+            return self._answered(request, await bound.call(server, {}), {})
+        caller = caller_of(request)
         bound.admit(caller)
         texts = body = None
         if self._texts is not None:
@@ -61,15 +80,30 @@ class _Endpoint:
         given = bound.arguments(caller, texts, body)
         guard = operation.guard
         if guard:
-            given[guard] = etag.expected(request, given.get(guard))
+            given[guard] = etag.expected(request, given.get(guard, getattr(body, guard, None)))
+        if operation.resumes:
+            given["after"] = after_of(request, given["after"])
         try:
-            value = await bound.call(caller, given)
+            if operation.upload:
+                value = await self._taken_in(request, caller, given)
+            else:
+                value = await bound.call(caller, given)
         except Conflict as error:
             if not guard:
                 raise
             raise etag.refusal(request, error) from error
-        if isinstance(value, Response):
-            return value
+        return self._answered(request, value, given)
+
+    async def _taken_in(self, request: Request, caller: Caller, given: dict[str, Any]) -> Any:
+        """Do it with what was uploaded: if that is damaged, the client sent it so."""
+        async with uploaded(request, self._operation.upload) as path:
+            try:
+                return await self._bound.call(caller, given | {"upload": path})
+            except (Corrupt, Unsupported) as error:
+                raise AsRefused(error, 422) from error
+
+    def _answered(self, request: Request, value: Any, given: dict[str, Any]) -> Response:
+        operation = self._operation
         headers: dict[str, str] = {}
         version: int | None = None
         if isinstance(value, Answer):
@@ -78,11 +112,26 @@ class _Endpoint:
             version, value = value.version, value.value
         elif operation.etag:
             version = getattr(value, operation.etag)
+        if operation.gives_file:
+            return _file(request, value, operation.gives_file)
         if version is not None:
-            if self._is_asked_whether_known and etag.is_known(request, version):
+            if operation.knows and etag.is_known(request, version):
                 return etag.not_modified(version)
             headers |= etag.tag(version)
-        return reply(bound.shown(value, given), self._status, headers)
+        return reply(self._bound.shown(value, given), self._status, headers)
+
+
+def _file(request: Request, value: Any, media: str) -> Response:
+    """An answer that is not JSON: a stream, or a file."""
+    if isinstance(value, Events):
+        streams = request.app.state.server.streams
+        return event_stream(value.followed, value.event, value.name, streams)
+    if isinstance(value, Lines):
+        headers = {"content-disposition": f'attachment; filename="{value.name}"'}
+        return StreamingResponse(value.pieces, 200, headers, media)
+    if isinstance(value, File):
+        return FileResponse(value.path, media_type=media, filename=value.path.name)
+    return Response(value, media_type=MEDIA_TYPE if media == "text/plain" else media)
 
 
 def texts_of(request: Request, shape: Any) -> Any:

@@ -1,18 +1,56 @@
-"""Cursors: where a listing goes on."""
+"""What is answered: values as JSON, pages and their cursors, streams, files."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from pagefile.errors import Invalid
+from pagefile.store.codec import Record
 
 Item = TypeVar("Item")
+#: The media type of a stream of events.
+EVENTS = "text/event-stream"
 _RULE = "give `cursor` of the page before"
+
+
+class Answer(msgspec.Struct, Generic[Item], frozen=True):
+    """A value, and what a function has to say besides."""
+
+    value: Item
+    #: The version it shows, for `ETag`.
+    version: int | None = None
+    #: Where what was made is found.
+    location: str = ""
+
+
+class Events(msgspec.Struct, frozen=True):
+    """A stream of what comes, as long as somebody listens."""
+
+    #: An async iterator that can be closed.
+    followed: Any
+    #: What each item is called.
+    name: str
+    #: The number and the JSON of an item; None for one that is not shown.
+    event: Callable[[Any], tuple[int, bytes] | None]
+
+
+class Lines(msgspec.Struct, frozen=True):
+    """A file that is made as it is read."""
+
+    pieces: AsyncIterator[bytes]
+    name: str
+
+
+class File(msgspec.Struct, frozen=True):
+    """A file that is there."""
+
+    path: Path
 
 
 class Page(msgspec.Struct, kw_only=True):
@@ -78,3 +116,20 @@ def behind(found: Sequence[Any], limit: int, field: str) -> str | None:
     if field:
         last = last[field] if isinstance(last, dict) else getattr(last, field)
     return cursor_of(last)
+
+
+def encoded(value: Any) -> bytes:
+    """A value as JSON."""
+    return _encode(value)
+
+
+def _plain(value: Any) -> Any:
+    """Values of the library that JSON has no word for."""
+    if isinstance(value, Record):
+        return value.to_dict()
+    if isinstance(value, (set, frozenset)):
+        return sorted(value, key=str)
+    raise NotImplementedError(type(value).__name__)
+
+
+_encode = msgspec.json.Encoder(enc_hook=_plain, decimal_format="string").encode

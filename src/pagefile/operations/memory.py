@@ -1,23 +1,26 @@
-"""Episodes of memory: finished exchanges, sessions, and what is learnt from them."""
+"""Memory: episodes and sessions, recall, blocks, and how much is kept of whom."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from pagefile.memory.block import MemoryBlock
 from pagefile.memory.episodes.duplicates import Duplicate
 from pagefile.memory.episodes.episode import BY_SESSION, BY_TIME, Episode, episode_of
 from pagefile.memory.episodes.message import Message, ToolCall
 from pagefile.memory.episodes.store import bounds_of
+from pagefile.memory.match import EpisodeMatch, FactMatch
 from pagefile.memory.memory import Memory
 from pagefile.memory.owner import require_user
 from pagefile.memory.serializer import living
+from pagefile.operations.answer import cut, number_in, room_for
 from pagefile.operations.binder import Id
 from pagefile.operations.caller import Caller
-from pagefile.operations.cursor import cut, number_in, room_for
-from pagefile.operations.operation import get, operation, post
+from pagefile.operations.operation import delete, get, operation, post, put
+from pagefile.recall.hit import Hit
 from pagefile.store.bounds import MOST_PER_READ
 from pagefile.store.query import Query
 
@@ -178,3 +181,149 @@ def _episode(caller: Caller, given: NewEpisode) -> Episode:
     fields: dict[str, Any] = msgspec.structs.asdict(given)
     fields["user_id"] = caller.user(given.user_id)
     return Episode(**{name: value for name, value in fields.items() if value is not None})
+
+
+Question = Annotated[str, msgspec.Meta(max_length=100_000)]
+Most = Annotated[int, msgspec.Meta(ge=0, le=1_000)]
+
+
+class EpisodeMatches(msgspec.Struct, kw_only=True):
+    """Episodes, best first."""
+
+    items: list[EpisodeMatch]
+
+
+class FactMatches(msgspec.Struct, kw_only=True):
+    """Facts, best first."""
+
+    items: list[FactMatch]
+
+
+class Match(msgspec.Struct, kw_only=True):
+    """Anything that was found; `kind` says whether `value` is an episode, a fact or an item."""
+
+    kind: Literal["episode", "fact", "item"]
+    id: str
+    text: str
+    score: float
+    at: datetime
+    value: Any
+    hit: Hit | None
+
+
+class Matches(msgspec.Struct, kw_only=True):
+    """Whatever was found, best first."""
+
+    items: list[Match]
+
+
+recall = operation(
+    Memory.recall_scored,
+    http=post("/v1/recall", "recall"),
+    right="read",
+    takes="Question: What to find among episodes; a blank query gives the newest.",
+    wire={"query": Question, "limit": Most},
+    spread={"time_range": ("since", "until")},
+    without=("kind",),
+    gives=EpisodeMatches,
+    span="search_memory",
+)
+
+recall_facts = operation(
+    Memory.recall_facts_scored,
+    http=post("/v1/recall/facts", "recall"),
+    right="read",
+    takes="FactQuestion: What to find among facts.",
+    wire={"query": Question, "limit": Most},
+    gives=FactMatches,
+    span="search_memory",
+)
+
+search = operation(
+    Memory.search,
+    http=post("/v1/search", "recall"),
+    right="read",
+    takes="SearchQuestion: What to find among everything.",
+    wire={"query": Question, "limit": Most},
+    spread={"time_range": ("since", "until")},
+    gives=Matches,
+    span="search_memory",
+)
+
+why = operation(
+    Memory.why,
+    http=get("/v1/memories/{memory_id}/why", "recall"),
+    wire={"memory_id": Id},
+)
+
+unscored_recall = operation(Memory.recall, span="search_memory")
+unscored_recall_facts = operation(Memory.recall_facts, span="search_memory")
+
+
+_TEXT = "Text: The text; `expected_version` refuses when the block is at another, 0 is none yet."
+
+
+class BlockList(msgspec.Struct, kw_only=True):
+    """Blocks, in their order."""
+
+    items: list[MemoryBlock]
+    cursor: str | None = None
+
+
+class Removed(msgspec.Struct, kw_only=True):
+    """It is gone."""
+
+    ok: bool
+
+
+list_blocks = operation(
+    Memory.working,
+    http=get("/v1/blocks", "blocks"),
+    gives=BlockList,
+)
+
+get_block = operation(
+    Memory.block,
+    http=get("/v1/blocks/{name}", "blocks"),
+    wire={"name": Id},
+    etag="version",
+    knows=True,
+)
+
+put_block = operation(
+    Memory.update_block,
+    http=put("/v1/blocks/{name}", "blocks"),
+    wire={"name": Id},
+    takes=_TEXT,
+    guard="expected_version",
+    etag="version",
+    span="upsert_memory",
+)
+
+append_block = operation(
+    Memory.append_block,
+    http=post("/v1/blocks/{name}/append", "blocks"),
+    wire={"name": Id},
+    takes=_TEXT,
+    guard="expected_version",
+    etag="version",
+    span="update_memory",
+)
+
+delete_block = operation(
+    Memory.delete_block,
+    http=delete("/v1/blocks/{name}", "blocks"),
+    wire={"name": Id},
+    without=("expected_version",),
+    guard="expected_version",
+    gives=Removed,
+    span="delete_memory",
+)
+
+block_history = operation(
+    Memory.block_history,
+    http=get("/v1/blocks/{name}/history", "blocks"),
+    wire={"name": Id},
+    gives=BlockList,
+    page="version",
+)
