@@ -16,6 +16,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from pagefile import aio
+from pagefile.aio import memory as aio_memory
 from pagefile.assembly.assembly import Assembly
 from pagefile.context.buffer import ContextBuffer
 from pagefile.context.registry import ThreadRegistry
@@ -301,11 +303,23 @@ def bind(operation: Operation) -> Bound:
 
 def place_of(method: Callable[..., Any]) -> str:
     """Where the object that has a method hangs on a handle; "run" is one that is opened by id."""
+    return PLACES[_class_of(method)]
+
+
+def classes_of(method: Callable[..., Any]) -> list[type]:
+    """The class that has a method, and the one that has it awaited."""
+    cls, name = _class_of(method), method.__name__
+    name_awaited = f"Async{cls.__name__}"
+    awaited = getattr(aio, name_awaited, None) or getattr(aio_memory, name_awaited)
+    return [cls, awaited] if hasattr(awaited, name) else [cls]
+
+
+def _class_of(method: Callable[..., Any]) -> type:
     wanted = inspect.unwrap(method)
-    for cls, place in PLACES.items():
+    for cls in PLACES:
         found = getattr(cls, method.__name__, None)
         if found is not None and inspect.unwrap(found) is wanted:
-            return place
+            return cls
     raise LookupError(f"no class of PLACES has {method.__qualname__}")
 
 
