@@ -52,8 +52,7 @@ from pagefile.surfaces.access.identity import RIGHTS
 from pagefile.surfaces.access.keys import KeyStore
 from pagefile.surfaces.cli import main
 from pagefile.surfaces.cli.commands.help import described
-from pagefile.surfaces.http.app import make_app
-from pagefile.surfaces.http.config import ServerConfig
+from pagefile.surfaces.http.openapi import document
 from pagefile.surfaces.mcp import mcp_service
 from pagefile.surfaces.mcp.identity import Identity
 from pagefile.surfaces.mcp.prompts import PROMPTS
@@ -124,8 +123,7 @@ def _signature(value: Any) -> str:
 
 def openapi() -> str:
     """The document that the server describes itself with."""
-    app: Any = make_app(ServerConfig(url="memory:", local=True))
-    return _json(app._app._app.openapi())
+    return _json(document())
 
 
 def mcp() -> str:

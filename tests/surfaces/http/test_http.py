@@ -24,6 +24,7 @@ from starlette.testclient import TestClient
 
 from pagefile.errors import Invalid, Unavailable
 from pagefile.handle import Admin
+from pagefile.operations.answer import cut, number_in
 from pagefile.store import codec
 from pagefile.store.batch import Batch, Put
 from pagefile.surfaces.access.tokens import TokenSettings
@@ -36,7 +37,6 @@ from pagefile.surfaces.http.deadlines import Deadlines
 from pagefile.surfaces.http.limits import Rates
 from pagefile.surfaces.http.logs import Log
 from pagefile.surfaces.http.metrics import Metrics
-from pagefile.surfaces.http.pagination import cut, number_in
 from pagefile.surfaces.http.problems import Refused
 from pagefile.surfaces.http.read_batcher import GroupReads
 from pagefile.surfaces.http.spool import Spool

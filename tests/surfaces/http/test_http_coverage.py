@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,8 +18,7 @@ from pagefile.runs.milestones import Episodes
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
 from pagefile.store.store import Store
-from pagefile.surfaces.http.app import make_app
-from pagefile.surfaces.http.config import ServerConfig
+from pagefile.surfaces.http.openapi import document
 
 # Reasons why a method has no operation.
 COMMITS = "raw commits would go around the rules of threads, runs and memory"
@@ -258,18 +255,16 @@ def test_every_public_method_has_an_operation_or_a_reason(part: type) -> None:
     assert sorted(public ^ PARTS[part].keys()) == []
 
 
-def test_every_operation_that_is_named_here_is_in_the_document(tmp_path: Path) -> None:
-    app: Any = make_app(ServerConfig(url="memory:", local=True, packs_dir=str(tmp_path)))
-    paths = app._app._app.openapi()["paths"]
+def test_every_operation_that_is_named_here_is_in_the_document() -> None:
+    paths = document()["paths"]
     offered = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
     named = {operation for methods in PARTS.values() for operation in methods.values()}
 
     assert sorted(named - REASONS - offered) == []
 
 
-def test_no_shape_of_the_document_is_named_after_a_module(tmp_path: Path) -> None:
-    app: Any = make_app(ServerConfig(url="memory:", local=True, packs_dir=str(tmp_path)))
-    document = app._app._app.openapi()
+def test_no_shape_of_the_document_is_named_after_a_module() -> None:
+    made = document()
 
-    assert [name for name in document["components"]["schemas"] if "." in name] == []
-    assert "schemas/pagefile." not in json.dumps(document)
+    assert [name for name in made["components"]["schemas"] if "." in name] == []
+    assert "schemas/pagefile." not in json.dumps(made)

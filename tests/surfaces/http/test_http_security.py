@@ -555,7 +555,8 @@ def test_no_odd_id_leads_anywhere(place: Place) -> None:
         for odd in [*TRAVERSALS, *OTHER_IDS[turn : turn + 2]]:
             said = dict.fromkeys((*place.theirs, *SAID_IDS), unquote(odd, errors="replace"))
             in_path = dict.fromkeys(re.findall(r"{(\w+)}", path), odd)
-            made = request_for(place, method, path, operation, said | in_path)
+            ids = said | in_path | {"memory_episode": odd}
+            made = request_for(place, method, path, operation, ids)
             named = {*in_path, *made["params"], *(made.get("json") or {})} & {*said}
             if not named:
                 continue  # There is no id in it.

@@ -16,12 +16,14 @@ from starlette.types import Scope
 
 from pagefile.context.appender import NewSlot
 from pagefile.errors import PagefileError
+from pagefile.operations import threads as slots
+from pagefile.operations.answer import encoded
 from pagefile.store.records import Entry
-from pagefile.surfaces.http import hot_routes, slots
-from pagefile.surfaces.http.bodies import LARGE_BYTES, decoded, encoded
+from pagefile.surfaces.http import hot_routes
+from pagefile.surfaces.http.bodies import LARGE_BYTES, decoded
 from pagefile.surfaces.http.call import Call
+from pagefile.surfaces.http.caller import key_in, store_key
 from pagefile.surfaces.http.deadlines import Deadlines, too_long
-from pagefile.surfaces.http.idempotency import key_in
 from pagefile.surfaces.http.problems import Refused
 
 if TYPE_CHECKING:
@@ -87,7 +89,7 @@ class Express:
             if given.expected_len is None:
                 key = ""
                 if b"idempotency-key" in heads:
-                    key = hot_routes.store_key(identity, key_in(scope))
+                    key = store_key(identity, key_in(scope))
                 client = scope["client"]
                 call = Call(
                     self._request_id(heads), client[0] if client else "", parts.config, heads

@@ -10,22 +10,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from starlette.requests import Request
 from starlette.types import Scope
 
 from pagefile.errors import Conflict, NotFound
+from pagefile.operations import threads as slots
+from pagefile.operations.answer import encoded
 from pagefile.runs.names import RUNS, WORKING_SET, require_id
 from pagefile.runs.patch import working_set_in
 from pagefile.store.records import Document, Entry
-from pagefile.surfaces.access.identity import Identity
-from pagefile.surfaces.http import etag, slots
-from pagefile.surfaces.http.bodies import LARGE_BYTES, decoded_aside, encoded, require_json
-from pagefile.surfaces.http.call import Call, caller_of
-from pagefile.surfaces.http.idempotency import key_in
+from pagefile.surfaces.http import etag
+from pagefile.surfaces.http.bodies import LARGE_BYTES, decoded_aside, require_json
+from pagefile.surfaces.http.call import Call
+from pagefile.surfaces.http.caller import caller_of, key_in, store_key
 from pagefile.surfaces.http.limits import is_packed, packed_body
-from pagefile.surfaces.http.openapi import header, named
 from pagefile.surfaces.http.problems import AsRefused
 
 #: Status, body and headers of an answer.
@@ -173,35 +172,3 @@ def appended(thread_id: str, entry: Entry, given: slots.NewSlot, user_id: str | 
             (b"etag", b'"%d"' % (entry.index + 1)),
         ),
     )
-
-
-def store_key(identity: Identity, key: str | None) -> str:
-    """A caller's key as the store's: two callers who choose the same never meet."""
-    return "" if key is None else f"http:{identity.principal}:{key}"
-
-
-def _named(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-
-
-def _answer(status: str, schema: dict[str, Any], says: str) -> dict[str, Any]:
-    return {status: {"description": says, "content": {"application/json": {"schema": schema}}}}
-
-
-#: How the document tells of the route that FastAPI does not have.
-OPERATIONS: list[dict[str, Any]] = [
-    {
-        "path": APPEND,
-        "method": "post",
-        "told": {
-            "tags": ["threads"],
-            "summary": "Append a slot",
-            "parameters": [_named("thread_id"), header("If-Match"), header("If-None-Match")],
-            "requestBody": {
-                "required": True,
-                "content": {"application/json": {"schema": named(slots.NewSlot)}},
-            },
-            "responses": _answer("201", named(slots.Slot), "The slot as it is stored."),
-        },
-    }
-]

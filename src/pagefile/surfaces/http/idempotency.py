@@ -44,6 +44,7 @@ from pagefile.surfaces.access.identity import digest_of
 from pagefile.surfaces.http.authentication import READS
 from pagefile.surfaces.http.bodies import LARGE_BYTES
 from pagefile.surfaces.http.call import Call
+from pagefile.surfaces.http.caller import key_in
 from pagefile.surfaces.http.limits import UPLOADS, whole_body
 from pagefile.surfaces.http.problems import AsRefused, Problem, Refused
 from pagefile.surfaces.http.spool import Spool
@@ -52,7 +53,6 @@ from pagefile.surfaces.kinds import ONCE
 #: What refusals are called, so that nobody has to know their words.
 UNDER_WAY, ALREADY_DONE = "under_way", "already_done"
 _BY_TIME = "http.once"
-_KEY = re.compile(r"[\x21-\x7e]{1,200}")
 _SLOTS = re.compile(r"/v1/threads/[^/]+/slots(/batch)?")
 _STORING_NOTHING = frozenset({"/v1/packs/verify"})
 _CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -81,21 +81,6 @@ class _Once(msgspec.Struct, frozen=True, omit_defaults=True):
     body: str | None = None
     salt: str = ""
     has_body: bool = True
-
-
-def key_in(scope: Scope) -> str | None:
-    """The request's `Idempotency-Key`, if it has one.
-
-    Raises:
-        Refused: it is none.
-    """
-    given = [value for name, value in scope["headers"] if name == b"idempotency-key"]
-    if not given:
-        return None
-    text = str(given[0].decode("latin-1"))
-    if len(given) > 1 or _KEY.fullmatch(text) is None:
-        raise Refused(400, "Idempotency-Key: give 1 to 200 visible ASCII characters, once")
-    return text
 
 
 class Idempotent:

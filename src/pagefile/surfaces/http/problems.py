@@ -11,7 +11,6 @@ from http import HTTPStatus
 from typing import Any
 
 import msgspec
-from fastapi.exceptions import RequestValidationError as RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -121,8 +120,6 @@ def response_to(call: Call, error: Exception) -> Response:
         return _of_library(call, error.error, error.status, error.detail)
     if isinstance(error, PagefileError):
         return _of_library(call, error, status_of(error))
-    if isinstance(error, RequestValidationError):
-        return _of_parameters(call, error)
     if isinstance(error, HTTPException):
         code = getattr(error, "code", "") or CODES.get(error.status_code, "error")
         return made(call, error.status_code, code, str(error.detail), headers=error.headers)
@@ -203,10 +200,3 @@ def _of_library(call: Call, error: PagefileError, status: int, detail: str = "")
     if status >= 500:
         call.error_kind = place_of(error)
     return made(call, status, error.code, detail or str(error), more=more)
-
-
-def _of_parameters(call: Call, error: RequestValidationError) -> Response:
-    first = error.errors()[0] if error.errors() else {"loc": ("request",), "msg": "is no request"}
-    field = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
-    detail = f"{field}: {first['msg']}"
-    return made(call, 422, "invalid", detail, more={"field": field, "rule": str(first["msg"])})

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
+from pagefile.operations.timestamps import milliseconds_of
 from pagefile.surfaces.http.logs import Level
-from pagefile.surfaces.http.timestamps import milliseconds_of
 
 _encode = msgspec.json.Encoder().encode
 

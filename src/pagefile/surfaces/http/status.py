@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
-from fastapi import APIRouter, Request, Response
-from starlette.responses import RedirectResponse
 
 import pagefile
 from pagefile.errors import Forbidden, Unavailable
+from pagefile.operations.answer import cursor_of, number_in
+from pagefile.operations.operation import get, operation
 from pagefile.surfaces.access.refusals import Refusal
-from pagefile.surfaces.http.bodies import reply
-from pagefile.surfaces.http.call import Caller, caller_of
-from pagefile.surfaces.http.metrics import MEDIA_TYPE
-from pagefile.surfaces.http.openapi import told
-from pagefile.surfaces.http.pagination import Cursor, Limit, cursor_of, number_in
+from pagefile.surfaces.http.caller import Caller
 
-router = APIRouter(tags=["operations"])
+_TAG = "operations"
 
 
 class Health(msgspec.Struct, kw_only=True):
@@ -52,56 +49,51 @@ class WhoAmI(msgspec.Struct, kw_only=True):
     user_id: str | None
 
 
-@router.get("/", include_in_schema=False)
-async def root() -> Response:
-    """The documentation is a better start than an empty page."""
-    return RedirectResponse("/docs", 307)
-
-
-@router.get("/health", **told(gives=Health))
-async def health() -> Response:
+@operation(http=get("/health", _TAG), is_public=True, gives=Health)
+async def health(server: Any) -> Health:
     """Whether the process answers; touches nothing."""
-    version = pagefile.__version__
-    return reply(Health(ok=True, status="ok", service="pagefile", version=version))
+    return _health("ok")
 
 
-@router.get("/ready", **told(gives=Health))
-async def ready(request: Request) -> Response:
+@operation(http=get("/ready", _TAG), is_public=True, gives=Health)
+async def ready(server: Any) -> Health:
     """Whether the store answers too."""
-    server = request.app.state.server
     if not server.is_ready:
         raise Unavailable("the store is not open", "wait")
     await asyncio.to_thread(server.keys.is_empty)
-    version = pagefile.__version__
-    return reply(Health(ok=True, status="ready", service="pagefile", version=version))
+    return _health("ready")
 
 
-@router.get("/metrics", **told(binary="text/plain", says="Counters for Prometheus."))
-async def metrics(request: Request) -> Response:
+@operation(http=get("/metrics", _TAG), gives_file="text/plain", says="Counters for Prometheus.")
+async def metrics(caller: Caller) -> bytes:
     """Counters of all its processes; for those who operate the server."""
-    _require_operator(caller_of(request))
+    _require_operator(caller)
     # In the loop: what it counts up is changed by requests meanwhile.
-    return Response(request.app.state.server.metrics.shown(), media_type=MEDIA_TYPE)
+    shown: bytes = caller.server.metrics.shown()
+    return shown
 
 
-@router.get("/v1/whoami", **told(gives=WhoAmI))
-async def whoami(request: Request) -> Response:
+@operation(http=get("/v1/whoami", _TAG))
+async def whoami(caller: Caller) -> WhoAmI:
     """Whose key this is, and what it may do."""
-    who = caller_of(request).identity
+    who = caller.identity
     rights: list[str] = sorted(who.rights)
-    return reply(WhoAmI(name=who.name, tenant=who.tenant, rights=rights, user_id=who.user_id))
+    return WhoAmI(name=who.name, tenant=who.tenant, rights=rights, user_id=who.user_id)
 
 
-@router.get("/v1/refusals", **told(gives=Refusals))
-async def refusals(request: Request, limit: Limit = 100, cursor: Cursor = None) -> Response:
+@operation(http=get("/v1/refusals", _TAG))
+async def refusals(caller: Caller, *, limit: int = 100, cursor: str | None = None) -> Refusals:
     """Requests that were refused; for those who operate the server."""
-    _require_operator(caller_of(request))
-    log = request.app.state.server.refusals
-    start = number_in(cursor)
+    _require_operator(caller)
+    log, start = caller.server.refusals, number_in(cursor)
     found = await asyncio.to_thread(log.list, after=start - 1, limit=limit)
     items = [RefusalShown(time=entry.time.isoformat(), refusal=each) for entry, each in found]
     after = cursor_of(found[-1][0].index + 1) if len(found) == limit else None
-    return reply(Refusals(items=items, cursor=after))
+    return Refusals(items=items, cursor=after)
+
+
+def _health(status: str) -> Health:
+    return Health(ok=True, status=status, service="pagefile", version=pagefile.__version__)
 
 
 def _require_operator(caller: Caller) -> None:

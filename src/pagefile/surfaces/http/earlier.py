@@ -11,33 +11,22 @@ import asyncio
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
 
-from pagefile.errors import Forbidden, Invalid, NotFound
+from pagefile.errors import Conflict, Corrupt, Forbidden, Invalid, NotFound, Unsupported
 from pagefile.memory.items.item import MemoryItem
+from pagefile.operations.answer import Answer
+from pagefile.operations.items import newest_items
+from pagefile.operations.operation import get, operation, patch, post
+from pagefile.operations.packs import info_of, packed, restore, swept_shelf
+from pagefile.operations.runs import Patched, patched, working_set
 from pagefile.runs.schema.artifacts import SCHEMA_VERSION
-from pagefile.surfaces.http import etag
-from pagefile.surfaces.http.bodies import body_of, reply
-from pagefile.surfaces.http.call import Caller, caller_of
-from pagefile.surfaces.http.item_pages import newest_items
-from pagefile.surfaces.http.openapi import KNOWS, told
-from pagefile.surfaces.http.ownership import (
-    own_run,
-    require_own_batch,
-    require_own_scope,
-    require_own_thread,
-)
-from pagefile.surfaces.http.packs import info_of
-from pagefile.surfaces.http.patches import Patched, patched
+from pagefile.surfaces.http.caller import Caller
 from pagefile.surfaces.http.problems import AsRefused
-from pagefile.surfaces.http.routes.packs import packed, restore, swept_shelf
-from pagefile.surfaces.http.routes.runs import working_set
 
 if TYPE_CHECKING:
     from pagefile.aio._types import AsyncRun
 
-router = APIRouter(tags=["earlier system"])
-
+_TAG = "earlier system"
 _TTL_SECONDS = 300
 
 
@@ -176,142 +165,129 @@ class Loaded(msgspec.Struct, kw_only=True):
     error: None = None
 
 
-@router.post("/runs", **told(takes=OldRun, gives=Started, refuses=(404,)))
-async def create_run(request: Request) -> Response:
+@operation(http=post("/runs", _TAG), refuses=(404,))
+async def create_run(caller: Caller, body: OldRun) -> Answer[Started]:
     """Start a run whose memory batches need no token. A taken id is a conflict."""
-    return await _boot(request, "none")
+    return await _boot(caller, body, "none")
 
 
-@router.post("/runs/boot", **told(takes=OldRun, gives=Started, refuses=(404,)))
-async def boot_run(request: Request) -> Response:
+@operation(http=post("/runs/boot", _TAG), refuses=(404,))
+async def boot_run(caller: Caller, body: OldRun) -> Answer[Started]:
     """Start a run whose memory batches pass at milestones only."""
-    return await _boot(request, "milestone")
+    return await _boot(caller, body, "milestone")
 
 
-@router.get("/runs/{run_id}", **told(gives=dict[str, Any], says="The working set.", headers=KNOWS))
-async def get_run(request: Request, run_id: str) -> Response:
+@operation(
+    http=get("/runs/{run_id}", _TAG), gives=dict[str, Any], says="The working set.", knows=True
+)
+async def get_run(caller: Caller, run_id: str) -> Answer[msgspec.Raw]:
     """The working set."""
     try:
-        return await working_set(request, run_id)
+        return await working_set(caller, run_id)
     except NotFound as error:
         raise AsRefused(error, 404, f"Run {run_id} not found") from error
 
 
-@router.get(
-    "/runs/{run_id}/ws", **told(gives=dict[str, Any], says="The working set.", headers=KNOWS)
+@operation(
+    http=get("/runs/{run_id}/ws", _TAG), gives=dict[str, Any], says="The working set.", knows=True
 )
-async def get_ws(request: Request, run_id: str) -> Response:
+async def get_ws(caller: Caller, run_id: str) -> Answer[msgspec.Raw]:
     """The working set, by the path of the control panel."""
     try:
-        return await working_set(request, run_id)
+        return await working_set(caller, run_id)
     except NotFound as error:
         raise AsRefused(error, 404, "run not found") from error
 
 
-@router.patch("/runs/{run_id}", **told(takes=OldPatch, gives=Patched))
-async def patch_run(request: Request, run_id: str) -> Response:
+@operation(http=patch("/runs/{run_id}", _TAG))
+async def patch_run(caller: Caller, run_id: str, body: OldPatch) -> Answer[Patched]:
     """Set fields of the working set, if it is still at `expected_seq`."""
-    caller = caller_of(request)
-    given = await body_of(request, OldPatch)
     run = await _open(caller, run_id, f"Run {run_id} not found")
-    patch = {
+    made = {
         "_schema_version": SCHEMA_VERSION,
-        "expected_seq": given.expected_seq,
-        "set": given.patch,
+        "expected_seq": body.expected_seq,
+        "set": body.patch,
     }
-    done = await patched(request, run, patch, caller.writer_id, "Conflict: {}")
-    return reply(done, headers=etag.tag(done.ws["_update_seq"]))
+    done = await _patched(caller, run, made, "Conflict: ")
+    return Answer(done, version=done.ws["_update_seq"])
 
 
-@router.post("/runs/{run_id}/step/update", **told(takes=OldStep, gives=Stepped))
-async def step(request: Request, run_id: str) -> Response:
+@operation(http=post("/runs/{run_id}/step/update", _TAG))
+async def step(caller: Caller, run_id: str, body: OldStep) -> Stepped:
     """Apply a whole patch; the answer has the brief for the next prompt."""
-    caller = caller_of(request)
-    given = await body_of(request, OldStep)
     run = await _open(caller, run_id)
-    done = await patched(request, run, given.patch, caller.writer_id)
+    done = await _patched(caller, run, body.patch)
     found = await caller.pf.items.search(done.ws["objective"], user_id=run.user_id, top_k=8)
     brief = await run.brief(ltm_results=[hit.item.to_v21() for hit in found])
-    return reply(Stepped(ws=done.ws, context_brief=brief, ok=True, evicted=done.evicted))
+    return Stepped(ws=done.ws, context_brief=brief, ok=True, evicted=done.evicted)
 
 
-@router.post(
-    "/runs/{run_id}/milestone", **told(takes=OldMilestone, gives=Milestoned, optional=True)
-)
-async def milestone(request: Request, run_id: str) -> Response:
+@operation(http=post("/runs/{run_id}/milestone", _TAG), may_be_empty=True)
+async def milestone(caller: Caller, run_id: str, body: OldMilestone) -> Milestoned:
     """Record a milestone; the token in the answer counts until it is used or expires."""
-    caller = caller_of(request)
-    given = await body_of(request, OldMilestone, may_be_empty=True)
     run = await _open(caller, run_id)
     try:
-        await require_own_batch(caller, given.memory_batch_id)
+        await caller.require_own_batch(body.memory_batch_id)
         made = await run.milestone(
-            given.reason,
-            memory_batch_id=given.memory_batch_id or None,
-            next_entry_point=given.next_entry_point,
+            body.reason,
+            memory_batch_id=body.memory_batch_id or None,
+            next_entry_point=body.next_entry_point,
             writer_id=caller.writer_id,
         )
     except NotFound as error:
         raise AsRefused(error, 404, f"memory commit: unknown batch_id ({error})") from error
-    return reply(
-        Milestoned(
-            episode_id=made.episode_id,
-            episode_path=f"/v1/runs/{run_id}/episodes/{made.episode_id}",
-            committed_memory_ids=list(made.committed_memory_ids),
-            milestone_token=await run.memory.issue_token(
-                ttl_seconds=_TTL_SECONDS, writer_id=caller.writer_id
-            ),
-        )
+    token = await run.memory.issue_token(ttl_seconds=_TTL_SECONDS, writer_id=caller.writer_id)
+    return Milestoned(
+        episode_id=made.episode_id,
+        episode_path=f"/v1/runs/{run_id}/episodes/{made.episode_id}",
+        committed_memory_ids=list(made.committed_memory_ids),
+        milestone_token=token,
     )
 
 
-@router.post("/runs/{run_id}/memory/propose", **told(takes=OldProposal, gives=Proposed))
-async def propose(request: Request, run_id: str) -> Response:
+@operation(http=post("/runs/{run_id}/memory/propose", _TAG))
+async def propose(caller: Caller, run_id: str, body: OldProposal) -> Proposed:
     """Stage change requests; nothing holds before they are committed."""
-    caller = caller_of(request)
-    given = await body_of(request, OldProposal)
-    require_own_scope(caller, given.mcrs)
+    caller.require_own_scope(body.mcrs)
     run = await _open(caller, run_id)
     made = await run.memory.propose(
-        given.mcrs, scope_filters=given.scope_filters or None, writer_id=caller.writer_id
+        body.mcrs, scope_filters=body.scope_filters or None, writer_id=caller.writer_id
     )
-    return reply(Proposed(ok=True, batch_id=made.batch_id, staged_count=made.count))
+    return Proposed(ok=True, batch_id=made.batch_id, staged_count=made.count)
 
 
-@router.post("/runs/{run_id}/memory/commit", **told(takes=OldCommit, gives=OldCommitted))
-async def commit(request: Request, run_id: str) -> Response:
+@operation(http=post("/runs/{run_id}/memory/commit", _TAG))
+async def commit(caller: Caller, run_id: str, body: OldCommit) -> OldCommitted:
     """Make a batch true: with a milestone's token, or without where the run has no gate."""
-    caller = caller_of(request)
-    given = await body_of(request, OldCommit)
     run = await _open(caller, run_id)
-    token = given.milestone_token or None
+    token = body.milestone_token or None
     reviewer = None
-    if token is None and (await gate_of(run) == "none" or _may_skip(caller, given)):
+    if token is None and (await gate_of(run) == "none" or _may_skip(caller, body)):
         reviewer = caller.writer_id
     try:
-        await require_own_batch(caller, given.batch_id)
+        await caller.require_own_batch(body.batch_id)
         made = await run.memory.commit(
-            given.batch_id, token=token, reviewer=reviewer, writer_id=caller.writer_id
+            body.batch_id, token=token, reviewer=reviewer, writer_id=caller.writer_id
         )
     except Forbidden as error:
         text = f"{error}; this run's gate asks for a milestone_token of POST /runs/{{id}}/milestone"
         raise AsRefused(error, 403, text) from error
     except NotFound as error:
         raise AsRefused(error, 404, f"unknown batch_id ({error})") from error
-    return reply(OldCommitted(ok=True, committed_ids=list(made.memory_ids)))
+    return OldCommitted(ok=True, committed_ids=list(made.memory_ids))
 
 
-@router.get("/runs/{run_id}/memory/search", **told(gives=Found))
+@operation(http=get("/runs/{run_id}/memory/search", _TAG))
 async def search(
-    request: Request,
+    caller: Caller,
     run_id: str,
-    q: Annotated[str, Query(max_length=10_000)] = "",
-    top_k: Annotated[int, Query(ge=1, le=1_000)] = 8,
+    *,
+    q: Annotated[str, msgspec.Meta(max_length=10_000)] = "",
+    top_k: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 8,
     scope: Literal["user", "project", "global"] | None = None,
     status: Literal["active", "deprecated", "inactive"] = "active",
-) -> Response:
+) -> Found:
     """Items that share a word with the question; the newest for an empty one."""
-    caller = caller_of(request)
     run = await _open(caller, run_id)
     found: list[MemoryItem] = []
     statuses: tuple[Any, ...] = {
@@ -339,35 +315,32 @@ async def search(
     fields = ("memory_id", "content", "confidence", "type", "scope", "status")
     items = [item.to_v21() for item in found[:top_k]]
     shown = [{name: item[name] for name in fields} for item in items]
-    return reply(Found(ok=True, items=shown, count=len(shown)))
+    return Found(ok=True, items=shown, count=len(shown))
 
 
-@router.post("/runs/{run_id}/snapshot", **told(gives=Snapshotted))
-async def snapshot(request: Request, run_id: str) -> Response:
+@operation(http=post("/runs/{run_id}/snapshot", _TAG))
+async def snapshot(caller: Caller, run_id: str) -> Snapshotted:
     """Put the run into a pack; `download` is where to get it."""
-    return await _snapshot(request, run_id, {})
+    return await _snapshot(caller, run_id, {})
 
 
-@router.post(
-    "/runs/{run_id}/resume/snapshot", **told(takes=OldSnapshot, gives=Snapshotted, optional=True)
-)
-async def resume_snapshot(request: Request, run_id: str) -> Response:
+@operation(http=post("/runs/{run_id}/resume/snapshot", _TAG), may_be_empty=True)
+async def resume_snapshot(caller: Caller, run_id: str, body: OldSnapshot) -> Snapshotted:
     """Put the run into a pack, with pointers of your own in its manifest."""
-    given = await body_of(request, OldSnapshot, may_be_empty=True)
-    return await _snapshot(request, run_id, given.pointers)
+    return await _snapshot(caller, run_id, body.pointers)
 
 
-@router.post("/runs/resume/load", **told(takes=OldLoad, gives=Loaded, refuses=(404,)))
-async def load(request: Request) -> Response:
+@operation(http=post("/runs/resume/load", _TAG), whole_tenant=True, refuses=(404,))
+async def load(caller: Caller, body: OldLoad) -> Loaded:
     """Make a run of a pack of this server; to bring another, upload it to `/v1/packs`."""
-    caller = caller_of(request)
-    caller.require_whole_tenant()
-    given = await body_of(request, OldLoad)
-    shelf = await swept_shelf(request, caller)
-    path = shelf.find_named(caller.identity.tenant, given.pack_path)
-    restored = await restore(caller, path, given.new_run_id)
-    await own_run(caller, restored.run_id)  # What is kept of the answer is kept with its user.
-    return reply(Loaded(ok=True, run_id=restored.run_id, ws=restored.ws))
+    shelf = await swept_shelf(caller)
+    path = shelf.find_named(caller.identity.tenant, body.pack_path)
+    try:
+        restored = await restore(caller, path, body.new_run_id)
+    except (Corrupt, Unsupported) as error:
+        raise AsRefused(error, 422) from error
+    await caller.run(restored.run_id)  # What is kept of the answer is kept with its user.
+    return Loaded(ok=True, run_id=restored.run_id, ws=restored.ws)
 
 
 async def gate_of(run: AsyncRun) -> str:
@@ -377,13 +350,11 @@ async def gate_of(run: AsyncRun) -> str:
     return str(config.get("gate", "milestone"))
 
 
-async def _boot(request: Request, gate: str) -> Response:
-    caller = caller_of(request)
-    given = await body_of(request, OldRun)
+async def _boot(caller: Caller, given: OldRun, gate: str) -> Answer[Started]:
     if not given.objective.strip():
         raise Invalid("objective", "is blank", "say what the run is for")
     if given.thread_id:
-        await require_own_thread(caller, given.thread_id)
+        await caller.require_own_thread(given.thread_id)
     run = await caller.pf.runs.boot(
         given.objective,
         given.acceptance_criteria,
@@ -396,12 +367,12 @@ async def _boot(request: Request, gate: str) -> Response:
         writer_id=caller.writer_id,
     )
     ws = await run.load()
-    return reply(Started(run_id=run.run_id, status=ws["status"], ws=ws), headers=etag.tag(0))
+    return Answer(Started(run_id=run.run_id, status=ws["status"], ws=ws), version=0)
 
 
 async def _open(caller: Caller, run_id: str, words: str = "run not found") -> AsyncRun:
     try:
-        return await own_run(caller, run_id)
+        return await caller.run(run_id)
     except NotFound as error:
         raise AsRefused(error, 404, words) from error
 
@@ -411,19 +382,24 @@ def _may_skip(caller: Caller, given: OldCommit) -> bool:
     return given.allow_outside_milestone and "admin" in caller.identity.rights
 
 
-async def _snapshot(request: Request, run_id: str, pointers: dict[str, Any]) -> Response:
-    caller = caller_of(request)
+async def _patched(caller: Caller, run: AsyncRun, made: dict[str, Any], words: str = "") -> Patched:
+    try:
+        return patched(await run.apply_patch(made, writer_id=caller.writer_id))
+    except Conflict as error:
+        status = 412 if "if-match" in caller.request.headers else 409
+        raise AsRefused(error, status, f"{words}{error}") from error
+
+
+async def _snapshot(caller: Caller, run_id: str, pointers: dict[str, Any]) -> Snapshotted:
     await _open(caller, run_id)
-    path = await packed(request, caller, run_id, pointers)
+    path = await packed(caller, run_id, pointers)
     made = info_of(path)
-    return reply(
-        Snapshotted(
-            ok=True,
-            pack_id=made.pack_id,
-            pack_path=path.name,
-            pack_zip=path.name,
-            pack_dir="",
-            manifest_path="manifest.v2.1.json",
-            download=made.download,
-        )
+    return Snapshotted(
+        ok=True,
+        pack_id=made.pack_id,
+        pack_path=path.name,
+        pack_zip=path.name,
+        pack_dir="",
+        manifest_path="manifest.v2.1.json",
+        download=made.download,
     )
