@@ -30,6 +30,7 @@ from pagefile.surfaces.http.logs import Log
 from pagefile.surfaces.http.middleware import Front
 from pagefile.surfaces.http.openapi import document_maker
 from pagefile.surfaces.http.packs import PackShelf
+from pagefile.surfaces.http.router import Router
 from pagefile.surfaces.http.routes import ROUTERS
 from pagefile.surfaces.http.tenants import Tenants
 from pagefile.surfaces.http.tracing import traced
@@ -148,7 +149,7 @@ def make_app(config: ServerConfig, mounted: Sequence[Mounted] = ()) -> ASGIApp:
     server.routes = app.router.routes
     make = document_maker(app, pagefile.__version__, honours_key)
     app.openapi = make  # type: ignore[method-assign]
-    whole: ASGIApp = Front(Idempotent(app), server)
+    whole: ASGIApp = Front(Idempotent(Router(app, app.router.routes)), server)
     if config.allow_origins:
         whole = CORSMiddleware(
             whole,
