@@ -82,7 +82,7 @@ def on_uvicorn(port: int, parser: str) -> None:
     uvicorn.run(
         app,
         port=port,
-        http=parser,  # type: ignore[arg-type]
+        http=parser,
         ws="none",
         access_log=False,
         log_level="critical",
