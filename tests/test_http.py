@@ -32,15 +32,13 @@ from pagefile.surfaces.http.app import Server, make_app
 from pagefile.surfaces.http.bodies import JSON
 from pagefile.surfaces.http.call import Call
 from pagefile.surfaces.http.config import ServerConfig
-from pagefile.surfaces.http.limits import Deadlines
-from pagefile.surfaces.http.limits import Rates
+from pagefile.surfaces.http.idempotency import Spool
+from pagefile.surfaces.http.limits import Deadlines, Rates
 from pagefile.surfaces.http.logs import Log
 from pagefile.surfaces.http.metrics import Metrics
 from pagefile.surfaces.http.pagination import cut, number_in
 from pagefile.surfaces.http.problems import Refused
-from pagefile.surfaces.http.tenants import GroupReads
-from pagefile.surfaces.http.idempotency import Spool
-from pagefile.surfaces.http.tenants import Tenants
+from pagefile.surfaces.http.tenants import GroupReads, Tenants
 from pagefile.surfaces.http.workers import Counters
 
 ROOT = Path(__file__).parent.parent
