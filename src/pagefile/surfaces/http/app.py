@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -109,6 +110,8 @@ def make_app(config: ServerConfig, mounted: Sequence[Mounted] = ()) -> ASGIApp:
         loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(config.threads, "pagefile"))
         await asyncio.to_thread(server.open)
+        if config.workers > 1:
+            server.log.tell("info", "worker started", {"pid": os.getpid()})
         if tracing.is_enabled() and not tracing.is_exported():
             mend = "start it with opentelemetry-instrument, or set a provider"
             server.log.tell("warning", "spans are made and exported by nobody", {"mend": mend})
