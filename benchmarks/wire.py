@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from pagefile.testing.ports import free_port
 
@@ -136,11 +137,11 @@ class Program:
     def connected(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self._port), timeout=2)
 
-    def seen(self) -> list[dict[str, str]]:
+    def seen(self) -> list[dict[str, Any]]:
         """What has reached the application since the last question."""
         with self.connected() as ours:
             ours.sendall(b"GET /seen HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
-            found: list[dict[str, str]] = json.loads(_all_of(ours).partition(b"\r\n\r\n")[2])
+            found: list[dict[str, Any]] = json.loads(_all_of(ours).partition(b"\r\n\r\n")[2])
         return found
 
     def megabytes(self) -> float:
@@ -201,11 +202,12 @@ def ambiguous(program: Program, sent: bytes) -> str:
     told = " ".join(codes) or "closed"
     if any(each["path"] == "/hidden" for each in seen):
         told += " HIDDEN"
-    if seen and (
-        extra := [h for h in seen[0]["headers"] if h[0] not in ("host", "content-length")]
-    ):
-        if len(extra) < 8:
-            told += f" headers={extra!r}"[:60]
+    if seen:
+        named = {name for name, _ in seen[0]["headers"]}
+        told += "".join(
+            f" {name}" for name in sorted(named & {"x", "x-api-key", "idempotency-key"})
+        )
+        told += "" if seen[0]["end"] == "whole" else ", which broke off"
     if seen and seen[0]["body"]:
         told += f" body={seen[0]['body'][:12]!r}"
     return told
