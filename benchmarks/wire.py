@@ -233,22 +233,18 @@ def flood(program: Program, piece: bytes, connections: int, most: int, seconds: 
         for each in ours:
             each.setblocking(False)
         until = time.monotonic() + seconds
-        while ours and time.monotonic() < until:
-            moved = False
-            for each in list(ours):
+        while time.monotonic() < until:
+            for each in list(ours) if sent < most * _MEGABYTE else ():
                 try:
-                    made = each.send(piece)
-                    sent, moved = sent + made, True
+                    sent += each.send(piece)
                 except BlockingIOError:
                     continue
                 except OSError:
                     ours.remove(each)
                     closed += 1
+            # What was sent is worked on for a while after it was.
             peak = max(peak, program.megabytes())
-            if sent > most * _MEGABYTE:
-                break
-            if not moved:
-                time.sleep(0.02)
+            time.sleep(0.02)
     return f"+{peak - before:.0f} MB for {sent / _MEGABYTE:.1f} MB taken, {closed} closed"
 
 
