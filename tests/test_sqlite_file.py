@@ -1108,7 +1108,7 @@ def test_a_limit_that_is_no_count_is_refused_for_a_single_append(path: Path, lim
             for write in (
                 store.append,
                 lambda op, store=store: store.commit(Batch([op])),
-                lambda op, store=store: store.commit_entries(Batch([op])),
+                lambda op, store=store: store.append_many(Batch([op])),
             ):
                 with pytest.raises(pagefile.Invalid, match="limit"):
                     write(Append("log", 1, limit=limit))

@@ -197,9 +197,8 @@ class SqliteEngine:
         number = self._tenant_number(tenant)
         if number is None:
             return None
-        with self._file.reader() as connection:
-            found = fetch(connection, self._sql[query], number, *rest)
-            return stream_from(found[0], connection, self._sql) if found else None
+        found = self._file.read(self._sql[query], (number, *rest))
+        return stream_from(found[0]) if found else None
 
     def _tenant_number(self, tenant: str) -> int | None:
         number = self._tenant_numbers.get(tenant)

@@ -189,10 +189,8 @@ def user_from(value: object) -> str | None:
     return value
 
 
-def stream_from(
-    columns: tuple[Any, ...], connection: apsw.Connection, sql: dict[str, str]
-) -> Stream:
-    """A stream from its columns and its last record.
+def stream_from(columns: tuple[Any, ...]) -> Stream:
+    """A stream from its columns and those of its last record.
 
     Raises:
         Corrupt: the columns cannot be what was stored.
@@ -212,9 +210,8 @@ def stream_from(
     stream.dropped, stream.pruned, stream.salt = columns[7], columns[8], salt or b""
     if stream.base:
         stream.first = stream.base_at
-    end = fetch(connection, sql["stream_end"], stream.id)
-    if end:
-        number, action = end[0]
+    number, action = columns[10:]
+    if number is not None:
         require_numbers(f"the end of stream {stream.oid}", number)
         stream.length = number + (stream.kind == LOG)
         stream.deleted = action == Action.DELETE
@@ -222,27 +219,6 @@ def stream_from(
     # may still hold older ones that a fork shares.
     stream.length = max(stream.length, stream.base_at, stream.pruned)
     return stream
-
-
-def columns_of(content: Content) -> tuple[Any, ...]:
-    """The last columns of a record, from `kind` on."""
-    return (
-        content.kind,
-        content.actor,
-        msgspec.json.encode(content.sources).decode() if content.sources else None,
-        content.keys or None,
-        content.tenant_keys or None,
-        content.notes or None,
-        content.type_name,
-        content.salt,
-        content.body,
-    )
-
-
-def emptied(record: int, stream_id: int, row: Row) -> list[Any]:
-    """The columns of a record whose content is gone."""
-    place = [record, stream_id, row.number, row.position, row.ordinal, row.time_us, row.action]
-    return place + [None] * 13
 
 
 class Users:

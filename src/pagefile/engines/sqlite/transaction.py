@@ -14,10 +14,8 @@ from pagefile.engines.sqlite.rows import (
     KeyIndex,
     Users,
     broken,
-    columns_of,
     commit_from,
     commit_ids,
-    emptied,
     fetch,
     further_ids,
     last_from,
@@ -36,7 +34,7 @@ from pagefile.store.engine import (
     Stream,
     TenantHead,
 )
-from pagefile.store.records import NO_MANIFEST, Action, StreamKind, unpack
+from pagefile.store.records import NO_MANIFEST, Action, Content, StreamKind, unpack
 
 #: Beyond, reading the commits takes longer than beginning anew.
 MOST_COMMITS = 512
@@ -178,6 +176,27 @@ class KnownStreams:
             missing.clear()
 
 
+def columns_of(content: Content) -> tuple[Any, ...]:
+    """The last columns of a record, from `kind` on."""
+    return (
+        content.kind,
+        content.actor,
+        msgspec.json.encode(content.sources).decode() if content.sources else None,
+        content.keys or None,
+        content.tenant_keys or None,
+        content.notes or None,
+        content.type_name,
+        content.salt,
+        content.body,
+    )
+
+
+def emptied(record: int, stream_id: int, row: Row) -> list[Any]:
+    """The columns of a record whose content is gone."""
+    place = [record, stream_id, row.number, row.position, row.ordinal, row.time_us, row.action]
+    return place + [None] * 13
+
+
 _MOST_CACHED = 100_000
 #: How often, in commits, expired idempotency keys are swept out.
 _SWEEP_EVERY = 256
@@ -193,6 +212,7 @@ class SqliteTransaction:
         # One cursor for all inserts: making one costs as much as a small insert.
         self._cursor = writer.cursor()
         self._add_record = sql["add_record"]
+        self._add_key = sql["add_key"]
         self._sql = sql
         self.tenant = tenant
         self._key_lifetime_us = key_lifetime_us
@@ -340,7 +360,7 @@ class SqliteTransaction:
         return stream
 
     def _known(self, columns: tuple[Any, ...]) -> Stream:
-        return self._streams.remember(stream_from(columns, self._writer, self._sql))
+        return self._streams.remember(stream_from(columns))
 
     def stream_number(self, oid: int) -> Stream:
         for draft in self._drafts:
@@ -448,19 +468,21 @@ class SqliteTransaction:
     ) -> None:
         content, users = row.content, self._users
         assert content is not None
+        stream_id, position = stream.id, row.position
         partition = users.known.get(content.user)
-        if keys or partition is None or (partition, stream.id) not in users.held or self._records:
+        if partition is None or (partition, stream_id) not in users.held or self._records:
             self.add(stream, (row,), (keys,) if keys else ())
             self.seal(commit)
             return
         # Nothing else goes with it, so it need not be collected first.
+        record = (self._number << POSITION_BITS) + position
         self._cursor.execute(
             self._add_record,
             (
-                (self._number << POSITION_BITS) + row.position,
-                stream.id,
+                record,
+                stream_id,
                 row.number,
-                row.position,
+                position,
                 row.ordinal,
                 row.time_us,
                 content.action,
@@ -471,8 +493,13 @@ class SqliteTransaction:
                 *columns_of(content),
             ),
         )
-        self._made.note(commit.key, commit.position)
-        if not commit.position % _SWEEP_EVERY:
+        if keys:
+            spaces = self._index.spaces(stream_id, partition)
+            for key in keys:
+                place = (spaces[key.scope], key.field, key.value, position, row.ordinal, record)
+                self._cursor.execute(self._add_key, place)
+        self._made.note(commit.key, position)
+        if not position % _SWEEP_EVERY:
             self._sweep_keys(commit)
 
     def _further_id(self) -> int:
