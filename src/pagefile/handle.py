@@ -7,11 +7,10 @@ import threading
 import time
 import weakref
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from pagefile.assembly.mixin import AssemblesPrompts
 from pagefile.engines import URLS, open_engine, require_no_word
 from pagefile.errors import Invalid, PagefileError, shown
 from pagefile.settings import Settings
@@ -26,11 +25,15 @@ from pagefile.store.store import Store, kept_by
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pagefile.assembly.assembly import Assembly
+    from pagefile.assembly.options import AssemblyOptions
+    from pagefile.assembly.prompt import Prompt
     from pagefile.context.buffer import ContextBuffer
     from pagefile.context.registry import ThreadRegistry
     from pagefile.memory.items.store import LongTermItems
     from pagefile.memory.memory import Memory
     from pagefile.runs.runs import Runs
+    from pagefile.runs.tokens import TokenCounter
     from pagefile.store.log.copy import CopyReport
 
 _DAY_SECONDS = 86_400
@@ -64,7 +67,7 @@ class Options(msgspec.Struct, frozen=True):
     vfs: str | None = None
 
 
-class Pagefile(AssemblesPrompts):
+class Pagefile:
     """One tenant of a store; a context manager."""
 
     def __init__(self, engine: Engine, committer: Committer, tenant: str, options: Options) -> None:
@@ -80,6 +83,7 @@ class Pagefile(AssemblesPrompts):
         self._runs: Runs | None = None
         self._items: LongTermItems | None = None
         self._memory: Memory | None = None
+        self._assembly: Assembly | None = None
         self.feed = feed_of(self.store)
         self._owned: Admin | None = None
 
@@ -139,6 +143,47 @@ class Pagefile(AssemblesPrompts):
                 self._memory = Memory(self.store)
         return self._memory
 
+    @property
+    def assembly(self) -> Assembly:
+        """Prompts for this tenant's agents, and their receipts."""
+        from pagefile.assembly.assembly import Assembly
+
+        memory = self.memory
+        with self._making:
+            if self._assembly is None:
+                self._assembly = Assembly(self.store, memory=memory)
+        return self._assembly
+
+    def assemble(
+        self,
+        source: Any = None,
+        query: str | None = None,
+        budget: int = 8_000,
+        *,
+        user_id: str | None = None,
+        project_id: str | None = None,
+        system: str = "",
+        agent: str = "",
+        counter: TokenCounter | str | None = None,
+        at: int | None = None,
+        record: bool = True,
+        options: AssemblyOptions | None = None,
+    ) -> Prompt:
+        """See `Assembly.assemble`."""
+        return self.assembly.assemble(
+            source,
+            query,
+            budget,
+            user_id=user_id,
+            project_id=project_id,
+            system=system,
+            agent=agent,
+            counter=counter,
+            at=at,
+            record=record,
+            options=options,
+        )
+
     def verify(self, *, head: Head | None = None) -> Report:
         """See `Store.verify`."""
         return self.store.verify(head=head)
@@ -180,6 +225,9 @@ class Pagefile(AssemblesPrompts):
 
 class Admin:
     """All tenants of a store, for operators. A tenant's handle reaches none of this."""
+
+    url: str
+    engine: Engine
 
     def __init__(
         self, url: str | os.PathLike[str] | None = None, *, options: Options | None = None
