@@ -1254,7 +1254,7 @@ def test_a_slot_takes_the_short_way_of_the_transaction(
             slot = pf.context.append("t", 2, "a", "b")
         lane = pagefile.Query(LANE, value=("int", "a", "b"), log=slot.entry.log)
 
-        assert [entry.index for entry in pf.store.find(lane).items] == [0, 1, 2]
+        assert len(pf.store.find(lane).items) == 3
         assert pf.check().problems == ()
         assert pf.verify().problems == ()
 
