@@ -66,9 +66,11 @@ TRACED = (
     Traced(_ASSEMBLY, "assemble", "pagefile.assemble"),
     Traced(_MEMORY, "consolidate", "pagefile.consolidate"),
     Traced(_STORE, "commit", "pagefile.commit"),
-    Traced(_STORE, "commit_entries", "pagefile.commit"),
+    Traced(_STORE, "append", "pagefile.commit"),
+    Traced(_STORE, "append_many", "pagefile.commit"),
     Traced((_STORE[0],), "commit_async", "pagefile.commit"),
-    Traced((_STORE[0],), "commit_entries_async", "pagefile.commit"),
+    Traced((_STORE[0],), "append_async", "pagefile.commit"),
+    Traced((_STORE[0],), "append_many_async", "pagefile.commit"),
 )
 
 
