@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 import time
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from pagefile.errors import Forbidden, Invalid, PagefileError, Unavailable, Unsupported, shown
+from pagefile.engines import URLS, open_engine, require_no_word
+from pagefile.errors import Invalid, PagefileError, shown
 from pagefile.settings import Settings
 from pagefile.store.arguments import require_callable, require_count, require_seconds, require_type
 from pagefile.store.commit.committer import Committer
@@ -42,9 +42,6 @@ _MOST_LIFETIME_SECONDS = 365_000 * _DAY_SECONDS
 #: Which limits may be None, for none at all.
 _LIMITLESS = ("logs", "documents")
 _MOST_NAME = 255
-#: What the system says of a path that can never be opened, whatever else is mended.
-_UNFIT_PATHS = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EINVAL)
-_URLS = "give a path, sqlite:///path, postgresql://…, redis://…, manager:, or memory:"
 #: What a commit may take once it has the lock, before `close` gives up waiting for it.
 _CLOSE_SECONDS = 30.0
 
@@ -146,46 +143,6 @@ class Pagefile:
                 self._memory = Memory(self.store)
         return self._memory
 
-    def verify(self, *, head: Head | None = None) -> Report:
-        """See `Store.verify`."""
-        return self.store.verify(head=head)
-
-    def check(self) -> Report:
-        """See `Store.check`."""
-        return self.store.check()
-
-    def stats(self) -> Stats:
-        """See `Store.stats`."""
-        return self.store.stats()
-
-    def close(self) -> None:
-        """Let go of files and threads. What was acknowledged is stored already.
-
-        Followers end. Commits under way in other threads and tasks are seen through
-        first; later ones raise `Forbidden`.
-
-        Raises:
-            Unavailable: commits did not end in time; they go on. Close again later.
-        """
-        self.feed.close()
-        if self._memory is not None:
-            self._memory.close()
-        if self._owned is not None:
-            self._owned.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    # Prompts
-
     @property
     def assembly(self) -> Assembly:
         """Prompts for this tenant's agents, and their receipts."""
@@ -227,9 +184,50 @@ class Pagefile:
             options=options,
         )
 
+    def verify(self, *, head: Head | None = None) -> Report:
+        """See `Store.verify`."""
+        return self.store.verify(head=head)
+
+    def check(self) -> Report:
+        """See `Store.check`."""
+        return self.store.check()
+
+    def stats(self) -> Stats:
+        """See `Store.stats`."""
+        return self.store.stats()
+
+    def close(self) -> None:
+        """Let go of files and threads. What was acknowledged is stored already.
+
+        Followers end. Commits under way in other threads and tasks are seen through
+        first; later ones raise `Forbidden`.
+
+        Raises:
+            Unavailable: commits did not end in time; they go on. Close again later.
+        """
+        self.feed.close()
+        if self._memory is not None:
+            self._memory.close()
+        if self._owned is not None:
+            self._owned.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
 
 class Admin:
     """All tenants of a store, for operators. A tenant's handle reaches none of this."""
+
+    url: str
+    engine: Engine
 
     def __init__(
         self, url: str | os.PathLike[str] | None = None, *, options: Options | None = None
@@ -239,10 +237,11 @@ class Admin:
         if url is None:
             url = Settings.from_environment().store_url()
         elif not isinstance(url, (str, os.PathLike)):
-            raise Invalid("url", f"{shown(url)} names no store", _URLS)
+            raise Invalid("url", f"{shown(url)} names no store", URLS)
         if isinstance(url, str):
-            _check_words(url)
+            require_no_word(url)
         self.url = os.fspath(url)
+        _check(self._options)
         self.engine = open_engine(self.url, self._options)
         if isinstance(self.engine, Joinable):
             self.url = self.engine.url
@@ -342,152 +341,6 @@ def open(
         raise
     handle._owned = admin
     return handle
-
-
-def open_engine(url: str, options: Options) -> Engine:
-    """The engine behind a URL. Drivers are imported only when their engine is asked for."""
-    _check_url(url)
-    _check(options)
-    lifetime_us = options.key_lifetime_seconds * 1_000_000
-    if url == "memory:":
-        from pagefile.engines.memory import MemoryEngine
-
-        if options.durability not in (None, "none"):
-            raise Unsupported(
-                f"memory: cannot be durable to {options.durability!r}", "use a file instead"
-            )
-        return MemoryEngine(clock=options.clock, key_lifetime_us=lifetime_us)
-    scheme, mark, rest = url.partition("://")
-    if mark and scheme in ("postgresql", "postgres"):
-        return _open_postgres(url, options, lifetime_us)
-    if mark and scheme in ("redis", "rediss", "valkey", "valkeys"):
-        return _open_redis(url, options, lifetime_us)
-    if url == "manager:" or (mark and scheme == "manager"):
-        return _open_manager(url, options, lifetime_us)
-    if mark and scheme == "sqlite" and not rest.startswith("/"):
-        raise Invalid("url", f"{shown(url)} has two slashes", "write sqlite:///path with three")
-    if mark and scheme != "sqlite":
-        raise Unsupported(f"there is no engine for {shown(scheme)}", _URLS)
-    if mark and "?" in rest:
-        raise Invalid(
-            "url", f"{shown(url)} has settings after a question mark", "give them to open()"
-        )
-    if options.durability == "none":
-        raise Unsupported("a file is never less durable than process", "use memory: instead")
-    return _open_file(rest.removeprefix("/") if mark else url, options, lifetime_us)
-
-
-def _open_postgres(url: str, options: Options, lifetime_us: int) -> Engine:
-    if options.vfs is not None:
-        raise Unsupported("PostgreSQL has no SQLite VFS", "leave `vfs` out")
-    try:
-        from pagefile.engines.postgres.engine import PostgresEngine
-    except ImportError as error:
-        raise Unsupported(
-            f"the PostgreSQL driver cannot be loaded ({error})",
-            "pip install 'pagefile[postgres]'",
-        ) from error
-    return PostgresEngine(
-        url,
-        clock=options.clock,
-        key_lifetime_us=lifetime_us,
-        durability=options.durability,
-        lock_seconds=options.lock_seconds,
-    )
-
-
-def _open_redis(url: str, options: Options, lifetime_us: int) -> Engine:
-    if options.vfs is not None:
-        raise Unsupported("Redis has no VFS", "leave `vfs` out")
-    try:
-        from pagefile.engines.redis.connection import address_of
-        from pagefile.engines.redis.engine import RedisEngine
-    except ModuleNotFoundError as error:
-        if error.name != "redis":
-            raise
-        raise Unsupported(
-            "the client for Redis is not installed", "pip install 'pagefile[redis]'"
-        ) from error
-    return RedisEngine(
-        address_of(url),
-        clock=options.clock,
-        key_lifetime_us=lifetime_us,
-        durability=options.durability,
-        lock_seconds=options.lock_seconds,
-    )
-
-
-def _open_manager(url: str, options: Options, lifetime_us: int) -> Engine:
-    from pagefile.engines.manager.engine import ManagerEngine
-
-    if options.vfs is not None:
-        raise Unsupported("a manager has no VFS", "leave `vfs` out")
-    if options.durability not in (None, "none"):
-        level = options.durability
-        raise Unsupported(f"a manager cannot be durable to {level!r}", "use a file instead")
-    return ManagerEngine.open(
-        url,
-        default_key=Settings.from_environment().manager_authkey,
-        clock=options.clock,
-        key_lifetime_us=lifetime_us,
-        lock_seconds=options.lock_seconds,
-    )
-
-
-def _open_file(name: str, options: Options, lifetime_us: int) -> Engine:
-    from pathlib import Path
-
-    from pagefile.engines.sqlite.engine import SqliteEngine
-
-    try:
-        return SqliteEngine(
-            Path(name).expanduser().absolute(),
-            clock=options.clock,
-            key_lifetime_us=lifetime_us,
-            durability=options.durability or "power",
-            lock_seconds=options.lock_seconds,
-            vfs=options.vfs,
-        )
-    except PermissionError as error:
-        raise Forbidden(
-            f"{shown(name)} cannot be reached ({error.strerror})", "check the permissions"
-        ) from error
-    except OSError as error:
-        fact = f"{shown(name)} cannot be opened ({error.strerror})"
-        if error.errno in _UNFIT_PATHS:
-            raise Invalid("url", fact, "name another file") from error
-        raise Unavailable(fact, "look at the disk and the process's limits, then retry") from error
-    except RuntimeError as error:
-        raise Invalid("url", f"{shown(name)}: no such user", "write the path in full") from error
-
-
-def _check_url(url: object) -> None:
-    if not isinstance(url, str) or not url or "\x00" in url:
-        named = shown(url) if not isinstance(url, str) or "@" not in url else "it"
-        raise Invalid("url", f"{named} names no store", _URLS)
-    if url == ":memory:":
-        raise Invalid("url", "':memory:' is SQLite's word", "say 'memory:' for a store in memory")
-    if not url.isascii():
-        try:
-            url.encode()
-        except UnicodeEncodeError:
-            raise Invalid("url", f"{shown(url)} is no valid Unicode text", "rename it") from None
-
-
-def _check_words(url: str) -> None:
-    """Refuse what reads like a URL and would silently become a file of that name."""
-    word, colon, rest = url.partition(":")
-    if not url.strip() and url:
-        raise Invalid("url", f"{shown(url)} is blank", _URLS)
-    if url in ("memory", "inmemory"):
-        step = f"say 'memory:' for a store in memory, './{url}' for a file"
-        raise Invalid("url", f"{shown(url)} is no path", step)
-    if word == "sqlite" and not rest.startswith("//"):
-        step = f"write 'sqlite:///{rest}'" if rest else "say 'memory:', or 'sqlite:///path'"
-        raise Invalid("url", f"{shown(url)} has no slashes", step)
-    if word == "chroma" and (colon or not rest):
-        step = "keep the store in a file or on a server, and vectors in vectors='qdrant'"
-        raise Unsupported("there is no engine for 'chroma'", step)
 
 
 def _check(options: Options) -> None:

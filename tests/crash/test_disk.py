@@ -30,8 +30,8 @@ from pagefile import (
     Selector,
     VersionIs,
 )
+from pagefile.engines import open_engine
 from pagefile.errors import Conflict, Corrupt, NotFound, PagefileError, Unavailable
-from pagefile.handle import open_engine
 from pagefile.store.commit.committer import Committer
 from pagefile.store.engine import Engine, Prepared, Sealed
 from pagefile.testing.faults import Fault, FaultyEngine

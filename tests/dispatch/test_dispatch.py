@@ -41,7 +41,7 @@ from pagefile.dispatch import (
 )
 from pagefile.dispatch.journal import Delivery
 from pagefile.dispatch.workers.presence import Presence
-from pagefile.handle import open_engine
+from pagefile.engines import open_engine
 from pagefile.store.engine import Engine, Prepared, Sealed
 from pagefile.testing.faults import FaultyEngine
 from tests.dispatch.ground import (

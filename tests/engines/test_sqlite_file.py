@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import apsw
@@ -18,6 +19,7 @@ import pytest
 
 import pagefile
 from pagefile import Append, Batch, Delete, Fork, Options, Prune, Put, Selector
+from pagefile.context.slot import LANE
 from pagefile.engines.common import load_migrations, load_queries
 from pagefile.engines.sqlite import format as sqlite_format
 from pagefile.engines.sqlite.engine import SqliteEngine
@@ -1108,7 +1110,7 @@ def test_a_limit_that_is_no_count_is_refused_for_a_single_append(path: Path, lim
             for write in (
                 store.append,
                 lambda op, store=store: store.commit(Batch([op])),
-                lambda op, store=store: store.commit_entries(Batch([op])),
+                lambda op, store=store: store.append_many(Batch([op])),
             ):
                 with pytest.raises(pagefile.Invalid, match="limit"):
                     write(Append("log", 1, limit=limit))
@@ -1203,3 +1205,75 @@ def test_a_group_that_heard_nothing_of_many_commits_is_told_of_its_repeats(path:
         assert (twice.repeated, twice.position) == (True, told[0].position)
         assert stale.length("log") == 607
         assert other.verify()
+
+
+def test_reading_the_last_slot_takes_at_most_four_statements(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+
+    def trace(_cursor: apsw.Cursor, statement: str, _bindings: object) -> bool:
+        ran.append(statement)
+        return True
+
+    connect = SqliteFile._connect_reader
+
+    def traced(file: SqliteFile) -> apsw.Connection:
+        connection = connect(file)
+        connection.exec_trace = trace
+        return connection
+
+    monkeypatch.setattr(SqliteFile, "_connect_reader", traced)
+    with pagefile.open(path) as pf:
+        pf.context.append("t", "first", "a", "b")
+        pf.context.append("t", "last", "a", "b")
+        thread = pf.context.get_thread("t")
+        assert thread is not None
+        assert thread[-1].payload == "last"
+        ran.clear()
+        thread = pf.context.get_thread("t")
+        assert thread is not None
+        assert thread[-1].payload == "last"
+
+    assert 0 < len(ran) <= 4
+    assert sum("FROM streams" in statement for statement in ran) == 2
+
+
+def test_a_slot_takes_the_short_way_of_the_transaction(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pagefile.open(path) as pf:
+        for number in range(2):
+            pf.context.append("t", number, "a", "b")
+
+        def long_way(*_: object) -> None:
+            raise AssertionError("a slot is collected before it is written")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(SqliteTransaction, "add", long_way)
+            slot = pf.context.append("t", 2, "a", "b")
+        lane = pagefile.Query(LANE, value=("int", "a", "b"), log=slot.entry.log)
+
+        assert len(pf.store.find(lane).items) == 3
+        assert pf.check().problems == ()
+        assert pf.verify().problems == ()
+
+
+def test_a_warm_append_passes_few_modules(path: Path) -> None:
+    passed: set[str] = set()
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        name = str(frame.f_globals.get("__name__", ""))
+        if event == "call" and name.startswith("pagefile"):
+            passed.add(name)
+
+    with pagefile.open(path) as pf:
+        for _ in range(2):
+            pf.context.append("t", {"a": 1}, "a", "b")
+        sys.setprofile(profile)
+        try:
+            pf.context.append("t", {"a": 2}, "a", "b")
+        finally:
+            sys.setprofile(None)
+
+    assert len(passed) <= 15

@@ -18,8 +18,9 @@ import pytest
 from starlette.testclient import TestClient
 
 import pagefile
+from pagefile.engines import open_engine
 from pagefile.errors import Conflict, Invalid, NotFound, PagefileError, Unavailable
-from pagefile.handle import Admin, Options, open_engine
+from pagefile.handle import Admin, Options
 from pagefile.runs.config import RunConfig
 from pagefile.runs.ledger import Ledger, require_lines
 from pagefile.runs.milestones import Episodes

@@ -28,8 +28,9 @@ from pagefile import (
     Selector,
     Unavailable,
 )
+from pagefile.engines import open_engine
 from pagefile.errors import PagefileError
-from pagefile.handle import Pagefile, machine_clock, open_engine
+from pagefile.handle import Pagefile, machine_clock
 from pagefile.store.commit.committer import MOST_PER_GROUP, Committer, Ticket, result_of
 from pagefile.store.engine import Engine, Prepared, Sealed
 from pagefile.testing.faults import FaultyEngine

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self
 
+from pagefile.engines import path_of
 from pagefile.errors import Invalid, shown
 from pagefile.store.store import Store
 
@@ -69,12 +70,8 @@ def place_of(backend: Backend | None) -> object:
     if not isinstance(backend, (str, os.PathLike)):
         return getattr(backend, "store", backend)
     url = os.fspath(backend)
-    if not isinstance(url, str) or url in ("memory:", "manager:"):
-        return url
-    scheme, mark, rest = url.partition("://")
-    if mark and scheme != "sqlite":
-        return url
-    return os.path.realpath(rest.removeprefix("/") if mark else url)
+    path = path_of(url) if isinstance(url, str) else None
+    return url if path is None else os.path.realpath(path)
 
 
 def _nothing() -> None:

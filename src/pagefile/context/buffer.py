@@ -215,7 +215,7 @@ class ContextBuffer:
             draft = appender.draft(thread_id, slots, key, expected_len, owner)
             while True:
                 try:
-                    entries = self._store.commit_entries(draft.batch)
+                    entries = self._store.append_many(draft.batch)
                     break
                 except PagefileError as error:
                     draft = appender.after(draft, error)
@@ -253,7 +253,7 @@ class ContextBuffer:
             draft = await asyncio.to_thread(appender.draft, *given)
         while True:
             try:
-                entries = await self._store.commit_entries_async(draft.batch)
+                entries = await self._store.append_many_async(draft.batch)
                 break
             except PagefileError as error:
                 draft = await asyncio.to_thread(appender.after, draft, error)

@@ -102,9 +102,11 @@ PAGE = 500
 
 
 class Reader(NamedTuple):
-    """The functions; indexes are never negative here."""
+    """What a view reads with; indexes are never negative, but for `at`."""
 
     length: Callable[[], int]
+    #: The slot at an index, which may count from the end; None where there is none.
+    at: Callable[[int], BufferSlot | None]
     #: Slots from an index up to another, both given.
     slots: Callable[[int, int], Iterator[BufferSlot]]
     #: The lanes there are.
@@ -142,6 +144,12 @@ def reader_of(
             return BufferSlot(entry, thread_id)
         text = shelf.text(str(entry.notes.get("usage", "")), entry.user)
         return BufferSlot(entry, thread_id, text)
+
+    def at(index: int) -> BufferSlot | None:
+        use()
+        # As a slice: what lies before the first slot is nothing, and not the first.
+        found = store.read(log, index, index + 1 or None, limit=1)
+        return slot(found[0]) if found else None
 
     def slots(start: int, stop: int) -> Iterator[BufferSlot]:
         while start < stop:
@@ -184,7 +192,7 @@ def reader_of(
         entries = feed_of(store).follow_async(log, after, timeout=timeout)
         return AsyncSlotFollower(entries, followed)
 
-    return Reader(length, slots, lanes, of_lane, follow, follow_async)
+    return Reader(length, at, slots, lanes, of_lane, follow, follow_async)
 
 
 def user_of(store: Store, log: str) -> str | None:
@@ -304,11 +312,10 @@ class ThreadContext:
         """The slot at an index; negative ones count from the end."""
         if type(index) is not int:
             raise Invalid("index", f"{shown(index)} is no index", "give a whole number or a slice")
+        found = self._reader.at(index)
+        if found is not None:
+            return found
         length = self._reader.length()
-        found = index + length if index < 0 else index
-        if 0 <= found < length:
-            for slot in self._reader.slots(found, found + 1):
-                return slot
         slots = "1 slot" if length == 1 else f"{length} slots"
         raise IndexError(f"thread {self.thread_id!r} has {slots} and none at {shown(index)}")
 

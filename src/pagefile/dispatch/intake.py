@@ -168,10 +168,10 @@ class Intake:
 
     async def _committed(self, batch: Batch, *, mine: bool) -> list[Entry]:
         if self._store.is_instant:
-            return self._store.commit_entries(batch)
+            return self._store.append_many(batch)
         known = False
         try:
-            entries = await self._store.commit_entries_async(batch)
+            entries = await self._store.append_many_async(batch)
             known = True
         except Conflict:
             known = True

@@ -451,7 +451,7 @@ class Outbox:
             try:
                 if any(draft.error is not None for draft in drafts):
                     raise _UNSOUND
-                entries = self._store.commit_entries(_batch_of(drafts))
+                entries = self._store.append_many(_batch_of(drafts))
             except Exception as error:  # noqa: BLE001  A payload's own code may raise anything.
                 self._task = asyncio.get_running_loop().create_task(self._apart(drafts, error))
                 return
@@ -486,7 +486,7 @@ class Outbox:
         pause = 0.05
         while True:
             try:
-                return await self._store.commit_entries_async(batch)
+                return await self._store.append_many_async(batch)
             except Unavailable as error:
                 if error.outcome != "unknown":
                     raise

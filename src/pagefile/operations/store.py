@@ -225,8 +225,10 @@ async def reindex(caller: Caller) -> dict[str, int]:
 #: Traced, and asked for by no name from outside.
 _commits = operation(Store.commit, span="pagefile.commit")
 _commits_async = operation(Store.commit_async, span="pagefile.commit")
-_commits_of_entries = operation(Store.commit_entries, span="pagefile.commit")
-_commits_of_entries_async = operation(Store.commit_entries_async, span="pagefile.commit")
+_appends = operation(Store.append, span="pagefile.commit")
+_appends_async = operation(Store.append_async, span="pagefile.commit")
+_many_appends = operation(Store.append_many, span="pagefile.commit")
+_many_appends_async = operation(Store.append_many_async, span="pagefile.commit")
 
 
 def _head(head: Head) -> HeadShown:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Sequence
+from typing import NoReturn
 
 from pagefile.errors import Forbidden, Invalid, Unsupported
 from pagefile.store.arguments import MOST_PER_READ, require_count, require_position
@@ -11,8 +11,6 @@ from pagefile.store.batch import Append, Batch, Query, Selector
 from pagefile.store.engine import DOCUMENT, LOG, Lone, Prepared, RawCommit, Sealed
 from pagefile.store.records import Change, Document, Entry, Head, Page, Receipt, StreamKind
 from pagefile.store.store import Store
-
-_T = TypeVar("_T")
 
 
 class Snapshot(Store):
@@ -135,12 +133,10 @@ class Snapshot(Store):
     ) -> Receipt:
         _refuse()
 
-    def _committed(self, batch: Batch, tell: Callable[[Batch, Prepared | Lone, Sealed], _T]) -> Any:
+    def _committed(self, prepared: Prepared | Lone, key: str) -> Sealed:
         _refuse()
 
-    async def _committed_async(
-        self, batch: Batch, tell: Callable[[Batch, Prepared | Lone, Sealed], _T]
-    ) -> Any:
+    async def _committed_async(self, prepared: Prepared, key: str) -> Sealed:
         _refuse()
 
 

@@ -1,4 +1,10 @@
-"""Vectors that a store keeps in the commit of their entries, where its engine can."""
+"""The store: one atomic, durable, verifiable write path for one tenant.
+
+Everything durable is one of two shapes. A *log* is named and append-only; its
+entries have indexes 0, 1, 2, … A *document* is named and has versions 1, 2, 3,
+…, each readable until pruned. Every write is a batch of operations that commit
+together under one *position*, which grows by one with each commit of the tenant.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +22,6 @@ from pagefile.errors import (
     shown,
 )
 from pagefile.store.arguments import (
-    Naming,
     require_callable,
     require_count,
     require_flag,
@@ -58,88 +63,6 @@ from pagefile.store.records import (
 _MOST_ASKED = 1_000_000
 
 
-class VectorKeeping:
-    """The part of `Store` that is about vectors; what they are of is not its business."""
-
-    _engine: Engine
-    _tenant: str
-    _naming: Naming
-
-    @property
-    def vectors(self) -> str:
-        """What keeps vectors in the commit of their entries, by name; "" where nothing does."""
-        return kept_by(self._engine)
-
-    @property
-    def no_vectors(self) -> str:
-        """Why none are kept, and what would change that; "" where they are, or never can be."""
-        keeper = _keeper_of(self._engine)
-        return "" if keeper is None else keeper.no_vectors
-
-    def keep_vectors(self) -> None:
-        """Keep vectors with their entries from now on, for every tenant of this store.
-
-        Handles that are opened later do so by themselves.
-
-        Raises:
-            Unsupported: the engine or its server cannot.
-            Forbidden: this user may not make it so.
-        """
-        keeper = _keeper_of(self._engine)
-        if keeper is None:
-            raise Unsupported(
-                f"the engine {self._engine.name} keeps no vectors with the data",
-                "use a store on PostgreSQL, or PgvectorArm('postgresql://…') beside this one",
-            )
-        keeper.keep_vectors()
-
-    def nearest(self, log: str, query: bytes, count: int, numbers: Sequence[int] = ()) -> Near:
-        """The `count` nearest of a log's vectors, best first, and the cosines of some entries.
-
-        All vectors of the log are compared, and those of no other. `query` is as
-        `Vector.numbers`. Entries without a vector are left out.
-        """
-        self._naming.check_text("log", log)
-        if type(query) is not bytes:
-            raise Invalid("query", shown(query), "give bytes of float32, little endian")
-        require_numbers(query)
-        require_count(count, "count", 0, _MOST_ASKED)
-        return self._kept().nearest(self._tenant, log, query, count, numbers)
-
-    def vector_numbers(self, log: str, first: int = 0) -> list[int]:
-        """Which entries of a log, from `first` on, have a vector; in no order."""
-        self._naming.check_text("log", log)
-        require_count(first, "first")
-        return self._kept().vector_numbers(self._tenant, log, first)
-
-    def fill_vectors(self, log: str, vectors: Mapping[int, Vector]) -> None:
-        """Give vectors to entries that came without: by their number, if they are still there.
-
-        For what was stored before the store kept vectors, or copied into it. A slot
-        that has a vector keeps it.
-        """
-        self._naming.check_text("log", log)
-        for number, vector in vectors.items():
-            require_count(number, "number")
-            require_numbers(require_vector(vector).numbers)
-        if vectors:
-            self._kept().fill_vectors(self._tenant, log, vectors)
-
-    def remove_vectors(self, log: str, numbers: Sequence[int]) -> None:
-        """Let vectors go whose entries were replaced by somebody who knew of no vectors."""
-        self._naming.check_text("log", log)
-        for number in numbers:
-            require_count(number, "number")
-        if numbers:
-            self._kept().remove_vectors(self._tenant, log, numbers)
-
-    def _kept(self) -> KeepsVectors:
-        keeper = _keeper_of(self._engine)
-        if keeper is None or not keeper.vectors:
-            raise no_vectors()
-        return keeper
-
-
 def kept_by(engine: Engine) -> str:
     """What keeps vectors behind an engine, by name; "" where nothing does."""
     keeper = _keeper_of(engine)
@@ -163,7 +86,7 @@ _DRY_RUN = "nothing was erased: this was a dry run"
 _SCRUB_LATER = "old pages are not overwritten yet, as asked: the next erase with scrub does it"
 
 
-class Store(Reading, VectorKeeping):
+class Store(Reading):
     """Logs and documents of one tenant.
 
     Every engine keeps these promises, or declares by name which it does not;
@@ -236,7 +159,19 @@ class Store(Reading, VectorKeeping):
             NotFound: it deletes, forks, drops or prunes what is not there.
             Unavailable: see its `outcome`; committing the same batch again is safe.
         """
-        return self._committed(batch, self._answer)
+        prepared = self._prepared(batch)
+        return self._answer(prepared, self._committed(prepared, batch.key), batch.key)
+
+    async def commit_async(self, batch: Batch) -> Commit:
+        """`commit` for a running event loop, which it never blocks."""
+        prepared = self._preparer.prepare(batch, self._reached)
+        sealed = await self._committed_async(prepared, batch.key)
+        if sealed.repeated:
+            import asyncio
+
+            # What a repeat is held against has to be read.
+            return await asyncio.to_thread(self._answer, prepared, sealed, batch.key)
+        return self._answer(prepared, sealed, batch.key)
 
     def validate(self, batch: Batch) -> None:
         """Refuse a batch that no commit takes, whatever is stored; stores nothing.
@@ -246,38 +181,45 @@ class Store(Reading, VectorKeeping):
         """
         self._preparer.prepare(Batch(batch.operations, batch.when, batch.key), self._reached)
 
-    async def commit_async(self, batch: Batch) -> Commit:
-        """`commit` for a running event loop, which it never blocks."""
-        return await self._committed_async(batch, self._answer)
-
     def append(self, operation: Append) -> Entry:
-        """Commit one append and nothing else; return the entry as it is stored.
+        """Commit one append; return the entry as it is stored.
 
-        The same as `commit_entries` of a batch with this operation, and cheaper
-        where commits take microseconds.
+        Raises:
+            LimitExceeded: the log is full. Invalid: the input breaks a rule.
+            Unavailable: see its `outcome`; a batch with its `key` tells what came of it.
         """
-        instant = self._instant
-        if instant is None:
-            return self.commit_entries(Batch([operation]))[0]
-        one = self._preparer.prepare_one(operation, self._reached)
-        position, time_us, index = instant.append_one(self._tenant, one)
-        if position > self._reached:
-            self._reached = position
-        return Entry(position, time_us, one.content, one.log, index, one.log)
+        one = self._one(operation)
+        if self._instant is not None and type(one) is Lone:
+            position, time_us, index = self._instant.append_one(self._tenant, one)
+            if position > self._reached:
+                self._reached = position
+            return Entry(position, time_us, one.content, one.log, index, one.log)
+        return self._made(one, self._committed(one, one.key))[0]
 
     async def append_async(self, operation: Append) -> Entry:
         """`append` for a running event loop, which it never blocks."""
         if self._instant is not None:
             return self.append(operation)
-        return (await self.commit_entries_async(Batch([operation])))[0]
+        one = self._one(operation)
+        return (await self._appended_async(batched(one), one.key))[0]
 
-    def commit_entries(self, batch: Batch) -> list[Entry]:
-        """`commit`, and the entries that the batch's appends became, as they are stored."""
-        return self._committed(batch, self._appended)
+    def append_many(self, appends: Sequence[Append] | Batch) -> list[Entry]:
+        """Commit appends together; return the entries that they became, as they are stored.
 
-    async def commit_entries_async(self, batch: Batch) -> list[Entry]:
-        """`commit_entries` for a running event loop, which it never blocks."""
-        return await self._committed_async(batch, self._appended)
+        Give a `Batch` where conditions, a key or other operations go with them.
+
+        Raises:
+            PagefileError: as `commit`.
+        """
+        batch = appends if isinstance(appends, Batch) else Batch(appends)
+        prepared = self._prepared(batch)
+        return self._made(prepared, self._committed(prepared, batch.key))
+
+    async def append_many_async(self, appends: Sequence[Append] | Batch) -> list[Entry]:
+        """`append_many` for a running event loop, which it never blocks."""
+        batch = appends if isinstance(appends, Batch) else Batch(appends)
+        prepared = self._preparer.prepare(batch, self._reached)
+        return await self._appended_async(prepared, batch.key)
 
     def update(
         self, document: str, change: Callable[[Any], Any], *, attempts: int = _UPDATE_ATTEMPTS
@@ -405,42 +347,121 @@ class Store(Reading, VectorKeeping):
             head.unfinished,
         )
 
+    # Vectors; what they are of is not the business of the store
+
+    @property
+    def vectors(self) -> str:
+        """What keeps vectors in the commit of their entries, by name; "" where nothing does."""
+        return kept_by(self._engine)
+
+    @property
+    def no_vectors(self) -> str:
+        """Why none are kept, and what would change that; "" where they are, or never can be."""
+        keeper = _keeper_of(self._engine)
+        return "" if keeper is None else keeper.no_vectors
+
+    def keep_vectors(self) -> None:
+        """Keep vectors with their entries from now on, for every tenant of this store.
+
+        Handles that are opened later do so by themselves.
+
+        Raises:
+            Unsupported: the engine or its server cannot.
+            Forbidden: this user may not make it so.
+        """
+        keeper = _keeper_of(self._engine)
+        if keeper is None:
+            raise Unsupported(
+                f"the engine {self._engine.name} keeps no vectors with the data",
+                "use a store on PostgreSQL, or PgvectorArm('postgresql://…') beside this one",
+            )
+        keeper.keep_vectors()
+
+    def nearest(self, log: str, query: bytes, count: int, numbers: Sequence[int] = ()) -> Near:
+        """The `count` nearest of a log's vectors, best first, and the cosines of some entries.
+
+        All vectors of the log are compared, and those of no other. `query` is as
+        `Vector.numbers`. Entries without a vector are left out.
+        """
+        self._naming.check_text("log", log)
+        if type(query) is not bytes:
+            raise Invalid("query", shown(query), "give bytes of float32, little endian")
+        require_numbers(query)
+        require_count(count, "count", 0, _MOST_ASKED)
+        return self._kept().nearest(self._tenant, log, query, count, numbers)
+
+    def vector_numbers(self, log: str, first: int = 0) -> list[int]:
+        """Which entries of a log, from `first` on, have a vector; in no order."""
+        self._naming.check_text("log", log)
+        require_count(first, "first")
+        return self._kept().vector_numbers(self._tenant, log, first)
+
+    def fill_vectors(self, log: str, vectors: Mapping[int, Vector]) -> None:
+        """Give vectors to entries that came without: by their number, if they are still there.
+
+        For what was stored before the store kept vectors, or copied into it. A slot
+        that has a vector keeps it.
+        """
+        self._naming.check_text("log", log)
+        for number, vector in vectors.items():
+            require_count(number, "number")
+            require_numbers(require_vector(vector).numbers)
+        if vectors:
+            self._kept().fill_vectors(self._tenant, log, vectors)
+
+    def remove_vectors(self, log: str, numbers: Sequence[int]) -> None:
+        """Let vectors go whose entries were replaced by somebody who knew of no vectors."""
+        self._naming.check_text("log", log)
+        for number in numbers:
+            require_count(number, "number")
+        if numbers:
+            self._kept().remove_vectors(self._tenant, log, numbers)
+
     # Inside
 
-    def _committed(self, batch: Batch, tell: Callable[[Batch, Prepared | Lone, Sealed], _T]) -> _T:
-        prepared: Prepared | Lone | None = None
+    def _prepared(self, batch: Batch) -> Prepared | Lone:
+        """The batch as the engine takes it; with its key, if it had none."""
         if self._takes_lone:
-            prepared = self._preparer.prepare_lone(batch, self._reached)
-        if prepared is None:
-            prepared = self._preparer.prepare(batch, self._reached)
-        try:
-            sealed = self._committer.commit(self._tenant, prepared)
-        except Unavailable as failure:
-            failure.key = batch.key
-            raise
-        return tell(batch, prepared, sealed)
+            one = self._preparer.prepare_lone(batch, self._reached)
+            if one is not None:
+                return one
+        return self._preparer.prepare(batch, self._reached)
 
-    async def _committed_async(
-        self, batch: Batch, tell: Callable[[Batch, Prepared | Lone, Sealed], _T]
-    ) -> _T:
-        prepared = self._preparer.prepare(batch, self._reached)
+    def _one(self, operation: Append) -> Prepared | Lone:
+        """A single append as the engine takes it, under a key of its own."""
+        if type(operation) is Append and operation.vector is not None:
+            return self._preparer.prepare(Batch([operation]), self._reached)
+        return self._preparer.prepare_one(operation, self._reached)
+
+    def _committed(self, prepared: Prepared | Lone, key: str) -> Sealed:
         try:
-            sealed = await self._committer.submit(self._tenant, prepared)
+            return self._committer.commit(self._tenant, prepared)
         except Unavailable as failure:
-            failure.key = batch.key
+            failure.key = key
             raise
+
+    async def _committed_async(self, prepared: Prepared, key: str) -> Sealed:
+        try:
+            return await self._committer.submit(self._tenant, prepared)
+        except Unavailable as failure:
+            failure.key = key
+            raise
+
+    async def _appended_async(self, prepared: Prepared, key: str) -> list[Entry]:
+        sealed = await self._committed_async(prepared, key)
         if sealed.repeated:
             import asyncio
 
             # What a repeat is held against has to be read.
-            return await asyncio.to_thread(tell, batch, prepared, sealed)
-        return tell(batch, prepared, sealed)
+            return await asyncio.to_thread(self._made, prepared, sealed)
+        return self._made(prepared, sealed)
 
-    def _appended(self, batch: Batch, prepared: Prepared | Lone, sealed: Sealed) -> list[Entry]:
+    def _made(self, prepared: Prepared | Lone, sealed: Sealed) -> list[Entry]:
+        """The entries that appends became."""
         commit = sealed.commit
         if sealed.repeated:
-            self._answer(batch, prepared, sealed)
-        elif commit.position > self._reached:
+            require_same_content(self._engine, self._tenant, batched(prepared), commit)
+        if commit.position > self._reached:
             self._reached = commit.position
         if type(prepared) is Lone and not sealed.repeated:
             log, index = prepared.log, sealed.indexes[0]
@@ -461,10 +482,10 @@ class Store(Reading, VectorKeeping):
                     made.append(Entry(commit.position, commit.time_us, content, name, index, name))
         return made
 
-    def _answer(self, batch: Batch, prepared: Prepared | Lone, sealed: Sealed) -> Commit:
-        if sealed.repeated:
-            require_same_content(self._engine, self._tenant, batched(prepared), sealed.commit)
+    def _answer(self, prepared: Prepared | Lone, sealed: Sealed, key: str) -> Commit:
         raw = sealed.commit
+        if sealed.repeated:
+            require_same_content(self._engine, self._tenant, batched(prepared), raw)
         # Never back: another thread may have committed later and been faster here.
         if raw.position > self._reached:
             self._reached = raw.position
@@ -473,10 +494,16 @@ class Store(Reading, VectorKeeping):
             raw.time_us,
             sealed.indexes,
             sealed.versions,
-            batch.key,
+            key,
             raw.digest,
             sealed.repeated,
         )
+
+    def _kept(self) -> KeepsVectors:
+        keeper = _keeper_of(self._engine)
+        if keeper is None or not keeper.vectors:
+            raise no_vectors()
+        return keeper
 
     def _version(self, document: str) -> int:
         stream = self._engine.stream(self._tenant, DOCUMENT, document)

@@ -36,7 +36,7 @@ STORE: dict[str, str] = {
     "remove_vectors": INNER,
     "vector_numbers": INNER,
     "commit": COMMITS,
-    "commit_entries": COMMITS,
+    "append_many": COMMITS,
     "update": COMMITS,
     "validate": COMMITS,
     "erase": "POST /v1/forget",

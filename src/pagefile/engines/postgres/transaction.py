@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from pagefile.engines.common import RECENT_KEYS, SWEEP_EVERY, TenantCache
 from pagefile.engines.postgres.connection import whole
 from pagefile.engines.postgres.rows import (
     MOST_RECORDS,
@@ -19,7 +20,6 @@ from pagefile.engines.postgres.rows import (
     stream_from,
 )
 from pagefile.store.batch import Vector
-from pagefile.store.commit.idempotency import KeyExpiry
 from pagefile.store.engine import (
     DOCUMENT,
     LOG,
@@ -308,10 +308,6 @@ _KINDS: dict[str, StreamKind] = {
     "below": LOG,
     "created": LOG,
 }
-#: How often, in commits, expired idempotency keys are swept out.
-_SWEEP_EVERY = 256
-#: How many made keys are remembered, so that looking for one needs no query.
-_RECENT_KEYS = 4_096
 
 
 class PostgresTransaction:
@@ -321,34 +317,27 @@ class PostgresTransaction:
         self, door: Door, tenant: str, columns: tuple[Any, ...] | None, key_lifetime_us: int
     ) -> None:
         self.tenant = tenant
-        self._key_lifetime_us = key_lifetime_us
         self.head = TenantHead(tenant)
-        self._keys_from, last_user = 1, 0
-        self._expiry = KeyExpiry()
         if columns is not None:
             fill_head(self.head, columns)
-            self._keys_from, last_user = columns[4:6]
+        self._cache = TenantCache(self.head, key_lifetime_us)
+        last_user = 0
+        if columns is not None:
+            self._cache.keys_from, last_user = columns[4:6]
         self._pending = Pending(door, tenant, columns[0] if columns is not None else 0)
         self._users = Users(self._pending, last_user)
         self._index = KeyIndex(self._pending, self._users)
         self._ahead = Ahead(self._pending)
-        self._living: dict[tuple[StreamKind, str], Stream] = {}
-        self._absent: set[tuple[StreamKind, str]] = set()
-        #: Everything known, dropped ones too: objects say more than rows not yet written.
-        self._by_oid: dict[int, Stream] = {}
         self._drafts: list[Stream] = []
         #: Rows of the commit under way; the first will carry the commit itself.
         self._open: list[list[Any]] = []
         #: Commits of this group, by key, until they are stored.
         self._fresh: dict[str, RawCommit] = {}
-        #: Where the made keys of all commits after a position are.
-        self._recent: dict[str, int] = {}
-        self._recent_from = self.head.position
         self._saved = self._counters()
 
     def _counters(self) -> tuple[int, int, int, int, int]:
         head = self.head
-        return head.logs, head.documents, head.last_erase, self._keys_from, self._users.last
+        return head.logs, head.documents, head.last_erase, self._cache.keys_from, self._users.last
 
     @property
     def number(self) -> int:
@@ -358,8 +347,7 @@ class PostgresTransaction:
     @property
     def is_large(self) -> bool:
         """Whether what is kept should be let go and read again when needed."""
-        kept = len(self._by_oid) + len(self._absent) + len(self._users) + len(self._index)
-        return kept > _MOST_CACHED
+        return len(self._cache) + len(self._users) + len(self._index) > _MOST_CACHED
 
     # What a commit asks
 
@@ -370,15 +358,20 @@ class PostgresTransaction:
         names = {(write.stream, write.name) for write in batch.writes if write.name}
         names |= {(LOG, write.base) for write in batch.writes if write.base}
         names |= {(_KINDS[need.what], need.name) for need in batch.when if need.what in _KINDS}
-        unknown = [name for name in names if name not in self._living and name not in self._absent]
+        cache = self._cache
+        unknown = [
+            name for name in names if cache.living(*name) is None and not cache.is_absent(*name)
+        ]
         if len(unknown) < 2:
             return
         for kind in (LOG, DOCUMENT):
             wanted = [name for of, name in unknown if of == kind]
             if wanted:
                 for columns in self._pending.read("streams_living", kind, wanted):
-                    self._remember(stream_from(columns))
-        self._absent.update(name for name in unknown if name not in self._living)
+                    self._cache.remember(stream_from(columns))
+        for name in unknown:
+            if cache.living(*name) is None:
+                cache.miss(*name)
 
     def earlier(self, key: str, after: int) -> RawCommit | None:
         if key in self._fresh:
@@ -386,56 +379,47 @@ class PostgresTransaction:
         if after < 0:
             found = self._pending.read("used_key", key)
         elif self._know_keys(after):
-            if key not in self._recent:
+            place = self._cache.keys.place(key)
+            if not place:
                 return None
-            found = self._pending.read("commits", self._recent[key] - 1, 1)
+            found = self._pending.read("commits", place - 1, 1)
         else:
             found = self._pending.read("commit_with_key", after, key)
         return RawCommit(*found[0]) if found else None
 
     def _know_keys(self, after: int) -> bool:
         """Have the keys of all commits after a position at hand, unless they are many."""
-        if after >= self._recent_from:
+        keys = self._cache.keys
+        if after >= keys.after:
             return True
-        if self._recent_from - after > _RECENT_KEYS:
+        if keys.after - after > RECENT_KEYS:
             return False
         # One question for the whole group: its other keys were made at about the same time.
-        self._recent.update(self._pending.read("made_keys", after, self._recent_from))
-        self._recent_from = after
+        keys.reach_back(after, self._pending.read("made_keys", after, keys.after))
         return True
 
     def stream(self, kind: StreamKind, name: str) -> Stream | None:
-        stream = self._living.get((kind, name))
-        if stream is None and (kind, name) not in self._absent:
+        stream = self._cache.living(kind, name)
+        if stream is None and not self._cache.is_absent(kind, name):
             found = self._pending.read("stream_by_name", kind, name)
             if found:
-                return self._remember(stream_from(found[0]))
-            self._absent.add((kind, name))
+                return self._cache.remember(stream_from(found[0]))
+            self._cache.miss(kind, name)
         return stream
 
-    def _remember(self, stream: Stream) -> Stream:
-        """The object that stands for this stream: one that is known already, or this one."""
-        known = self._by_oid.setdefault(stream.oid, stream)
-        if known is stream and not stream.dropped:
-            self._living[stream.kind, stream.name] = stream
-        return known
-
     def stream_number(self, oid: int) -> Stream:
-        stream = self._by_oid.get(oid)
+        stream = self._cache.numbered(oid)
         if stream is None:
-            stream = self._remember(stream_from(self._pending.read("stream_by_oid", oid)[0]))
+            stream = self._cache.remember(stream_from(self._pending.read("stream_by_oid", oid)[0]))
         return stream
 
     def create(self, stream: Stream) -> None:
-        self._living[stream.kind, stream.name] = self._by_oid[stream.oid] = stream
-        self._absent.discard((stream.kind, stream.name))
+        self._cache.create(stream)
         self._drafts.append(stream)
 
     def discard(self, stream: Stream) -> None:
         self._drafts.remove(stream)
-        del self._by_oid[stream.oid]
-        del self._living[stream.kind, stream.name]
-        self._absent.add((stream.kind, stream.name))
+        self._cache.discard(stream)
 
     def holders(self, user: str | None) -> list[Stream]:
         self._pending.write_out()
@@ -443,18 +427,18 @@ class PostgresTransaction:
         if number is None:
             return []
         found = self._pending.read("streams_held", number)
-        return [self._remember(stream_from(columns)) for columns in found]
+        return [self._cache.remember(stream_from(columns)) for columns in found]
 
     def forks(self, stream: Stream) -> list[Stream]:
         self._write_streams()
         found = self._pending.read_after("forks_of", stream.oid)
-        return [self._remember(stream_from(columns)) for columns in found]
+        return [self._cache.remember(stream_from(columns)) for columns in found]
 
     def incarnations(self, kind: StreamKind, name: str) -> list[Stream]:
         found = self._ahead.named(kind, name)
         if found is None:
             found = self._pending.read_after("streams_named", kind, name)
-        return [self._remember(stream_from(columns)) for columns in found]
+        return [self._cache.remember(stream_from(columns)) for columns in found]
 
     def expect_names(self, names: Sequence[Name]) -> None:
         self._ahead.expect_names(names)
@@ -546,9 +530,7 @@ class PostgresTransaction:
     def drop(self, stream: Stream, *, forget_name: bool = False) -> None:
         self._ahead.forget()
         self._write_streams()
-        if self._living.get((stream.kind, stream.name)) is stream:
-            del self._living[stream.kind, stream.name]
-            self._absent.add((stream.kind, stream.name))
+        self._cache.end(stream)
         if forget_name:
             stream.name = ""
         self._pending.add("end_stream", stream.oid, stream.dropped, stream.name)
@@ -589,11 +571,8 @@ class PostgresTransaction:
         if commit.key[:1] != "~":
             self._pending.add("add_used_key", commit.key, commit.position)
         else:
-            self._recent[commit.key] = commit.position
-            if len(self._recent) > 2 * _RECENT_KEYS:
-                self._recent.clear()
-                self._recent_from = commit.position
-        if not commit.position % _SWEEP_EVERY:
+            self._cache.keys.note(commit.key, commit.position)
+        if not commit.position % SWEEP_EVERY:
             self._sweep_keys(commit)
 
     def _sweep_keys(self, last: RawCommit) -> None:
@@ -602,15 +581,11 @@ class PostgresTransaction:
             # One of this group is not in the table yet, and about as new as the last.
             return int(found[0][0]) if found else last.time_us
 
-        expired_to = self._expiry.last_expired(
-            self._key_lifetime_us, self._keys_from, last.position, last.time_us, time_at
-        )
-        if expired_to < self._keys_from:
-            return
-        expired = self._pending.read("expired_keys", self._keys_from, expired_to)
-        for position, key in expired:
-            self._pending.add("forget_key", key, position)
-            self._keys_from = position + 1
+        expired = self._cache.expired_to(last, time_at)
+        if expired:
+            for position, key in self._pending.read("expired_keys", self._cache.keys_from, expired):
+                self._pending.add("forget_key", key, position)
+                self._cache.keys_from = position + 1
 
     def take_statements(self) -> list[Statement]:
         """Everything still to be written, counters that changed included."""

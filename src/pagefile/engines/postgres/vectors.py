@@ -17,14 +17,16 @@ import psycopg
 from psycopg import errors as pg
 
 from pagefile.engines.common import load_migrations, load_queries
-from pagefile.engines.postgres.connection import Link, Session, query, whole
+from pagefile.engines.postgres import schema
+from pagefile.engines.postgres.connection import Link, Session, address_of, query, whole
 from pagefile.engines.postgres.errors import translate
 from pagefile.engines.postgres.rows import Embedding
-from pagefile.errors import Forbidden, Unsupported
+from pagefile.errors import Forbidden, Invalid, Unsupported, shown
 from pagefile.store.batch import Vector
 from pagefile.store.engine import Near
 
 _FOLDER = "postgres/vectors"
+_MOST_ROLE_BYTES = 63
 _PAIR = struct.Struct(">qd")
 _ASK = "open with ?vectors=pgvector, or Memory(…, vectors='pgvector'), to keep them here"
 
@@ -198,3 +200,30 @@ def _format_of(session: Session, schema: str, known: int, place: str) -> int:
             "upgrade Pagefile; nothing was changed",
         )
     return number
+
+
+def migrate(
+    url: str, *, check: bool, role: str | None, lock_seconds: float
+) -> tuple[int | None, int | None, int]:
+    """Make the tables, vectors included where they are wanted, or bring them up to date.
+
+    The format before and after, and the newest one known. With `check` nothing is changed.
+    """
+    if role is not None and not 0 < len(role.encode()) <= _MOST_ROLE_BYTES:
+        raise Invalid("grant", f"{shown(role)} names no user", "give the name of a role")
+    queries = load_queries("postgres")
+    link = Link(address_of(url), queries, durability=None, lock_seconds=lock_seconds)
+    session = link.connect()
+    try:
+        before, known = schema.read_format(link, session)
+        after = before
+        if not check:
+            schema.prepare_format(link, session)
+            if link.address.vectors:
+                VectorTable(link).make(session)
+            after, _ = schema.read_format(link, session)
+        if role is not None:
+            schema.grant(link, session, role)
+    finally:
+        session.connection.close()
+    return before, after, known

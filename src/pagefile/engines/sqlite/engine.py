@@ -37,7 +37,6 @@ from pagefile.store.engine import (
     DOCUMENT,
     Hit,
     KeyRange,
-    Lone,
     Prepared,
     RawCommit,
     Row,
@@ -151,14 +150,13 @@ class SqliteEngine:
         self.durability: Durability = durability
         self._watch = Watch(self._file)
         self._writer = SqliteWriter(self._file, self._watch, self._sql, clock, key_lifetime_us)
+        #: The writer's own: most commits come this way.
+        self.apply_lone = self._writer.apply_lone
         self._users: dict[int, str | None] = {}
         self._tenant_numbers: dict[str, int] = {}
 
     def apply(self, items: Sequence[tuple[str, Prepared]]) -> list[Sealed | PagefileError]:
         return self._writer.apply(items)
-
-    def apply_lone(self, tenant: str, one: Lone) -> Sealed:
-        return self._writer.apply_lone(tenant, one)
 
     def tenants(self) -> list[str]:
         """Names of all tenants; for the admin handle only."""
@@ -197,9 +195,8 @@ class SqliteEngine:
         number = self._tenant_number(tenant)
         if number is None:
             return None
-        with self._file.reader() as connection:
-            found = fetch(connection, self._sql[query], number, *rest)
-            return stream_from(found[0], connection, self._sql) if found else None
+        found = self._file.read(self._sql[query], (number, *rest))
+        return stream_from(found[0]) if found else None
 
     def _tenant_number(self, tenant: str) -> int | None:
         number = self._tenant_numbers.get(tenant)

@@ -8,35 +8,40 @@ from typing import Any, NamedTuple
 import apsw
 import msgspec
 
+from pagefile.engines.common import SWEEP_EVERY, MadeKeys, TenantCache
 from pagefile.engines.sqlite.rows import (
+    LOG_SPACE,
     MOST_RECORDS,
     POSITION_BITS,
-    KeyIndex,
-    Users,
+    SPACES,
+    TENANT_SPACE,
+    USER_SPACE,
+    UserGone,
     broken,
-    columns_of,
     commit_from,
     commit_ids,
-    emptied,
     fetch,
     further_ids,
     last_from,
     require_numbers,
     row_from,
+    space_of_tenant,
+    space_of_user,
     stream_from,
+    user_from,
 )
-from pagefile.store.commit.idempotency import KeyExpiry
 from pagefile.store.engine import (
     DOCUMENT,
-    LOG,
     IndexKey,
     Prepared,
     RawCommit,
     Row,
+    Scope,
     Stream,
     TenantHead,
+    index_keys,
 )
-from pagefile.store.records import NO_MANIFEST, Action, StreamKind, unpack
+from pagefile.store.records import NO_MANIFEST, Action, Content, StreamKind, unpack
 
 #: Beyond, reading the commits takes longer than beginning anew.
 MOST_COMMITS = 512
@@ -72,115 +77,171 @@ def news_of(commits: Sequence[RawCommit]) -> News | None:
     return News(lengths, changed, max((*lengths, *changed), default=0))
 
 
-_MOST_RECENT = 4_096
+def columns_of(content: Content) -> tuple[Any, ...]:
+    """The last columns of a record, from `kind` on."""
+    return (
+        content.kind,
+        content.actor,
+        msgspec.json.encode(content.sources).decode() if content.sources else None,
+        content.keys or None,
+        content.tenant_keys or None,
+        content.notes or None,
+        content.type_name,
+        content.salt,
+        content.body,
+    )
 
 
-class MadeKeys:
-    """Where the commits of one tenant with made keys are: the last ones, and the group's."""
-
-    def __init__(self, position: int) -> None:
-        #: All commits after a position.
-        self._recent: dict[str, int] = {}
-        self._from = position
-        #: Older ones that the group under way asked for, 0 for one that is not there.
-        self._looked_for: dict[str, int] = {}
-
-    def note(self, key: str, position: int) -> None:
-        """A commit with this key is there now."""
-        self._recent[key] = position
-        if len(self._recent) > _MOST_RECENT:
-            self._recent.clear()
-            self._from = position
-            self.forget_group()  # They may be among what is not known any more.
-
-    def knows_of(self, key: str, after: int) -> bool:
-        """Whether `place` tells what there is to tell of a key that was made after a position."""
-        return after >= self._from or key in self._looked_for
-
-    def place(self, key: str) -> int:
-        """The position of the commit with this key; 0 when there is none."""
-        return self._recent.get(key) or self._looked_for.get(key, 0)
-
-    def old_ones(self, batches: Sequence[Prepared]) -> list[Prepared]:
-        """Those whose keys have to be looked for."""
-        return [batch for batch in batches if 0 <= batch.after < self._from]
-
-    def were_looked_for(self, keys: Iterable[str], found: Iterable[tuple[str, int]]) -> None:
-        """What was found of the group's keys."""
-        self._looked_for = dict.fromkeys(keys, 0) | dict(found)
-
-    def forget_group(self) -> None:
-        """It is over: what was looked for is known no longer."""
-        if self._looked_for:
-            self._looked_for.clear()
+def emptied(record: int, stream_id: int, row: Row) -> list[Any]:
+    """The columns of a record whose content is gone."""
+    place = [record, stream_id, row.number, row.position, row.ordinal, row.time_us, row.action]
+    return place + [None] * 13
 
 
-_MOST_MISSING = 4_096
+class Users:
+    """What a write transaction knows of a tenant's users; None stands for nobody."""
 
-
-class KnownStreams:
-    """Living streams, by name and by number; and names that were looked for in vain."""
-
-    def __init__(self) -> None:
-        self._logs: dict[str, Stream] = {}
-        self._documents: dict[str, Stream] = {}
-        self._by_number: dict[int, Stream] = {}
-        #: A new name is asked about twice, and some are in every commit.
-        self._missing: dict[StreamKind, set[str]] = {LOG: set(), DOCUMENT: set()}
+    def __init__(self, writer: apsw.Connection, sql: dict[str, str]) -> None:
+        self._writer = writer
+        self._sql = sql
+        #: The tenant's number, or 0 before its first commit.
+        self.tenant = 0
+        #: Partition numbers looked up so far.
+        self.known: dict[str | None, int] = {}
+        #: (partition, stream id) of which the file knows, or will with `new_holdings`.
+        self.held: set[tuple[int, int]] = set()
+        self.new_holdings: list[tuple[int, int]] = []
+        self._names: dict[int, str | None] = {}
 
     def __len__(self) -> int:
-        return len(self._logs) + len(self._documents)
+        return len(self.known) + len(self.held) + len(self._names)
 
-    def _of(self, kind: StreamKind) -> dict[str, Stream]:
-        return self._documents if kind == DOCUMENT else self._logs
+    def _all(self, query: str, *bindings: Any) -> list[Any]:
+        return fetch(self._writer, self._sql[query], *bindings)
 
-    def get(self, kind: StreamKind, name: str) -> Stream | None:
-        """The living stream of that name, if it was looked at."""
-        return (self._documents if kind == DOCUMENT else self._logs).get(name)
+    def find(self, user: str | None) -> int | None:
+        """The user's partition, if there is one."""
+        partition = self.known.get(user)
+        if partition is None:
+            found = self._all("partition", self.tenant, user)
+            if not found:
+                return None
+            partition = self.known[user] = found[0][0]
+        return partition
 
-    def remember(self, stream: Stream) -> Stream:
-        """Keep a living stream, or find the object that already stands for it."""
-        if stream.dropped:
-            return stream
-        known = self._of(stream.kind).setdefault(stream.name, stream)
-        self._by_number[known.oid] = known
-        return known
+    def number(self, user: str | None) -> int:
+        """The user's partition, made if need be."""
+        partition = self.find(user)
+        if partition is None:
+            partition = self.known[user] = self._all("add_partition", self.tenant, user)[0][0]
+        return partition
 
-    def create(self, stream: Stream) -> None:
-        """Keep one that did not exist before."""
-        self._of(stream.kind)[stream.name] = self._by_number[stream.oid] = stream
-        self._missing[stream.kind].discard(stream.name)
+    def name(self, partition: int) -> str | None:
+        """The user behind a partition."""
+        if partition not in self._names:
+            found = self._all("partition_user", partition)
+            if not found:
+                raise UserGone
+            self._names[partition] = user_from(found[0][0])
+        return self._names[partition]
 
-    def let_go(self, stream: Stream) -> None:
-        """It is gone, or to be read again."""
-        self._of(stream.kind).pop(stream.name, None)
-        self._by_number.pop(stream.oid, None)
+    def hold(self, partition: int, stream_id: int) -> None:
+        """Note that the user has a record in the stream."""
+        self.new_holdings.append((partition, stream_id))
+        self.held.add((partition, stream_id))
 
-    def miss(self, kind: StreamKind, name: str) -> None:
-        """There is none of that name."""
-        missing = self._missing[kind]
-        if len(missing) >= _MOST_MISSING:
-            missing.clear()
-        missing.add(name)
+    def release(self, stream_id: int, users: Iterable[str | None]) -> None:
+        """Forget those of the users who have no record left in the stream, or anywhere.
 
-    def is_missing(self, kind: StreamKind, name: str) -> bool:
-        return name in self._missing[kind]
+        The file must know of all holdings.
+        """
+        assert not self.new_holdings
+        for user in users:
+            partition = self.number(user)
+            if not self._all("still_holds", stream_id, partition)[0][0]:
+                self._all("remove_holding", partition, stream_id)
+                self.held.discard((partition, stream_id))
+                self._all("forget_partition", partition)
+                del self.known[user]
 
-    def take_in(self, news: News) -> None:
-        """Be as others' commits have left the streams."""
-        for oid, length in news.lengths.items():
-            if (stream := self._by_number.get(oid)) is not None:
-                stream.length = length
-        for oid in news.changed:
-            if (stream := self._by_number.get(oid)) is not None:
-                self.let_go(stream)
-        for missing in self._missing.values():
-            missing.clear()
+
+class KeyIndex:
+    """Counts, retires and removes keys. Reads the file, so what was collected goes in first."""
+
+    def __init__(self, writer: apsw.Connection, sql: dict[str, str], users: Users) -> None:
+        self._writer = writer
+        self._sql = sql
+        self._users = users
+        #: Documents' versions of the commit under way: stream id to row, partition, record id.
+        self.open_versions: dict[int, tuple[Row, int, int]] = {}
+
+    def _all(self, query: str, *bindings: Any) -> list[Any]:
+        return fetch(self._writer, self._sql[query], *bindings)
+
+    def count(self, key: IndexKey, user: str | None, most: int) -> int:
+        """How many records the key finds now, at most `most`."""
+        space = self._space(key, user)
+        if space is None:
+            return 0
+        return int(self._all("count_key", space, key.field, key.value, most)[0][0])
+
+    def last_change(self, key: IndexKey, user: str | None) -> int:
+        """The last position that changed what the key finds."""
+        space = self._space(key, user)
+        if space is None:
+            return 0
+        return int(self._all("last_key_change", space, key.field, key.value)[0][0])
+
+    def _space(self, key: IndexKey, user: str | None) -> int | None:
+        if key.scope == "tenant":
+            return space_of_tenant(self._users.tenant)
+        partition = self._users.find(user)
+        return None if partition is None else space_of_user(partition)
+
+    def spaces(self, stream_id: int, partition: int) -> dict[Scope, int]:
+        """Where keys of a record in the stream belong, by their scope."""
+        return {
+            "log": stream_id * SPACES + LOG_SPACE,
+            "user": partition * SPACES + USER_SPACE,
+            "tenant": self._users.tenant * SPACES + TENANT_SPACE,
+        }
+
+    def retire(self, stream: Stream, version: int, until: int) -> None:
+        """The keys of the version that `until` replaces lead to it only in the past."""
+        if stream.id in self.open_versions:
+            row, partition, record = self.open_versions[stream.id]
+        else:
+            found = self._all("rows", stream.id, version, version, 1)
+            if not found:
+                return
+            row = row_from(found[0], self._users.name)
+            partition, record = found[0][5], found[0][15]
+        if row.content is None:
+            return
+        spaces = self.spaces(stream.id, partition)
+        for key in index_keys(stream.kind, row.content):
+            place = (spaces[key.scope], key.field, key.value)
+            self._all("remove_key", *place, row.position, row.ordinal)
+            self._all("add_past_key", *place, until, row.position, row.ordinal, record)
+
+    def remove(self, stream: Stream, rows: Sequence[Row]) -> None:
+        """The rows' keys lead nowhere any more, in the present and in the past."""
+        for row in rows:
+            if row.content is None or not (row.content.keys or row.content.tenant_keys):
+                continue
+            partition = self._users.number(row.content.user)
+            until = 0
+            if stream.kind == DOCUMENT and row.number < stream.length:
+                until = self._all("next_position", stream.id, row.number + 1)[0][0]
+            spaces = self.spaces(stream.id, partition)
+            for key in index_keys(stream.kind, row.content):
+                place = (spaces[key.scope], key.field, key.value)
+                self._all("remove_key", *place, row.position, row.ordinal)
+                if until:
+                    self._all("remove_past_key", *place, until, row.position, row.ordinal)
 
 
 _MOST_CACHED = 100_000
-#: How often, in commits, expired idempotency keys are swept out.
-_SWEEP_EVERY = 256
 
 
 class SqliteTransaction:
@@ -193,15 +254,12 @@ class SqliteTransaction:
         # One cursor for all inserts: making one costs as much as a small insert.
         self._cursor = writer.cursor()
         self._add_record = sql["add_record"]
+        self._add_key = sql["add_key"]
         self._sql = sql
         self.tenant = tenant
-        self._key_lifetime_us = key_lifetime_us
         self._number = 0
-        self._keys_from = 1
-        self._expiry = KeyExpiry()
         #: The engine's count of other processes' commits, when this one was last up to date.
         self.seen = 0
-        self._streams = KnownStreams()
         self._users = Users(writer, sql)
         self._index = KeyIndex(writer, sql, self._users)
         self._drafts: list[Stream] = []
@@ -213,15 +271,17 @@ class SqliteTransaction:
         self._records: list[list[Any]] = []
         self._keys: list[tuple[Any, ...]] = []
         self._used: list[tuple[Any, ...]] = []
+        self.head = TenantHead(tenant)
+        self._cache = TenantCache(self.head, key_lifetime_us)
         self._load_head()
-        self._made = MadeKeys(self.head.position)
+        self._cache.keys = MadeKeys(self.head.position)
         self._saved = self._counters()
 
     def _all(self, query: str, *bindings: Any) -> list[Any]:
         return fetch(self._writer, self._sql[query], *bindings)
 
     def _load_head(self) -> None:
-        self.head = head = TenantHead(self.tenant)
+        head = self.head
         if not self._load_counters():
             return
         self._users.tenant = self._number
@@ -236,7 +296,8 @@ class SqliteTransaction:
         if found:
             head = self.head
             require_numbers(f"tenant {self.tenant!r}", *found[0])
-            self._number, head.logs, head.documents, head.last_erase, self._keys_from = found[0]
+            self._number, head.logs, head.documents, head.last_erase, keys_from = found[0]
+            self._cache.keys_from = keys_from
         return bool(found)
 
     def catch_up(self) -> bool:
@@ -250,7 +311,7 @@ class SqliteTransaction:
         if news is None:
             return False
         if commits:
-            self._streams.take_in(news)
+            self._cache.take_in(news.lengths, news.changed)
             self._load_counters()
             self._saved = self._counters()
             self._last_further = 0
@@ -260,12 +321,12 @@ class SqliteTransaction:
                 head.oid = self._all("last_oid", self._number)[0][0]
             for commit in commits:
                 if commit.key[:1] == "~":
-                    self._made.note(commit.key, commit.position)
+                    self._cache.keys.note(commit.key, commit.position)
         return True
 
     def _counters(self) -> tuple[int, int, int, int]:
         head = self.head
-        return head.logs, head.documents, head.last_erase, self._keys_from
+        return head.logs, head.documents, head.last_erase, self._cache.keys_from
 
     def _own_number(self) -> int:
         if not self._number:
@@ -276,14 +337,14 @@ class SqliteTransaction:
     @property
     def is_large(self) -> bool:
         """Whether what is kept should be let go and read again when needed."""
-        return len(self._streams) + len(self._users) > _MOST_CACHED
+        return len(self._cache) + len(self._users) > _MOST_CACHED
 
     # What a commit asks
 
     def earlier(self, key: str, after: int) -> RawCommit | None:
         low, high = commit_ids(self._number)
-        if self._made.knows_of(key, after):
-            place = low + self._made.place(key)
+        if self._cache.keys.knows_of(key, after):
+            place = low + self._cache.keys.place(key)
             if place == low:
                 return None
             self._write_out()
@@ -303,61 +364,61 @@ class SqliteTransaction:
 
         Each look goes through all commits that others made meanwhile.
         """
-        old = self._made.old_ones(batches)
+        old = self._cache.keys.old_ones(batches)
         if len(old) > 1 and self._number:
             low, _ = commit_ids(self._number)
             first = low + min(batch.after for batch in old)
             keys = [batch.key for batch in old]
             asked = msgspec.json.encode(keys).decode()
             found = self._all("commits_of_keys", first, low + self.head.position, asked)
-            self._made.were_looked_for(keys, found)
+            self._cache.keys.were_looked_for(keys, found)
 
     def look_ahead(self, batch: Prepared) -> None:
         """Look at once for all documents that must not be there yet."""
-        streams = self._streams
+        cache = self._cache
         names = [
             need.name
             for need in batch.when
             if need.what == "absent"
-            and streams.get(DOCUMENT, need.name) is None
-            and not streams.is_missing(DOCUMENT, need.name)
+            and cache.living(DOCUMENT, need.name) is None
+            and not cache.is_absent(DOCUMENT, need.name)
         ]
         if len(names) > 1 and self._number:
             asked = msgspec.json.encode(names).decode()
             for columns in self._all("documents_named", self._number, asked):
                 self._known(columns)
             for name in names:
-                if streams.get(DOCUMENT, name) is None:
-                    streams.miss(DOCUMENT, name)
+                if cache.living(DOCUMENT, name) is None:
+                    cache.miss(DOCUMENT, name)
 
     def stream(self, kind: StreamKind, name: str) -> Stream | None:
-        stream = self._streams.get(kind, name)
-        if stream is None and self._number and not self._streams.is_missing(kind, name):
+        stream = self._cache.living(kind, name)
+        if stream is None and self._number and not self._cache.is_absent(kind, name):
             found = self._all("stream_by_name", self._number, kind, name)
             if found:
                 return self._known(found[0])
-            self._streams.miss(kind, name)
+            self._cache.miss(kind, name)
         return stream
 
     def _known(self, columns: tuple[Any, ...]) -> Stream:
-        return self._streams.remember(stream_from(columns, self._writer, self._sql))
+        return self._cache.remember(stream_from(columns))
 
     def stream_number(self, oid: int) -> Stream:
-        for draft in self._drafts:
-            if draft.oid == oid:
-                return draft
+        known = self._cache.numbered(oid)
+        if known is not None:
+            return known
         found = self._all("stream_by_oid", self._number, oid)
         if not found:
             raise broken(f"stream {oid}", "it is missing")
         return self._known(found[0])
 
     def create(self, stream: Stream) -> None:
-        self._streams.create(stream)
+        self._cache.create(stream)
         self._drafts.append(stream)
 
     def discard(self, stream: Stream) -> None:
         self._drafts.remove(stream)
-        self._streams.let_go(stream)
+        self._cache.discard(stream)
 
     def holders(self, user: str | None) -> list[Stream]:
         self._write_out()
@@ -448,19 +509,21 @@ class SqliteTransaction:
     ) -> None:
         content, users = row.content, self._users
         assert content is not None
+        stream_id, position = stream.id, row.position
         partition = users.known.get(content.user)
-        if keys or partition is None or (partition, stream.id) not in users.held or self._records:
+        if partition is None or (partition, stream_id) not in users.held or self._records:
             self.add(stream, (row,), (keys,) if keys else ())
             self.seal(commit)
             return
         # Nothing else goes with it, so it need not be collected first.
+        record = (self._number << POSITION_BITS) + position
         self._cursor.execute(
             self._add_record,
             (
-                (self._number << POSITION_BITS) + row.position,
-                stream.id,
+                record,
+                stream_id,
                 row.number,
-                row.position,
+                position,
                 row.ordinal,
                 row.time_us,
                 content.action,
@@ -471,8 +534,13 @@ class SqliteTransaction:
                 *columns_of(content),
             ),
         )
-        self._made.note(commit.key, commit.position)
-        if not commit.position % _SWEEP_EVERY:
+        if keys:
+            spaces = self._index.spaces(stream_id, partition)
+            for key in keys:
+                place = (spaces[key.scope], key.field, key.value, position, row.ordinal, record)
+                self._cursor.execute(self._add_key, place)
+        self._cache.keys.note(commit.key, position)
+        if not position % SWEEP_EVERY:
             self._sweep_keys(commit)
 
     def _further_id(self) -> int:
@@ -485,7 +553,7 @@ class SqliteTransaction:
 
     def drop(self, stream: Stream, *, forget_name: bool = False) -> None:
         self._write_streams()
-        self._streams.let_go(stream)
+        self._cache.end(stream)
         if forget_name:
             self._removes = True
             stream.name = ""
@@ -539,8 +607,8 @@ class SqliteTransaction:
         if commit.key[:1] != "~":
             self._used.append((self._number, commit.key, commit.position))
         else:
-            self._made.note(commit.key, commit.position)
-        if not commit.position % _SWEEP_EVERY:
+            self._cache.keys.note(commit.key, commit.position)
+        if not commit.position % SWEEP_EVERY:
             self._sweep_keys(commit)
 
     def _bare_commit(self, commit: RawCommit) -> list[Any]:
@@ -558,21 +626,19 @@ class SqliteTransaction:
             # One of this group is not in the table yet, and about as new as the last.
             return int(found[0][0]) if found else last.time_us
 
-        expired_to = self._expiry.last_expired(
-            self._key_lifetime_us, self._keys_from, last.position, last.time_us, time_at
-        )
-        if expired_to < self._keys_from:
-            return
-        expired = self._all("expired_keys", low + self._keys_from, low + expired_to)
-        for position, key in expired:
-            self._all("forget_key", self._number, key, position)
-            self._keys_from = position + 1
+        expired = self._cache.expired_to(last, time_at)
+        if expired:
+            for position, key in self._all(
+                "expired_keys", low + self._cache.keys_from, low + expired
+            ):
+                self._all("forget_key", self._number, key, position)
+                self._cache.keys_from = position + 1
 
     # Writing out
 
     def flush(self) -> None:
         """Insert everything collected, and counters that changed."""
-        self._made.forget_group()
+        self._cache.keys.forget_group()
         alone = len(self._records) == 1 and not self._users.new_holdings
         if alone and not self._keys and not self._used:
             # The commonest commit by far, without the detours.
@@ -580,7 +646,7 @@ class SqliteTransaction:
         else:
             self._write_out()
         head, saved = self.head, self._saved
-        if (head.logs, head.documents, head.last_erase, self._keys_from) != saved:
+        if (head.logs, head.documents, head.last_erase, self._cache.keys_from) != saved:
             self._saved = self._counters()
             self._all("save_tenant", *self._saved, self._own_number())
 

@@ -54,6 +54,8 @@ __all__ = [
 ]
 
 _DOLLAR: Final = ord("$")
+#: A body has to be longer to be too deep.
+_SHALLOW_BYTES: Final = 2 * MAX_DEPTH
 _PLAIN: Final = frozenset({dict, list, str, int, float, bool, NoneType})
 
 
@@ -73,7 +75,11 @@ def encode(value: Any) -> tuple[str, bytes]:
             if (
                 back == value
                 and (_DOLLAR not in body or not may_have_tags(body))
-                and (not may_be_too_deep(body) or depth_of(back) <= MAX_DEPTH)
+                and (
+                    len(body) <= _SHALLOW_BYTES
+                    or not may_be_too_deep(body)
+                    or depth_of(back) <= MAX_DEPTH
+                )
             ):
                 return "", body
         except (TypeError, ValueError, RecursionError):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Callable
 
 import msgspec
@@ -16,34 +14,6 @@ from pagefile.store.records import Action, Content, digest_of, read_manifest
 _STEPS = 4
 #: The share of a step after which it is worth looking again.
 _LOOK_SHARE = 16
-
-_MADE = re.compile(r"~([0-9a-f]{1,16})-[0-9a-f]{32}")
-
-
-def made_key(reached: int, random: bytes) -> str:
-    """A new key for a batch that will commit after position `reached`."""
-    return f"~{reached:x}-{random.hex()}"
-
-
-def stored_key(key: str) -> str:
-    """A key as it is stored: made ones as they are, given ones as a digest."""
-    if key[:1] == "~":
-        return key
-    return f"={hashlib.sha256(key.encode()).hexdigest()[:40]}"
-
-
-def position_before(key: str) -> int:
-    """The position after which a made key's commit is to be found; -1 for a given key.
-
-    Raises:
-        Invalid: it looks made, but was not: a repeat of it would not be found.
-    """
-    if key[:1] != "~":
-        return -1
-    match = _MADE.fullmatch(key)
-    if match is None:
-        raise implausible(key)
-    return int(match[1], 16)
 
 
 def implausible(key: str) -> Invalid:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
@@ -38,7 +39,7 @@ from pagefile.store.codec import sort_key
 from pagefile.store.codec.sort_key import KeyValue
 from pagefile.store.codec.vector import no_vectors, require_vector
 from pagefile.store.commit.erasure import require_selectors
-from pagefile.store.commit.idempotency import made_key, position_before, stored_key
+from pagefile.store.commit.idempotency import implausible
 from pagefile.store.engine import (
     DOCUMENT,
     LOG,
@@ -315,6 +316,35 @@ Clock = Callable[[], int]
 Entropy = Callable[[int], bytes]
 
 
+_MADE = re.compile(r"~([0-9a-f]{1,16})-[0-9a-f]{32}")
+
+
+def made_key(reached: int, random: bytes) -> str:
+    """A new key for a batch that will commit after position `reached`."""
+    return f"~{reached:x}-{random.hex()}"
+
+
+def stored_key(key: str) -> str:
+    """A key as it is stored: made ones as they are, given ones as a digest."""
+    if key[:1] == "~":
+        return key
+    return f"={sha256(key.encode()).hexdigest()[:40]}"
+
+
+def position_before(key: str) -> int:
+    """The position after which a made key's commit is to be found; -1 for a given key.
+
+    Raises:
+        Invalid: it looks made, but was not: a repeat of it would not be found.
+    """
+    if key[:1] != "~":
+        return -1
+    match = _MADE.fullmatch(key)
+    if match is None:
+        raise implausible(key)
+    return int(match[1], 16)
+
+
 class Preparer:
     """Prepares batches under one set of limits."""
 
@@ -409,7 +439,10 @@ class Preparer:
         log, limits, most = op.log, self._limits, op.limit
         if op.vector is not None:
             raise no_vectors()  # Engines that take a single append so keep none.
-        name = self.naming.packed("log", log)
+        # Names repeat: most are known to be good, and looked up without a call.
+        name = self.naming.known_good.get(log) if type(log) is str else None
+        if name is None:
+            name = self.naming.packed("log", log)
         if most is None:
             most = limits.log_entries
         elif type(most) is not int or not 0 <= most <= limits.log_entries:

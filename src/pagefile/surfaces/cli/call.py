@@ -13,11 +13,6 @@ from pagefile.settings import Settings
 from pagefile.surfaces.cli.envelope import masked
 from pagefile.surfaces.cli.screen import Screen
 
-_POSTGRES = ("postgresql://", "postgres://")
-_REDIS = ("redis://", "rediss://", "valkey://", "valkeys://")
-#: Stores that end with their handle, and so have no other tenants.
-_FLEETING = ("memory:", "manager:")
-
 if TYPE_CHECKING:
     import typer
 
@@ -129,14 +124,14 @@ class Call:
 
     def _require_tenant(self) -> None:
         """Refuse a name under which nothing was ever stored; the only one may be yet to begin."""
+        from pagefile.engines import is_fleeting, scheme_of
         from pagefile.handle import Admin
 
-        if self.url in _FLEETING:
-            return
+        if is_fleeting(self.url):
+            return  # It has no other tenants.
         with Admin(self.url) as admin:
             others = people_of(admin)
-        # Redis has no other sign of a store that was made but its tenants.
-        if others or self.url.startswith(_REDIS):
+        if others or not scheme_of(self.url).is_marked:
             raise NotFound(
                 f"there is no tenant {shown(self.tenant)} in {shown(masked(self.url))}",
                 "see 'pagefile list tenants'; the first 'pagefile add' makes one",
@@ -152,7 +147,9 @@ def people_of(admin: Admin) -> list[str]:
 
 def _has_tables(url: str) -> bool:
     """Whether a server has what opening a store there would make."""
-    if not url.startswith(_POSTGRES):
+    from pagefile.engines import scheme_of
+
+    if not scheme_of(url).makes_tables:
         return True  # Opening it makes nothing there.
     from pagefile.migration import migrate
 

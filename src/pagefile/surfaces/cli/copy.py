@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from pagefile.engines import is_fleeting
 from pagefile.errors import Conflict, Invalid, NotFound, shown
 from pagefile.handle import Admin
 from pagefile.migration import migrate
@@ -47,7 +48,7 @@ def copy(
         NotFound: the source, or the tenant in it, is not there; nothing was made.
         Conflict: the destination has another history; it says where they part.
     """
-    if target in ("memory:", "manager:"):
+    if is_fleeting(target):
         raise Invalid(
             "target", f"{target} is gone when the command ends", "name a file or a server"
         )

@@ -64,38 +64,56 @@ SELECT time_us FROM records WHERE id = ?
 -- :forget_key Let an idempotency key go.
 DELETE FROM used_keys WHERE tenant = ? AND key = ? AND position = ?
 
--- :stream_by_name The living stream of that name.
-SELECT id, oid, kind, name, base, base_at, created, dropped, pruned, salt FROM streams
-WHERE tenant = ? AND kind = ? AND name = ? AND dropped = 0
+-- :stream_by_name The living stream of that name, and its last record: with its number, or NULL.
+SELECT s.id, oid, s.kind, name, base, base_at, created, dropped, pruned, s.salt, r.number, r.action
+FROM streams s
+LEFT JOIN records r ON r.stream = s.id
+    AND r.number = (SELECT max(number) FROM records WHERE stream = s.id)
+WHERE tenant = ? AND s.kind = ? AND name = ? AND dropped = 0
 
 -- :documents_named The living documents of several names, asked for as a JSON array.
-SELECT streams.id, oid, kind, name, base, base_at, created, dropped, pruned, salt
+SELECT s.id, oid, s.kind, name, base, base_at, created, dropped, pruned, s.salt, r.number, r.action
 FROM json_each(?2) n
-CROSS JOIN streams ON tenant = ?1 AND kind = 'document' AND name = n.value AND dropped = 0
+CROSS JOIN streams s ON tenant = ?1 AND s.kind = 'document' AND name = n.value AND dropped = 0
+LEFT JOIN records r ON r.stream = s.id
+    AND r.number = (SELECT max(number) FROM records WHERE stream = s.id)
 
 -- :stream_by_name_at The stream of that name that lived at a position.
-SELECT id, oid, kind, name, base, base_at, created, dropped, pruned, salt FROM streams
-WHERE tenant = ?1 AND kind = ?2 AND name = ?3 AND created <= ?4 AND (dropped = 0 OR dropped > ?4)
+SELECT s.id, oid, s.kind, name, base, base_at, created, dropped, pruned, s.salt, r.number, r.action
+FROM streams s
+LEFT JOIN records r ON r.stream = s.id
+    AND r.number = (SELECT max(number) FROM records WHERE stream = s.id)
+WHERE tenant = ?1 AND s.kind = ?2 AND name = ?3 AND created <= ?4 AND (dropped = 0 OR dropped > ?4)
 
 -- :stream_by_oid The stream with that number.
-SELECT id, oid, kind, name, base, base_at, created, dropped, pruned, salt FROM streams
+SELECT s.id, oid, s.kind, name, base, base_at, created, dropped, pruned, s.salt, r.number, r.action
+FROM streams s
+LEFT JOIN records r ON r.stream = s.id
+    AND r.number = (SELECT max(number) FROM records WHERE stream = s.id)
 WHERE tenant = ? AND oid = ?
 
 -- :forks_of Every stream that forks this one; the plus is as in streams_named.
-SELECT id, oid, kind, name, base, base_at, created, dropped, pruned, salt FROM streams
+SELECT s.id, oid, s.kind, name, base, base_at, created, dropped, pruned, s.salt, r.number, r.action
+FROM streams s
+LEFT JOIN records r ON r.stream = s.id
+    AND r.number = (SELECT max(number) FROM records WHERE stream = s.id)
 WHERE tenant = ? AND base = ? AND base <> 0 ORDER BY +oid
 
 -- :streams_named Every stream that has had this name.
-SELECT id, oid, kind, name, base, base_at, created, dropped, pruned, salt FROM streams
+SELECT s.id, oid, s.kind, name, base, base_at, created, dropped, pruned, s.salt, r.number, r.action
+FROM streams s
+LEFT JOIN records r ON r.stream = s.id
+    AND r.number = (SELECT max(number) FROM records WHERE stream = s.id)
 -- The plus keeps the order from choosing the index: by oid it would walk the whole tenant.
-WHERE tenant = ? AND kind = ? AND name = ? ORDER BY +oid
+WHERE tenant = ? AND s.kind = ? AND name = ? ORDER BY +oid
 
 -- :streams_held Streams that hold records of a user.
-SELECT s.id, oid, kind, name, base, base_at, created, dropped, pruned, salt FROM holdings h
-JOIN streams s ON s.id = h.stream WHERE h.partition = ? ORDER BY oid
-
--- :stream_end The last record of a stream.
-SELECT number, action FROM records WHERE stream = ? ORDER BY number DESC LIMIT 1
+SELECT s.id, oid, s.kind, name, base, base_at, created, dropped, pruned, s.salt, r.number, r.action
+FROM holdings h
+JOIN streams s ON s.id = h.stream
+LEFT JOIN records r ON r.stream = s.id
+    AND r.number = (SELECT max(number) FROM records WHERE stream = s.id)
+WHERE h.partition = ? ORDER BY oid
 
 -- :add_stream A new log or document.
 INSERT INTO streams (id, tenant, oid, kind, name, base, base_at, created, dropped, pruned, salt)
