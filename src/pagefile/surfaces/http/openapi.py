@@ -11,8 +11,8 @@ import msgspec
 
 import pagefile
 from pagefile.operations import Operation
-from pagefile.surfaces.http.endpoints import served
 from pagefile.surfaces.http.problems import MEDIA_TYPE, Problem
+from pagefile.surfaces.http.table import served
 
 _DESCRIPTION = (
     "Virtual memory for AI agents. Send your key as `Authorization: Bearer pf_…`. "
