@@ -7,6 +7,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from pagefile.errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    LimitExceeded,
+    NotFound,
+    PagefileError,
+    Unavailable,
+    as_fields,
+    from_fields,
+)
 from pagefile.operations import table
 from pagefile.surfaces.http.openapi import document
 from pagefile.surfaces.http.table import served
@@ -88,3 +101,21 @@ def test_the_table_is_loaded_by_who_asks_for_it() -> None:
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
 
     assert (ran.stdout.strip(), ran.stderr) == ("[]", "")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        NotFound("there is no such thread", "append to it first"),
+        Conflict("thread 't' has 2 slots, not 1", "read it", target="t", expected=1, current=2),
+        Invalid("limit", "-1 is too small", "give 0 or more"),
+        LimitExceeded("slots per thread", limit=2, wanted=3, next_step="begin another"),
+        Unavailable("the disk is full", "make room", outcome="unknown", key="k"),
+        Forbidden("this key has no right to write"),
+    ],
+    ids=lambda error: error.code,
+)
+def test_an_error_comes_out_of_the_wire_as_it_went_in(error: PagefileError) -> None:
+    back = from_fields(as_fields(error))
+
+    assert (type(back), str(back), vars(back)) == (type(error), str(error), vars(error))
