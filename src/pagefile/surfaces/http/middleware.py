@@ -27,7 +27,6 @@ from pagefile.surfaces.http.config import ServerConfig
 from pagefile.surfaces.http.deadlines import Deadline, Deadlines, too_long
 from pagefile.surfaces.http.express import Express
 from pagefile.surfaces.http.limits import (
-    UPLOADS,
     BoundedBody,
     Rates,
     is_packed,
@@ -38,6 +37,7 @@ from pagefile.surfaces.http.limits import (
 )
 from pagefile.surfaces.http.logs import Log
 from pagefile.surfaces.http.metrics import Metrics
+from pagefile.surfaces.http.table import UPLOADS
 from pagefile.surfaces.http.tenants import Lease, Tenants
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
