@@ -282,7 +282,8 @@ class Signature:
         if place == "query":
             shape = _queried(wire, shape)
         about = (self._operation.own, self._operation.method)
-        description = glossary.about(wire, *(each.__doc__ for each in about if each is not None))
+        said = (each.__doc__ for each in about if each is not None)
+        description = _described(shape) or glossary.about(wire, *said)
         return Parameter(name, wire, place, shape, default, description, is_time)
 
     def _place_of(self, name: str) -> Place:
@@ -336,6 +337,15 @@ def moment_of(field: str, text: str | None) -> datetime | None:
         return datetime.fromisoformat(text)
     except ValueError as error:  # A leap second is a moment, and Python has none.
         raise Invalid(field, f"{shown(text)} cannot be counted", RULE) from error
+
+
+def _described(shape: Any) -> str:
+    """What a type says of itself where a signature names it."""
+    for part in get_args(shape):
+        found = (part.description if isinstance(part, msgspec.Meta) else _described(part)) or ""
+        if found:
+            return found
+    return ""
 
 
 def _queried(wire: str, shape: Any) -> Any:

@@ -13,16 +13,12 @@ from urllib.parse import quote, unquote, urlsplit
 import msgspec
 
 from pagefile.errors import (
-    Conflict,
-    Corrupt,
     Forbidden,
     Invalid,
-    LimitExceeded,
-    NotFound,
     PagefileError,
     Unavailable,
-    Unsupported,
-    revive,
+    as_fields,
+    from_fields,
     shown,
 )
 from pagefile.store.codec.decoder import convert, msgpack_decoder
@@ -378,19 +374,6 @@ def _digest(key: bytes, *parts: bytes) -> bytes:
     return hmac.digest(key, text, "sha256")
 
 
-_CLASSES: dict[str, type[PagefileError]] = {
-    cls.code: cls
-    for cls in (
-        Conflict,
-        Corrupt,
-        Forbidden,
-        Invalid,
-        LimitExceeded,
-        NotFound,
-        Unavailable,
-        Unsupported,
-    )
-}
 #: The code of what is no failure: an erasure that was only tried.
 _REHEARSED = "rehearsed"
 _SAME_KEY = "commit again with the same key: it is stored once"
@@ -401,16 +384,14 @@ def refusal_of(error: PagefileError) -> Refusal:
     if isinstance(error, Rehearsed):
         wiped = [msgspec.to_builtins(one) for one in error.wiped]
         return Refusal(_REHEARSED, "", {"wiped": wiped})
-    fields = {name: value for name, value in vars(error).items() if isinstance(value, (str, int))}
-    return Refusal(error.code, str(error), fields)
+    return Refusal(error.code, str(error), as_fields(error))
 
 
 def error_of(refusal: Refusal) -> PagefileError:
     """The error that a refusal stands for: one of ours, with plain fields and nothing else."""
     if refusal.code == _REHEARSED:
         return Rehearsed(convert(refusal.fields.get("wiped", []), tuple[Wiped, ...]))
-    cls = _CLASSES.get(refusal.code, PagefileError)
-    return revive(cls, (refusal.message,), refusal.fields)
+    return from_fields(refusal.fields)
 
 
 def no_key(where: str) -> Forbidden:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import re
 import tempfile
 import time
 from typing import IO, Any, Protocol
@@ -42,19 +41,17 @@ from pagefile.store.batch import (
 from pagefile.store.codec.decoder import convert
 from pagefile.store.records import Document
 from pagefile.surfaces.access.identity import digest_of
-from pagefile.surfaces.http.authentication import READS
 from pagefile.surfaces.http.bodies import LARGE_BYTES
 from pagefile.surfaces.http.call import Call
 from pagefile.surfaces.http.caller import key_in
-from pagefile.surfaces.http.limits import UPLOADS, whole_body
+from pagefile.surfaces.http.limits import whole_body
 from pagefile.surfaces.http.problems import AsRefused, Problem, Refused
+from pagefile.surfaces.http.table import EXACT, UNCHANGING, UPLOADS
 from pagefile.surfaces.kinds import ONCE
 
 #: What refusals are called, so that nobody has to know their words.
 UNDER_WAY, ALREADY_DONE = "under_way", "already_done"
 _BY_TIME = "http.once"
-_SLOTS = re.compile(r"/v1/threads/[^/]+/slots(/batch)?")
-_STORING_NOTHING = frozenset({"/v1/packs/verify"})
 _CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _KEPT_HEADERS = frozenset({b"content-type", b"etag", b"location"})
 _MOST_BODY = 65_536
@@ -397,15 +394,8 @@ def _says_nothing(answer: bytes) -> bool:
         return False
 
 
-def honours_key(method: str, path: str) -> bool:
-    """Whether a repeat is told from a new request, by the template of its path."""
-    is_own = path in _STORING_NOTHING or path in READS
-    return method in _CHANGING and not is_own
-
-
 def _passes(path: str) -> bool:
-    is_own = path in _STORING_NOTHING or path in READS or path.startswith("/mcp")
-    return is_own or _SLOTS.fullmatch(path) is not None
+    return path in UNCHANGING or path in EXACT or path.startswith("/mcp")
 
 
 def _replayed(body: bytes) -> Receive:

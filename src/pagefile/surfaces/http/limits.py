@@ -22,7 +22,6 @@ from pagefile.surfaces.http.problems import Refused
 _MOST_BUCKETS = 10_000
 _LOOK_SECONDS = 0.5
 #: Bodies that are files: larger, and allowed to take longer.
-UPLOADS = frozenset({"/v1/packs", "/v1/packs/verify", "/v1/import", "/v1/runs/import"})
 
 
 class Rates:

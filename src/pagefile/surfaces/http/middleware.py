@@ -25,7 +25,6 @@ from pagefile.surfaces.http.bodies import LARGE_BYTES, require_few_values
 from pagefile.surfaces.http.call import Call
 from pagefile.surfaces.http.config import ServerConfig
 from pagefile.surfaces.http.limits import (
-    UPLOADS,
     BoundedBody,
     Deadline,
     Deadlines,
@@ -39,6 +38,7 @@ from pagefile.surfaces.http.limits import (
 )
 from pagefile.surfaces.http.logs import Log
 from pagefile.surfaces.http.metrics import Metrics
+from pagefile.surfaces.http.table import UPLOADS
 from pagefile.surfaces.http.tenants import Lease, Tenants
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")

@@ -26,6 +26,7 @@ from pagefile.errors import (
     PagefileError,
     Unavailable,
     Unsupported,
+    carried_by,
 )
 from pagefile.surfaces.http.call import Call, call_of
 
@@ -58,8 +59,6 @@ CODES = {
     429: "too_many_requests",
     503: "unavailable",
 }
-#: What an error carries besides its text.
-_FIELDS = ("target", "expected", "current", "field", "rule", "limit", "wanted", "outcome", "key")
 
 
 class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -192,7 +191,8 @@ def _methods(scope: Scope, routes: Sequence[BaseRoute]) -> set[str]:
 
 
 def _of_library(call: Call, error: PagefileError, status: int, detail: str = "") -> Response:
-    more = {name: getattr(error, name) for name in _FIELDS if hasattr(error, name)}
+    more = carried_by(error)
+    more.pop("what", None)  # The detail says it.
     if status >= 500:
         call.error_kind = place_of(error)
     return made(call, status, error.code, detail or str(error), more=more)
