@@ -71,6 +71,9 @@ class PostgresServer:
         self.most_file_bytes: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._reused: dict[tuple[bool, bool], str] = {}
+        self._places: dict[tuple[bool, bool], FileBackend] = {}
+        #: Kept open, for what is done between tests; by database.
+        self._kept: dict[str, psycopg.Connection] = {}
         self._has_lockless = False
         self._make()
         self.start()
@@ -180,10 +183,24 @@ class PostgresServer:
             url = self._reused[vectors, locks] = self.new_url(vectors=vectors, locks=locks)
             return url
         schema = url.rpartition("=")[2]
-        with self.connect(database=STORES if locks else LOCKLESS) as connection:
-            names = self._tables(connection, schema)
-            connection.execute(";".join(f"DELETE FROM {schema}.{name}" for name in names))
+        connection = self._keep(STORES if locks else LOCKLESS)
+        names = self._tables(connection, schema)
+        connection.execute(";".join(f"DELETE FROM {schema}.{name}" for name in names))
         return url
+
+    def _keep(self, database: str) -> psycopg.Connection:
+        """A connection that stays open: to make one costs more than to empty a store."""
+        kept = self._kept.get(database)
+        if kept is not None:
+            try:
+                kept.execute("SELECT 1")
+            except psycopg.OperationalError:
+                # The server was killed, or started again, meanwhile.
+                kept.close()
+            else:
+                return kept
+        self._kept[database] = self.connect(database=database)
+        return self._kept[database]
 
     @staticmethod
     def _tables(connection: psycopg.Connection, schema: str) -> list[str]:
@@ -197,7 +214,9 @@ class PostgresServer:
     def place(self, *, vectors: bool = False, locks: bool = True) -> FileBackend:
         """An empty store for a test. Dead rows and journals are the server's: see its rows."""
         url = self.emptied_url(vectors=vectors, locks=locks)
-        return FileBackend(url, lambda: self.rows(url.rpartition("=")[2], locks=locks))
+        schema, like = url.rpartition("=")[2], self._places.get((vectors, locks))
+        place = FileBackend(url, lambda: self.rows(schema, locks=locks), like)
+        return self._places.setdefault((vectors, locks), place) if like is None else place
 
     def rows(self, schema: str, *, locks: bool = True) -> Iterator[tuple[str, bytes]]:
         """Every living row of a store as a superuser sees it, with the name of its table."""
@@ -232,6 +251,8 @@ class PostgresServer:
 
     def stop(self) -> None:
         """End it, and remove everything it wrote."""
+        for kept in self._kept.values():
+            kept.close()
         if self._process is not None:
             # At once, without writing out what is about to be removed.
             self._process.send_signal(signal.SIGQUIT)
