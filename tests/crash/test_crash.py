@@ -30,7 +30,7 @@ ROUNDS = 50 if SOAK else 16
 #: Files to begin anew with: looking at everything costs more the longer a file lives.
 STORIES = 10 if SOAK else 1
 SCRIPT = Path(__file__).with_name("writer.py")
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 180.0
 
 
 class Acknowledged(NamedTuple):
