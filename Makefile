@@ -8,6 +8,9 @@ JOBS ?= 4
 SAMPLE ?= 10
 MUTANT_JOBS ?= 2
 
+# Modules are compiled once, not by each of the thousands of processes that the tests start.
+export PYTHONDONTWRITEBYTECODE :=
+
 BIN := .venv/bin
 STAMP := .venv/.installed
 # What the demo and the server need, and no more: a newcomer does not wait for the tests' servers.
@@ -32,6 +35,7 @@ SOAK_SUITES := $(wildcard \
     tests/crash/test_races.py \
     tests/engines/test_redis*.py \
     tests/context/test_registry.py \
+    tests/runs/test_runs.py \
     tests/engines/test_sqlite_file.py \
     )
 

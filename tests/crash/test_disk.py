@@ -44,7 +44,7 @@ Error = Literal["full", "io"]
 #: How a disk fails: the call, and what it answers.
 FAILURES: list[tuple[Call, Error]] = [("write", "full"), ("write", "io"), ("sync", "io")]
 THREADS = 8
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 180.0
 BODY = "x" * 100_000
 #: SQLite moves the journal into the file at 1,000 pages; this much, and it could not.
 JOURNAL_BYTES = 6_000_000

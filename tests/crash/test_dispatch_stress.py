@@ -150,15 +150,15 @@ class Crowd:
                 self._silent.append(old)
                 self.silenced += 1
             else:
-                await asyncio.wait_for(old.shutdown(rng.choice([0.0, 0.05, 0.5])), 60.0)
+                await asyncio.wait_for(old.shutdown(rng.choice([0.0, 0.05, 0.5])), 180.0)
                 self.replaced += 1
             self.organisms[at] = await self._new(self._pfs[at])
             while len(self._silent) > 2:
-                await asyncio.wait_for(self._silent.pop(0).shutdown(0.0), 60.0)
+                await asyncio.wait_for(self._silent.pop(0).shutdown(0.0), 180.0)
 
     async def end(self) -> None:
         for organism in (*self._silent, *self.organisms):
-            await asyncio.wait_for(organism.shutdown(0.0), 60.0)
+            await asyncio.wait_for(organism.shutdown(0.0), 180.0)
 
 
 def threads_in(pf: Pagefile) -> list[str]:

@@ -21,7 +21,7 @@ from pagefile import Append, Batch, Options, Selector, Unavailable
 if TYPE_CHECKING:
     from pagefile.store.store import Store
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 180.0
 
 
 @pytest.fixture

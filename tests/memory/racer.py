@@ -1,9 +1,9 @@
 """A process that races with others in the memory of one store.
 
-    python tests/memory/racer.py URL TASK COUNT NAME
+    python tests/memory/racer.py
 
-Says "ready", waits for a line, and prints one line of JSON: what it was
-acknowledged, and every error it met.
+For each line [URL, TASK, COUNT, NAME] it says "ready", waits for a line, and prints one line of
+JSON: what it was acknowledged, and every error it met. Most of a race would be its start.
 """
 
 from __future__ import annotations
@@ -90,16 +90,16 @@ def main(url: str, task: str, count: str, name: str) -> None:
     told: dict[str, Any] = {"acknowledged": [], "errors": []}
     # A manager's store is as durable as its process, and takes no other word for it.
     durability: Durability | None = None if url.startswith("manager:") else "process"
-    with pagefile.open(url, durability=durability) as pf:
-        memory = Memory(pf, embedder=None)
+    with pagefile.open(url, durability=durability) as pf, Memory(pf, embedder=None) as memory:
         print("ready", flush=True)
         sys.stdin.readline()
         try:
             told["acknowledged"] = TASKS[task](memory, int(count), name)
         except PagefileError as error:
             told["errors"].append(f"{type(error).__name__}: {error}")
-    print(json.dumps(told))
+    print(json.dumps(told), flush=True)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    while line := sys.stdin.readline():
+        main(*json.loads(line))

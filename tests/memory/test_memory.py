@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -228,62 +228,106 @@ def url(request: pytest.FixtureRequest, url_on: Callable[[str], str]) -> str:
     return url_on(request.param)
 
 
-def racer(url: str, task: str, count: int, name: str) -> subprocess.Popen[str]:
-    command = [sys.executable, _RACER, url, task, str(count), name]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    return process
+class Racers:
+    """Four processes, for one race after the other on any store."""
+
+    def __init__(self) -> None:
+        self._all: list[subprocess.Popen[str]] = []
+
+    def start(self, url: str, task: str, count: int, names: Sequence[str]) -> list[Any]:
+        """As many of them as there are names; each has opened the store and waits."""
+        while len(self._all) < len(names):
+            pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            self._all.append(subprocess.Popen([sys.executable, _RACER], text=True, **pipes))
+        chosen = self._all[: len(names)]
+        for process, name in zip(chosen, names, strict=True):
+            self.tell(process, json.dumps([url, task, str(count), name]))
+        assert [self.hear(process) for process in chosen] == ["ready\n"] * len(chosen)
+        for process in chosen:
+            self.tell(process, "go")
+        return chosen
+
+    def race(self, url: str, task: str, count: int) -> list[list[Any]]:
+        """What each of four was acknowledged; fails on any error they met."""
+        racing = self.start(url, task, count, [f"w{n}" for n in range(4)])
+        told = [json.loads(self.hear(process)) for process in racing]
+        assert [each["errors"] for each in told] == [[]] * 4
+        return [each["acknowledged"] for each in told]
+
+    @staticmethod
+    def tell(process: subprocess.Popen[str], line: str) -> None:
+        assert process.stdin is not None
+        process.stdin.write(f"{line}\n")
+        process.stdin.flush()
+
+    @staticmethod
+    def hear(process: subprocess.Popen[str]) -> str:
+        assert process.stdout is not None
+        return process.stdout.readline()
+
+    def end(self) -> None:
+        """A test that failed may have left them in the middle of something."""
+        for process in self._all:
+            process.kill()
+            process.communicate()
+        self._all = []
 
 
-def go(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("go\n")
-    process.stdin.flush()
+@pytest.fixture(scope="module")
+def running() -> Iterator[Racers]:
+    racers = Racers()
+    yield racers
+    racers.end()
 
 
-def race(url: str, task: str, count: int) -> list[list[Any]]:
-    """What each of four processes was acknowledged; fails on any error they met."""
-    racers = [racer(url, task, count, f"w{n}") for n in range(4)]
-    for each in racers:
-        go(each)
-    told = [json.loads(each.communicate(timeout=300)[0]) for each in racers]
-    assert [each["errors"] for each in told] == [[]] * 4
-    return [each["acknowledged"] for each in told]
+@pytest.fixture
+def racers(running: Racers, request: pytest.FixtureRequest) -> Iterator[Racers]:
+    failed = request.session.testsfailed
+    yield running
+    if request.session.testsfailed > failed:
+        running.end()
 
 
 @pytest.mark.xdist_group("races")
-def test_memory_D2_four_processes_append_to_one_block_and_nothing_is_lost(url: str) -> None:
-    versions = sorted(version for each in race(url, "append_to_one_block", 40) for version in each)
+def test_memory_D2_four_processes_append_to_one_block_and_nothing_is_lost(
+    url: str, racers: Racers
+) -> None:
+    versions = sorted(
+        version for each in racers.race(url, "append_to_one_block", 20) for version in each
+    )
     with pagefile.open(url) as pf, Memory(pf, embedder=None) as memory:
         block = memory.block("shared", user_id="ann")
         parts = block.content.split(";")[:-1]
 
-    assert versions == list(range(1, 161))
-    assert sorted(parts) == sorted(f"w{n}.{k}" for n in range(4) for k in range(40))
+    assert versions == list(range(1, 81))
+    assert sorted(parts) == sorted(f"w{n}.{k}" for n in range(4) for k in range(20))
     assert [[p for p in parts if p.startswith(f"w{n}.")] for n in range(4)] == [
-        [f"w{n}.{k}" for k in range(40)] for n in range(4)
+        [f"w{n}.{k}" for k in range(20)] for n in range(4)
     ]
     assert FileBackend(url).finish() == []
 
 
 @pytest.mark.xdist_group("races")
-def test_four_processes_talk_in_one_session_and_nothing_is_lost(url: str) -> None:
-    ids = sorted(name for each in race(url, "talk_in_one_session", 40) for name in each)
+def test_four_processes_talk_in_one_session_and_nothing_is_lost(url: str, racers: Racers) -> None:
+    ids = sorted(name for each in racers.race(url, "talk_in_one_session", 20) for name in each)
     with pagefile.open(url) as pf, Memory(pf, embedder=None) as memory:
         said = [m.content for m in memory.session_messages("s", user_id="ann", limit=1_000)]
-        found = [memory.recall(f"word{n}", limit=1, user_id="ann") for n in ("w0x0", "w3x39")]
+        found = [memory.recall(f"word{n}", limit=1, user_id="ann") for n in ("w0x0", "w3x19")]
         count = memory.profile(user_id="ann").episode_count
 
-    assert (len(ids), count) == (160, 160)
+    assert (len(ids), count) == (80, 80)
     assert said == [f"word{name.replace('-', 'x')}" for name in ids]
-    assert [one[0].input for one in found] == ["wordw0x0", "wordw3x39"]
+    assert [one[0].input for one in found] == ["wordw0x0", "wordw3x19"]
     assert FileBackend(url).finish() == []
 
 
 @pytest.mark.xdist_group("races")
-def test_four_processes_assert_one_fact_and_its_windows_are_right_on_every_day(url: str) -> None:
-    told = [each for acknowledged in race(url, "assert_one_fact", 20) for each in acknowledged]
+def test_four_processes_assert_one_fact_and_its_windows_are_right_on_every_day(
+    url: str, racers: Racers
+) -> None:
+    told = [
+        each for acknowledged in racers.race(url, "assert_one_fact", 20) for each in acknowledged
+    ]
     with pagefile.open(url) as pf, Memory(pf, embedder=None) as memory:
         asserted = memory.facts.assertions(user_id="ann")
         found = memory.facts.query(user_id="ann", history=True, limit=1_000)
@@ -315,29 +359,30 @@ def lives_in(claims: list[tuple[str, int, int | None]], day: int) -> list[str]:
 
 
 @pytest.mark.xdist_group("races")
-def test_memory_D7_four_processes_never_read_the_same_episode(url: str) -> None:
+def test_memory_D7_four_processes_never_read_the_same_episode(url: str, racers: Racers) -> None:
     with pagefile.open(url) as pf, Memory(pf, embedder=None) as memory:
-        memory.remember_many([episode(f"I like tea{n}", id=f"e{n}") for n in range(200)])
-    read = Counter(text for each in race(url, "read_what_nobody_read", 0) for text in each)
+        memory.remember_many([episode(f"I like tea{n}", id=f"e{n}") for n in range(80)])
+    read = Counter(text for each in racers.race(url, "read_what_nobody_read", 0) for text in each)
     with pagefile.open(url) as pf, Memory(pf, embedder=None) as memory:
         known = objects(memory.facts.query(user_id="ann", limit=1_000))
 
-    assert (len(read), set(read.values())) == (200, {1})
-    assert sorted(known) == sorted(f"tea{n}" for n in range(200))
+    assert (len(read), set(read.values())) == (80, {1})
+    assert sorted(known) == sorted(f"tea{n}" for n in range(80))
 
 
 @pytest.mark.xdist_group("races")
 @pytest.mark.parametrize("session", [None, "s1"])
-def test_another_process_finds_nothing_of_what_was_forgotten(url: str, session: str | None) -> None:
+def test_another_process_finds_nothing_of_what_was_forgotten(
+    url: str, session: str | None, racers: Racers
+) -> None:
     with pagefile.open(url) as pf, Memory(pf, embedder=None) as memory:
         say(memory, "marker one", session="s1")
         say(memory, "marker two", session="s2")
-        other = racer(url, "recall_twice", 0, "reader")
-        go(other)
-        assert other.stdout is not None
-        before = json.loads(other.stdout.readline())
+        (other,) = racers.start(url, "recall_twice", 0, ["reader"])
+        before = json.loads(racers.hear(other))
         memory.forget(user_id="ann", session_id=session)
-        told = json.loads(other.communicate("go\n", timeout=60)[0])
+        racers.tell(other, "go")
+        told = json.loads(racers.hear(other))
     left = [] if session is None else ["marker two"]
 
     assert (sorted(before), told["errors"]) == (["marker one", "marker two"], [])

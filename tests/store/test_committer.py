@@ -35,7 +35,7 @@ from pagefile.store.commit.committer import MOST_PER_GROUP, Committer, Ticket, r
 from pagefile.store.engine import Engine, Prepared, Sealed
 from pagefile.testing.faults import FaultyEngine
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 180.0
 
 
 class HeldClock:

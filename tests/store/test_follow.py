@@ -42,7 +42,7 @@ from pagefile.store.log.feed import Feed, feed_of
 from pagefile.store.log.follower import PAGE, AsyncFollower, Follower
 
 #: Only so that a failure does not hang: nothing here takes anywhere near as long.
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 180.0
 
 FOLLOWER = """
 import sys, pagefile

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -89,19 +90,26 @@ class SharedBackend:
 class FileBackend:
     """For engines that many processes open by URL: each handle is on its own.
 
-    `remains` gives the bytes behind the URL; those of all files beside it if not given.
+    `remains` gives the bytes behind the URL; those of all files beside it if not given. `like` is
+    an earlier place on the same server, which declares the same: so this one is not asked.
     """
 
-    def __init__(self, url: str, remains: Callable[[], Iterable[tuple[str, bytes]]] | None = None):
+    def __init__(
+        self,
+        url: str,
+        remains: Callable[[], Iterable[tuple[str, bytes]]] | None = None,
+        like: Backend | None = None,
+    ) -> None:
         self.url: str | None = url
         self.remains = remains or (lambda: bytes_of_files(Path(url).parent))
         self._address = url
         self._opened: list[Pagefile] = []
         self._abandoned: list[Pagefile] = []
-        with Admin(url) as admin:
-            self.name = admin.engine.name
-            self.promises = admin.engine.promises
-            self.erasure = admin.engine.erasure
+        with ExitStack() as asked:
+            engine = like or asked.enter_context(Admin(url)).engine
+            self.name = engine.name
+            self.promises = engine.promises
+            self.erasure = engine.erasure
 
     def open(self, tenant: str = "default", options: Options | None = None) -> Pagefile:
         admin = Admin(self._address, options=options)

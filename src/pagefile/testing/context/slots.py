@@ -136,7 +136,7 @@ class SlotContract(ContextFixtures):
     ) -> None:
         say(buffer, "t", Note("one", []), Inner.Note("two"))
         view = seen(buffer, "t")
-        with pytest.raises(Invalid, match=r"say which: .*ground:Inner.Note, .*ground:Note"):
+        with pytest.raises(Invalid, match=r"say which: .*fixtures:Inner.Note, .*fixtures:Note"):
             view.get_by_type("Note")
 
         assert indexes(view.get_by_type(Note)) == [0]
