@@ -81,12 +81,11 @@ if TYPE_CHECKING:
         slot_to_handler_metadata,
     )
     from pagefile.context.thread import ThreadContext
-    from pagefile.memory.block import MemoryBlock
+    from pagefile.memory.blocks import MemoryBlock
     from pagefile.memory.consolidation.consolidation import ConsolidationPolicy, ConsolidationReport
     from pagefile.memory.consolidation.consolidator import Consolidator
     from pagefile.memory.consolidation.worker import ConsolidationWorker
-    from pagefile.memory.episodes.episode import Episode
-    from pagefile.memory.episodes.message import Image, Message, Role, ToolCall, ToolDef
+    from pagefile.memory.episodes.episode import Episode, Image, Message, Role, ToolCall, ToolDef
     from pagefile.memory.extraction.chat import ChatClient
     from pagefile.memory.extraction.model import ChatExtractor
     from pagefile.memory.extraction.rules import RuleExtractor
@@ -94,17 +93,17 @@ if TYPE_CHECKING:
     from pagefile.memory.facts.graph import FactGraph
     from pagefile.memory.facts.proposal import ProposedFact
     from pagefile.memory.facts.store import FactStore
-    from pagefile.memory.ids import new_id
     from pagefile.memory.items.store import LongTermItems
-    from pagefile.memory.match import EpisodeMatch, FactMatch
     from pagefile.memory.memory import Memory
+    from pagefile.memory.names import new_id
     from pagefile.memory.privacy.export import MemoryExport
     from pagefile.memory.privacy.forget_receipt import ForgetReceipt
     from pagefile.memory.privacy.isolation import IsolationWarning
     from pagefile.memory.profile import MemoryProfile
     from pagefile.memory.provenance import Provenance
+    from pagefile.memory.recaller import EpisodeMatch, FactMatch
     from pagefile.runs.config import RunConfig
-    from pagefile.runs.patch_result import PatchResult
+    from pagefile.runs.patch import PatchResult
     from pagefile.runs.redaction import Secret
     from pagefile.runs.run import Run
     from pagefile.runs.runs import Runs
@@ -233,30 +232,30 @@ _ELSEWHERE = {
     "Conversations": "pagefile.context.conversations",
     "Sweeper": "pagefile.context.conversations",
     "Episode": "pagefile.memory.episodes.episode",
-    "EpisodeMatch": "pagefile.memory.match",
+    "EpisodeMatch": "pagefile.memory.recaller",
     "Eviction": "pagefile.context.residency",
     "Expired": "pagefile.context.conversations",
     "Fact": "pagefile.memory.facts.fact",
     "FactGraph": "pagefile.memory.facts.graph",
-    "FactMatch": "pagefile.memory.match",
+    "FactMatch": "pagefile.memory.recaller",
     "FactStore": "pagefile.memory.facts.store",
     "ForgetReceipt": "pagefile.memory.privacy.forget_receipt",
     "HandlerMetadata": "pagefile.context.slot",
-    "Image": "pagefile.memory.episodes.message",
+    "Image": "pagefile.memory.episodes.episode",
     "IsolationWarning": "pagefile.memory.privacy.isolation",
     "LongTermItems": "pagefile.memory.items.store",
     "Memory": "pagefile.memory.memory",
-    "MemoryBlock": "pagefile.memory.block",
+    "MemoryBlock": "pagefile.memory.blocks",
     "MemoryExport": "pagefile.memory.privacy.export",
     "MemoryProfile": "pagefile.memory.profile",
-    "Message": "pagefile.memory.episodes.message",
+    "Message": "pagefile.memory.episodes.episode",
     "NewSlot": "pagefile.context.appender",
-    "PatchResult": "pagefile.runs.patch_result",
+    "PatchResult": "pagefile.runs.patch",
     "Path": "pagefile.context.path",
     "Prompt": "pagefile.assembly.prompt",
     "ProposedFact": "pagefile.memory.facts.proposal",
     "Provenance": "pagefile.memory.provenance",
-    "Role": "pagefile.memory.episodes.message",
+    "Role": "pagefile.memory.episodes.episode",
     "RuleExtractor": "pagefile.memory.extraction.rules",
     "Run": "pagefile.runs.run",
     "RunConfig": "pagefile.runs.config",
@@ -267,12 +266,12 @@ _ELSEWHERE = {
     "Sweep": "pagefile.context.conversations",
     "ThreadContext": "pagefile.context.thread",
     "ThreadRegistry": "pagefile.context.registry",
-    "ToolCall": "pagefile.memory.episodes.message",
-    "ToolDef": "pagefile.memory.episodes.message",
+    "ToolCall": "pagefile.memory.episodes.episode",
+    "ToolDef": "pagefile.memory.episodes.episode",
     "get_context_buffer": "pagefile.context.shared_backend",
     "get_registry": "pagefile.context.shared_backend",
     "get_shared_backend": "pagefile.context.shared_backend",
-    "new_id": "pagefile.memory.ids",
+    "new_id": "pagefile.memory.names",
     "reset_context_buffer": "pagefile.context.shared_backend",
     "reset_registry": "pagefile.context.shared_backend",
     "reset_shared_backend": "pagefile.context.shared_backend",

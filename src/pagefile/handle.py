@@ -279,7 +279,7 @@ class Admin:
             self.engine, target.engine, tenant, progress=progress, follow_seconds=follow_seconds
         )
         if kept_by(target.engine):
-            from pagefile.recall.arms.store_synchronizer import KeptKeeper
+            from pagefile.recall.arms.synchronizer import KeptKeeper
 
             # Commits are copied as they were, without vectors: the index log has them.
             KeptKeeper(target.open(tenant).store).sync_all()

@@ -16,10 +16,9 @@ from pagefile.context.registry import ThreadRegistry
 from pagefile.context.slot import BufferSlot
 from pagefile.context.thread import PAGE, AsyncSlotFollower, ThreadContext
 from pagefile.memory.items.store import LongTermItems
-from pagefile.runs.knowledge import Knowledge
 from pagefile.runs.ledger import Ledger
 from pagefile.runs.milestones import Episodes
-from pagefile.runs.run import Run
+from pagefile.runs.run import Knowledge, Run
 from pagefile.runs.runs import Runs
 from pagefile.store.records import Durability
 from pagefile.store.store import Store

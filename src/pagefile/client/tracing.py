@@ -47,8 +47,7 @@ def client_span(ask: Ask, base_url: str) -> Iterator[Callable[[int], None]]:
         return
     from opentelemetry.trace import SpanKind
 
-    from pagefile.tracing.operations import OPERATION, PROVIDER
-    from pagefile.tracing.spans import failed
+    from pagefile.tracing.spans import OPERATION, PROVIDER, failed
 
     operation, server = operation_of(ask), urlsplit(base_url)
     told: dict[str, Any] = {"http.request.method": ask.method}

@@ -30,7 +30,6 @@ from pagefile.store.arguments import (
 )
 from pagefile.store.batch import Append, Batch, Put, Selector, Vector, VersionIs
 from pagefile.store.codec.vector import no_vectors, require_numbers, require_vector
-from pagefile.store.commit.callback import Callback, Then
 from pagefile.store.commit.committer import Committer
 from pagefile.store.commit.erasure import Rehearsed, receipt_of
 from pagefile.store.commit.idempotency import require_same_content
@@ -203,31 +202,6 @@ class Store(Reading):
             return self.append(operation)
         one = self._one(operation)
         return (await self._appended_async(batched(one), one.key))[0]
-
-    def append_then_async(self, operation: Append, then: Then, *, key: str = "") -> None:
-        """`append_async` for whoever has no task to wait in: `then` is called by the loop.
-
-        With the entry; with the error that `append_async` would raise; or with None
-        when the key had committed before: `append_many_async` tells what came of
-        it. An error in the input is raised here, and nothing was sent.
-        """
-        # Imported here: whoever never awaits does not pay for loading it.
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-        batch = Batch([operation], (), key)
-        prepared = self._preparer.prepare(batch, self._reached)
-        content, log = prepared.writes[0].contents[0], operation.log
-
-        def entry_of(sealed: Sealed) -> Entry:
-            commit = sealed.commit
-            if commit.position > self._reached:
-                self._reached = commit.position
-            index = sealed.indexes[0]
-            return Entry(commit.position, commit.time_us, content, log, index, log)
-
-        place = Callback(loop, batch.key, entry_of, then)
-        self._committer.hand_in(self._tenant, prepared, place, loop)
 
     def append_many(self, appends: Sequence[Append] | Batch) -> list[Entry]:
         """Commit appends together; return the entries that they became, as they are stored.

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pagefile.errors import Invalid, shown
-from pagefile.memory.consolidation.report import ConsolidationReport
+from pagefile.memory.consolidation.consolidation import ConsolidationReport
 from pagefile.store.arguments import require_callable
 from pagefile.store.threads import Rounds
 

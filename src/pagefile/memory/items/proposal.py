@@ -23,7 +23,7 @@ from pagefile.store.store import Store
 BatchStatus = Literal["staged", "committed", "aborted", "undone", "expired"]
 STATUSES = ("staged", "committed", "aborted", "undone", "expired")
 
-_BATCHES = "item-batch/"
+BATCHES = "item-batch/"
 _ALL, _BY_STATUS, _BY_RUN, _BY_RUN_STATUS = (
     "item-batch",
     "item-batch.status",
@@ -114,7 +114,7 @@ class BatchPage(msgspec.Struct, frozen=True):
 
 def document_of(batch_id: str) -> str:
     """Where a batch is written."""
-    return _BATCHES + batch_id
+    return BATCHES + batch_id
 
 
 def read_batch(store: Store, batch_id: str, now_us: int) -> ReadBatch:

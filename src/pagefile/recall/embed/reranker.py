@@ -12,8 +12,7 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
-from pagefile.recall.embed.model_files import RERANKER
-from pagefile.recall.embed.onnx import BertModel
+from pagefile.recall.embed.bundled import RERANKER, BertModel
 from pagefile.recall.hit import Boost, Hit
 from pagefile.store.arguments import require_count
 

@@ -31,17 +31,19 @@ def ready(shape: Any) -> Any:
 
 
 @overload
-def convert(value: Any, shape: type[Value]) -> Value: ...
+def convert(value: Any, shape: type[Value], *, strict: bool = True) -> Value: ...
 @overload
-def convert(value: Any, shape: Any) -> Any: ...
-def convert(value: Any, shape: Any) -> Any:
+def convert(value: Any, shape: Any, *, strict: bool = True) -> Any: ...
+def convert(value: Any, shape: Any, *, strict: bool = True) -> Any:
     """Plain values (mappings, lists, texts) as a value of that type; see `msgspec.convert`.
+
+    Without `strict` texts stand for numbers too, as they do in a query.
 
     Raises:
         msgspec.ValidationError: it is none, also where a text holds a lone surrogate.
     """
     try:
-        return msgspec.convert(value, shape if shape in _ready else ready(shape))
+        return msgspec.convert(value, shape if shape in _ready else ready(shape), strict=strict)
     except UnicodeEncodeError as error:
         raise msgspec.ValidationError("a text in it holds a lone surrogate") from error
 

@@ -3,43 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-import pagefile
 from pagefile import tracing
 from pagefile.errors import PagefileError
 from pagefile.handle import Admin, Options
+from pagefile.operations.packs import PackShelf
 from pagefile.surfaces.access.keys import KeyStore
 from pagefile.surfaces.access.refusals import RefusalLog
 from pagefile.surfaces.access.tokens import TokenVerifier
-from pagefile.surfaces.http import hot_routes, problems
+from pagefile.surfaces.http import endpoints, pages, problems
 from pagefile.surfaces.http.authentication import Gate
 from pagefile.surfaces.http.config import ServerConfig
-from pagefile.surfaces.http.idempotency import Idempotent, honours_key
+from pagefile.surfaces.http.idempotency import Idempotent
 from pagefile.surfaces.http.limits import Rates, Streams
 from pagefile.surfaces.http.logs import Log
 from pagefile.surfaces.http.middleware import Front
-from pagefile.surfaces.http.openapi import document_maker
-from pagefile.surfaces.http.packs import PackShelf
-from pagefile.surfaces.http.routes import ROUTERS
-from pagefile.surfaces.http.shutdown import told_to_stop
+from pagefile.surfaces.http.router import Router
 from pagefile.surfaces.http.tenants import Tenants
 from pagefile.surfaces.http.tracing import traced
-from pagefile.surfaces.http.worker_metrics import Counting
-
-_DESCRIPTION = (
-    "Virtual memory for AI agents. Send your key as `Authorization: Bearer pf_…`. "
-    "Refusals are problem+json with `ok`, `error` and `detail`."
-)
+from pagefile.surfaces.http.workers import Counters, stopped_by_signal
 
 
 class Mounted(NamedTuple):
@@ -67,8 +60,8 @@ class Server:
 
     def __init__(self, config: ServerConfig, mounted: Sequence[Mounted] = ()) -> None:
         self.config = config.checked()
-        self.counting = Counting(config.metrics_dir)
-        self.metrics = self.counting.metrics
+        self.counters = Counters(config.metrics_dir)
+        self.metrics = self.counters.metrics
         self.log = Log(config.log_level)
         self.rates = Rates(config.rate_per_second)
         self.streams = Streams(config.max_streams)
@@ -76,6 +69,10 @@ class Server:
         self.mounted = tuple(each.path for each in mounted)
         self.routes: Sequence[BaseRoute] = ()
         self.is_ready = False
+
+    @property
+    def most_upload_bytes(self) -> int:
+        return self.config.max_upload_bytes
 
     def open(self) -> None:
         """Open the store; blocks."""
@@ -105,51 +102,43 @@ def make_app(config: ServerConfig, mounted: Sequence[Mounted] = ()) -> ASGIApp:
     server = Server(config, mounted)
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(config.threads, "pagefile"))
         await asyncio.to_thread(server.open)
+        if config.workers > 1:
+            server.log.tell("info", "worker started", {"pid": os.getpid()})
         if tracing.is_enabled() and not tracing.is_exported():
             mend = "start it with opentelemetry-instrument, or set a provider"
             server.log.tell("warning", "spans are made and exported by nobody", {"mend": mend})
         async with AsyncExitStack() as stack:
             stack.push_async_callback(server.close)
-            await stack.enter_async_context(server.counting.told())
+            await stack.enter_async_context(server.counters.shared())
             stops = (server.streams.stopping.set, *(each.stop for each in mounted if each.stop))
-            stack.enter_context(told_to_stop(*stops))
+            stack.enter_context(stopped_by_signal(*stops))
             for each in mounted:
                 if each.lifespan is not None:
                     await stack.enter_async_context(each.lifespan())
             yield
 
-    app = FastAPI(
-        title="Pagefile",
-        description=_DESCRIPTION,
-        version=pagefile.__version__,
+    app = Starlette(
+        routes=[*pages.routes(), *endpoints.routes()],
         lifespan=lifespan,
-        redirect_slashes=False,
-        docs_url=None,
-        redoc_url=None,
         exception_handlers={
             PagefileError: problems.handle,
             problems.AsRefused: problems.handle,
             HTTPException: problems.handle,
+            Exception: problems.handle,
         },
     )
-    app.add_exception_handler(problems.RequestValidationError, problems.handle)
-    app.add_exception_handler(Exception, problems.handle)
+    app.router.redirect_slashes = False
     app.state.server = server
-    # Flat: a route inside a router inside a router is found more slowly.
-    for router in ROUTERS:
-        app.router.routes.extend(router.routes)
     for each in mounted:
         # A mount is what lies below a path; the path itself is a route of its own.
-        app.router.routes.append(Route(each.path, each.app, include_in_schema=False))
+        app.router.routes.append(Route(each.path, each.app))
         app.mount(each.path, each.app)
     server.routes = app.router.routes
-    make = document_maker(app, pagefile.__version__, hot_routes.OPERATIONS, honours_key)
-    app.openapi = make  # type: ignore[method-assign]
-    whole: ASGIApp = Front(Idempotent(app), server)
+    whole: ASGIApp = Front(Idempotent(Router(app, app.router.routes)), server)
     if config.allow_origins:
         whole = CORSMiddleware(
             whole,

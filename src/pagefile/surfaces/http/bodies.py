@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pagefile.errors import Invalid, LimitExceeded, PagefileError
-from pagefile.store.codec import Record
+from pagefile.operations.answer import encoded
 from pagefile.store.codec.decoder import json_decoder
 from pagefile.surfaces.http.call import call_of
 from pagefile.surfaces.http.problems import Refused
@@ -121,28 +121,11 @@ def decoded(raw: bytes, shape: type[Shape]) -> Shape:
     return value
 
 
-def encoded(value: Any) -> bytes:
-    """A value as JSON."""
-    return _encode(value)
-
-
 def reply(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """An answer in JSON."""
-    return Response(_encode(value), status, headers, JSON)
+    return Response(encoded(value), status, headers, JSON)
 
 
 def raw_reply(raw: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """An answer that is JSON already."""
     return Response(raw, status, headers, JSON)
-
-
-def _plain(value: Any) -> Any:
-    """Values of the library that JSON has no word for."""
-    if isinstance(value, Record):
-        return value.to_dict()
-    if isinstance(value, (set, frozenset)):
-        return sorted(value, key=str)
-    raise NotImplementedError(type(value).__name__)
-
-
-_encode = msgspec.json.Encoder(enc_hook=_plain, decimal_format="string").encode

@@ -13,8 +13,8 @@ from typing import Literal, TextIO
 
 import msgspec
 
+from pagefile.operations.timestamps import milliseconds_of
 from pagefile.surfaces.http.call import Call
-from pagefile.surfaces.http.timestamps import milliseconds_of
 
 Level = Literal["debug", "info", "warning", "error"]
 _RANKS: dict[str, int] = {"debug": 0, "info": 1, "warning": 2, "error": 3}

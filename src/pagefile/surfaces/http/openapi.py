@@ -1,18 +1,23 @@
-"""The OpenAPI document: shapes of bodies come from the values that are really encoded."""
+"""The OpenAPI document, made of the table of operations and the shapes that they really have."""
 
 from __future__ import annotations
 
-import copy
 import re
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, get_args
 
 import msgspec
-from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 
+import pagefile
+from pagefile.operations import Operation
+from pagefile.surfaces.http.endpoints import served
 from pagefile.surfaces.http.problems import MEDIA_TYPE, Problem
 
+_DESCRIPTION = (
+    "Virtual memory for AI agents. Send your key as `Authorization: Bearer pf_…`. "
+    "Refusals are problem+json with `ok`, `error` and `detail`."
+)
 _SCHEMAS = "#/components/schemas/"
 _REF = _SCHEMAS + "{name}"
 _REFUSALS = {
@@ -43,10 +48,6 @@ _HEADERS = {
     ),
     "Last-Event-ID": (r"^[0-9]{1,18}$", "The last event that was seen; it goes on behind that."),
 }
-#: What routes understand that change a version, show one, or go on with a stream.
-GUARDS = ("If-Match", "If-None-Match")
-KNOWS = ("If-None-Match",)
-RESUMES = ("Last-Event-ID",)
 #: The chapters of the document, in the order in which somebody new would read them.
 TAGS = {
     "episodes": "What happened: exchanges of a session, findable from the moment they are stored.",
@@ -67,191 +68,186 @@ TAGS = {
     "operations": "For those who run the server.",
     "earlier system": "The paths and fields of the earlier system, for clients that know them.",
 }
-#: Every shape that a route names, and the mark that stands for it until all are known:
-#: two of them may have one name, and only then get longer ones.
-_shapes: dict[str, Any] = {}
 _MARK = "x-shape"
 #: Shapes that share a name, by where they are, and what each is called in the document.
 #: Modules may move, so the document names none.
 _APART = {
+    "pagefile.operations.memory.Removed": "BlockRemoved",
+    "pagefile.operations.facts.Done": "FactDone",
+    "pagefile.operations.facts.Proposed": "FactProposed",
     "pagefile.memory.items.change.Change": "ItemChange",
     "pagefile.memory.items.text_search.Hit": "ItemHit",
     "pagefile.recall.hit.Hit": "Hit",
     "pagefile.store.records.Change": "Change",
     "pagefile.store.records.Problem": "StoreProblem",
     "pagefile.surfaces.http.problems.Problem": "Problem",
-    "pagefile.surfaces.http.routes.blocks.Removed": "BlockRemoved",
-    "pagefile.surfaces.http.routes.facts.Done": "FactDone",
-    "pagefile.surfaces.http.routes.facts.Proposed": "FactProposed",
-    "pagefile.surfaces.http.routes.legacy_runs.Proposed": "LegacyProposed",
-    "pagefile.surfaces.http.routes.packs.Removed": "PackRemoved",
-    "pagefile.surfaces.http.routes.registry.Done": "RegistryDone",
-    "pagefile.surfaces.http.routes.runs.Deleted": "RunDeleted",
-    "pagefile.surfaces.http.routes.threads.Deleted": "ThreadDeleted",
+    "pagefile.surfaces.http.earlier.Proposed": "LegacyProposed",
+    "pagefile.operations.packs.Removed": "PackRemoved",
+    "pagefile.operations.threads.Done": "RegistryDone",
+    "pagefile.operations.runs.Deleted": "RunDeleted",
+    "pagefile.operations.threads.Deleted": "ThreadDeleted",
 }
-_REFUSES = "x-refuses"
+_NO_NAME = re.compile(r"[^A-Za-z0-9]+")
 #: Chapters that need no model, index or extra that may be missing.
 _ALWAYS_THERE = frozenset({"operations", "threads", "registry", "ledger", "batches", "items"})
 
 
-def named(shape: Any) -> dict[str, Any]:
-    """What stands for a shape, until the document is made."""
-    _shapes.setdefault(str(shape), shape)
-    return {_MARK: str(shape)}
-
-
-def told(
-    *,
-    takes: Any = None,
-    gives: Any = None,
-    status: int = 200,
-    optional: bool = False,
-    binary: str = "",
-    upload: str = "",
-    says: str = "Done.",
-    headers: tuple[str, ...] = (),
-    refuses: tuple[int, ...] = (),
-) -> dict[str, Any]:
-    """What a route tells of itself besides its parameters; for the decorator.
-
-    `takes` and `gives` are shapes of JSON bodies; `upload` and `binary` are the
-    media types of bodies that are files. `headers` are those it understands, and
-    `refuses` the statuses of refusals that do not follow from all this.
-    """
-    answer: dict[str, Any] = {"description": says}
-    if gives is not None:
-        answer["content"] = {"application/json": {"schema": named(gives)}}
-    elif binary:
-        answer["content"] = {binary: {"schema": {"type": "string"}}}
-    extra: dict[str, Any] = {}
-    if takes is not None:
-        extra["requestBody"] = {
-            "required": not optional,
-            "content": {"application/json": {"schema": named(takes)}},
-        }
-    elif upload:
-        schema = {"type": "string", "format": "binary"}
-        content = {media: {"schema": schema} for media in (upload, "application/octet-stream")}
-        extra["requestBody"] = {"required": True, "content": content}
-    if headers:
-        extra["parameters"] = [header(name) for name in headers]
-    if refuses:
-        extra[_REFUSES] = [str(status) for status in refuses]
-    extra["responses"] = {str(status): answer}
-    return {"openapi_extra": extra, "status_code": status}
-
-
-def header(name: str) -> dict[str, Any]:
+def _header(name: str) -> dict[str, Any]:
     """A header as a parameter of an operation."""
     pattern, says = _HEADERS[name]
     schema = {"type": "string", "pattern": pattern}
     return {"name": name, "in": "header", "required": False, "schema": schema, "description": says}
 
 
-def document_maker(
-    app: FastAPI,
-    version: str,
-    hot: Iterable[dict[str, Any]],
-    honours_key: Callable[[str, str], bool],
-) -> Callable[[], Any]:
-    """What `app.openapi` becomes; made once, when it is first asked for.
-
-    `hot` are the operations of routes that FastAPI does not see; `honours_key` says
-    of a method and a path whether a repeat is told from a new request.
-    """
-
-    def openapi() -> Any:
-        if app.openapi_schema is None:
-            app.openapi_schema = _made(app, version, hot, honours_key)
-        return app.openapi_schema
-
-    return openapi
-
-
-def _made(
-    app: FastAPI,
-    version: str,
-    hot: Iterable[dict[str, Any]],
-    honours_key: Callable[[str, str], bool],
-) -> dict[str, Any]:
-    document = get_openapi(
-        title=app.title,
-        version=version,
-        description=app.description,
-        routes=app.routes,
-        tags=[{"name": name, "description": says} for name, says in TAGS.items()],
-    )
-    paths: dict[str, Any] = document["paths"]
-    for operation in hot:
-        told = copy.deepcopy(operation["told"])
-        paths.setdefault(operation["path"], {})[operation["method"]] = told
-    for path, methods in paths.items():
-        for method, operation in methods.items():
-            if honours_key(method.upper(), path):
-                operation.setdefault("parameters", []).append(header("Idempotency-Key"))
-            # What FastAPI supposes of parameters is in its words, not ours.
-            operation["responses"].pop("422", None)
-            operation["responses"] |= {
-                status: {"$ref": f"#/components/responses/{status}"}
-                for status in _refusals_of(method, path, operation)
-            }
-            if method == "get" and "If-None-Match" in _names_of(operation):
-                operation["responses"]["304"] = {"description": "It is as it was."}
-            operation["operationId"] = _operation_id(method, path)
-            operation["summary"] = operation["summary"].capitalize()
-            if path in ("/health", "/ready"):
-                operation["security"] = []
-    components = document.setdefault("components", {})
-    problem = {"content": {MEDIA_TYPE: {"schema": named(Problem)}}}
-    components["responses"] = {
-        status: {"description": says, **problem} for status, says in _REFUSALS.items()
+@cache
+def document() -> dict[str, Any]:
+    """The whole document; made once, when it is first asked for."""
+    paths: dict[str, Any] = {}
+    shapes = _Shapes()
+    for operation in sorted(served(), key=_chapter):
+        http = operation.http
+        assert http is not None
+        paths.setdefault(http.path, {})[http.method.lower()] = _entry(operation, shapes)
+    problem = {"content": {MEDIA_TYPE: {"schema": shapes.named(Problem)}}}
+    responses = {status: {"description": says, **problem} for status, says in _REFUSALS.items()}
+    components = {
+        "responses": responses,
+        "securitySchemes": {
+            "key": {"type": "http", "scheme": "bearer"},
+            "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+        },
     }
-    found, components["schemas"] = msgspec.json.schema_components(
-        _shapes.values(), ref_template=_REF
-    )
-    document = _with_names(_unmarked(document, dict(zip(_shapes, found, strict=True))))
-    components = document["components"]
-    schemas = components["schemas"]
-    components["schemas"] = {_APART.get(name, name): shape for name, shape in schemas.items()}
-    components["securitySchemes"] = {
-        "key": {"type": "http", "scheme": "bearer"},
-        "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+    made = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Pagefile",
+            "description": _DESCRIPTION,
+            "version": pagefile.__version__,
+        },
+        "paths": paths,
+        "components": components,
+        "tags": [{"name": name, "description": says} for name, says in TAGS.items()],
+        "security": [{"key": []}, {"header": []}],
     }
-    document["security"] = [{"key": []}, {"header": []}]
-    made: dict[str, Any] = document
+    return shapes.put_into(made)
+
+
+def _chapter(operation: Operation) -> int:
+    """Where in the order of `TAGS` an operation stands."""
+    assert operation.http is not None
+    return [*TAGS].index(operation.http.tag)
+
+
+def _entry(operation: Operation, shapes: _Shapes) -> dict[str, Any]:
+    """How the document tells of an operation."""
+    http, bound = operation.http, operation.bound
+    assert http is not None
+    answer: dict[str, Any] = {"description": operation.says}
+    if operation.gives_file:
+        # The first is what clients were promised before; what comes is the second.
+        file = {operation.gives_file: {"schema": {"type": "string"}}}
+        answer["content"] = {"application/json": {"schema": {}}} | file
+    else:
+        answer["content"] = {"application/json": {"schema": shapes.named(bound.answer)}}
+    made: dict[str, Any] = {
+        "tags": [http.tag],
+        "summary": operation.name.replace("_", " ").capitalize(),
+        "description": bound.description,
+        "operationId": http.method.lower() + _NO_NAME.sub("_", http.path).rstrip("_"),
+    }
+    parameters = [*_parameters(operation), *map(_header, _headers_of(operation))]
+    if parameters:
+        made["parameters"] = parameters
+    if operation.upload:
+        body = {"schema": {"type": "string", "format": "binary"}}
+        content = dict.fromkeys((operation.upload, "application/octet-stream"), body)
+        made["requestBody"] = {"required": True, "content": content}
+    elif bound.body is not None:
+        shape = {"application/json": {"schema": shapes.named(bound.body)}}
+        made["requestBody"] = {"required": not operation.may_be_empty, "content": shape}
+    refusals = {
+        status: {"$ref": f"#/components/responses/{status}"}
+        for status in _refusals_of(operation, made)
+    }
+    made["responses"] = {str(http.status): answer} | refusals
+    if operation.knows:
+        made["responses"]["304"] = {"description": "It is as it was."}
+    if operation.is_public:
+        made["security"] = []
     return made
 
 
-def _names_of(operation: dict[str, Any]) -> set[str]:
-    return {each["name"] for each in operation.get("parameters", ())}
+def _headers_of(operation: Operation) -> Iterator[str]:
+    if operation.guard:
+        yield from ("If-Match", "If-None-Match")
+    if operation.resumes:
+        yield "Last-Event-ID"
+    if operation.knows:
+        yield "If-None-Match"
+    if operation.changes:
+        yield "Idempotency-Key"
 
 
-def _refusals_of(method: str, path: str, operation: dict[str, Any]) -> list[str]:
+def _parameters(operation: Operation) -> list[dict[str, Any]]:
+    bound = operation.bound
+    if bound.texts is None:
+        return []
+    [_], shapes = msgspec.json.schema_components([bound.texts])
+    properties = shapes[bound.texts.__name__]["properties"]
+    found = []
+    for each in sorted(bound.parameters, key=lambda each: each.place != "path"):
+        if each.place == "body":
+            continue
+        schema = _as_parameter(properties[each.wire], each.shape)
+        says = {name: schema[name] for name in ("description",) if name in schema}
+        title = each.wire.replace("_", " ").title()
+        where = {"name": each.wire, "in": each.place, "required": each.is_required}
+        found.append(where | {"schema": schema | {"title": title}} | says)
+    return found
+
+
+def _as_parameter(schema: dict[str, Any], shape: Any) -> dict[str, Any]:
+    """The schema of a text: that it may be left out is said by its being optional."""
+    made = {name: part for name, part in schema.items() if name != "default" or part is not None}
+    choices = list(_choices(shape))
+    for part in (made, *made.get("anyOf", ())):
+        if "enum" in part:
+            part |= {"type": "string", "enum": choices}
+    return made
+
+
+def _choices(shape: Any) -> Iterator[Any]:
+    """What a parameter can be, in the order in which it is written down."""
+    for part in get_args(shape):
+        if isinstance(part, str):
+            yield part
+        else:
+            yield from _choices(part)
+
+
+def _refusals_of(operation: Operation, made: Mapping[str, Any]) -> list[str]:
     """The refusals that an operation can give, by what it takes and where it stands."""
-    found = set(operation.pop(_REFUSES, ()))
-    if path not in ("/health", "/ready"):
+    http = operation.http
+    assert http is not None
+    found = set(map(str, operation.refuses))
+    if not operation.is_public:
         found |= {"401", "403", "429"}
-    if path != "/health":
+    if http.path != "/health":
         found.add("503")
-    names = _names_of(operation)
-    if "requestBody" in operation:
+    if "requestBody" in made:
         found |= {"400", "408", "413", "415", "422"}
-    if names - set(_HEADERS):
+    if operation.bound.texts is not None:
         found.add("422")
-    if "{" in path:
+    if http.names:
         found.add("404")
-    if "Idempotency-Key" in names:
+    if operation.changes:
         # The same key for another request is 422, one that is under way 409.
         found |= {"400", "409", "422"}
-    if "If-Match" in names:
+    if operation.guard:
         found |= {"400", "412"}
-    if not _ALWAYS_THERE & set(operation["tags"]):
+    if http.tag not in _ALWAYS_THERE:
         found.add("501")
     return sorted(found)
-
-
-def _operation_id(method: str, path: str) -> str:
-    return method + re.sub(r"[^A-Za-z0-9]+", "_", path).rstrip("_")
 
 
 def _plain(part: dict[str, Any]) -> dict[str, Any]:
@@ -263,6 +259,32 @@ def _plain(part: dict[str, Any]) -> dict[str, Any]:
     ]
     rest = {name: value for name, value in part.items() if name != "prefixItems"}
     return {**rest, "items": kinds[0] if len(kinds) == 1 else {"anyOf": kinds}}
+
+
+class _Shapes:
+    """The shapes that the document names, each marked until all are known.
+
+    Two of them may have one name, and only then get longer ones.
+    """
+
+    def __init__(self) -> None:
+        self._shapes: dict[str, Any] = {}
+
+    def named(self, shape: Any) -> dict[str, Any]:
+        """What stands for a shape, until the document is made."""
+        self._shapes.setdefault(str(shape), shape)
+        return {_MARK: str(shape)}
+
+    def put_into(self, made: dict[str, Any]) -> dict[str, Any]:
+        """The document with the shapes among its components, and references to them."""
+        found, schemas = msgspec.json.schema_components(self._shapes.values(), ref_template=_REF)
+        made["components"]["schemas"] = schemas
+        made = _with_names(_unmarked(made, dict(zip(self._shapes, found, strict=True))))
+        schemas = made["components"]["schemas"]
+        made["components"]["schemas"] = {
+            _APART.get(name, name): shape for name, shape in schemas.items()
+        }
+        return made
 
 
 def _unmarked(part: Any, schemas: dict[str, Any]) -> Any:

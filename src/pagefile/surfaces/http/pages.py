@@ -10,11 +10,13 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from fastapi import APIRouter, Response
+import msgspec
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
 
 from pagefile.errors import NotFound, Unsupported
-
-router = APIRouter(include_in_schema=False)
+from pagefile.surfaces.http.openapi import document
 
 #: Where the files lie below the server, and their media types.
 ASSETS = "/docs/assets/"
@@ -66,30 +68,57 @@ _PAGE = """<!DOCTYPE html>
 _DAY = "public, max-age=86400"
 
 
-@router.get("/docs")
-async def docs() -> Response:
+async def _docs(_: Request) -> Response:
     """The document, to be tried out."""
     style = '<link rel="stylesheet" href="docs/assets/swagger-ui.css">\n'
     return _page(style, "swagger-ui-bundle.js", "docs.js")
 
 
-@router.get("/redoc")
-async def redoc() -> Response:
+async def _redoc(_: Request) -> Response:
     """The document, to be read."""
     # Its makers' sign is an image from elsewhere, which is not fetched; their name stays.
     style = '<style>img[alt="redocly logo"] {display: none}</style>\n'
     return _page(style, "redoc.standalone.js", "redoc.js")
 
 
-@router.get(ASSETS + "{name}")
-def asset(name: str) -> Response:
+def _asset(request: Request) -> Response:
     """A script or style of the two pages."""
+    name: str = request.path_params["name"]
     headers = {"cache-control": _DAY}
     if name in _OWN:
         return Response(_OWN[name], media_type=_SCRIPT, headers=headers)
     if name not in _FILES:
         raise NotFound(f"there is no file {name!r} here", "see /docs")
     return Response(_file(name), media_type=_FILES[name], headers=headers)
+
+
+async def _root(_: Request) -> Response:
+    """The documentation is a better start than an empty page."""
+    return RedirectResponse("/docs", 307)
+
+
+def _document(_: Request) -> Response:
+    """The document, for programs."""
+    return Response(_written(), media_type="application/json")
+
+
+@cache
+def _written() -> bytes:
+    return msgspec.json.encode(document())
+
+
+def routes() -> list[Route]:
+    """The pages, and the document that they show."""
+    found = [
+        Route("/", _root),
+        Route("/openapi.json", _document),
+        Route("/docs", _docs),
+        Route("/redoc", _redoc),
+        Route(ASSETS + "{name}", _asset),
+    ]
+    for route in found:
+        route.methods = {"GET"}
+    return found
 
 
 @cache

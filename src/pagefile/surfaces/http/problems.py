@@ -5,13 +5,11 @@ The status says whose turn it is, `code` is the same word as in Python.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
 import msgspec
-from fastapi.exceptions import RequestValidationError as RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -32,7 +30,6 @@ from pagefile.errors import (
 from pagefile.surfaces.http.call import Call, call_of
 
 MEDIA_TYPE = "application/problem+json"
-_SLOTS = re.compile(r"/v1/threads/[^/]+/slots")
 _MOST_DETAIL = 2_000
 
 _STATUS: Mapping[type[PagefileError], int] = {
@@ -121,8 +118,6 @@ def response_to(call: Call, error: Exception) -> Response:
         return _of_library(call, error.error, error.status, error.detail)
     if isinstance(error, PagefileError):
         return _of_library(call, error, status_of(error))
-    if isinstance(error, RequestValidationError):
-        return _of_parameters(call, error)
     if isinstance(error, HTTPException):
         code = getattr(error, "code", "") or CODES.get(error.status_code, "error")
         return made(call, error.status_code, code, str(error.detail), headers=error.headers)
@@ -191,8 +186,6 @@ def _methods(scope: Scope, routes: Sequence[BaseRoute]) -> set[str]:
     for route in routes:
         if route.matches(scope)[0] is not Match.NONE:
             found |= getattr(route, "methods", None) or set()
-    if _SLOTS.fullmatch(path):
-        found.add("POST")  # The front answers it by itself.
     if "GET" in found and not path.endswith("/follow"):
         found.add("HEAD")
     return found
@@ -203,10 +196,3 @@ def _of_library(call: Call, error: PagefileError, status: int, detail: str = "")
     if status >= 500:
         call.error_kind = place_of(error)
     return made(call, status, error.code, detail or str(error), more=more)
-
-
-def _of_parameters(call: Call, error: RequestValidationError) -> Response:
-    first = error.errors()[0] if error.errors() else {"loc": ("request",), "msg": "is no request"}
-    field = ".".join(str(part) for part in first["loc"][1:]) or str(first["loc"][0])
-    detail = f"{field}: {first['msg']}"
-    return made(call, 422, "invalid", detail, more={"field": field, "rule": str(first["msg"])})

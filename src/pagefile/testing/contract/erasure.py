@@ -22,7 +22,7 @@ from pagefile.store.batch import (
 from pagefile.store.records import Head
 from pagefile.store.store import Store
 from pagefile.testing.backend import Backend, promise
-from pagefile.testing.contract.ground import (
+from pagefile.testing.contract.fixtures import (
     ContractFixtures,
     append,
     put,
