@@ -1,4 +1,11 @@
-"""One lifetime for a conversation: its threads, their places in the registry, their documents."""
+"""One lifetime for a conversation: its threads, their places in the registry, their documents.
+
+A thread that is registered belongs to the conversation it was called in; any other is one
+by itself. A conversation that nobody wrote to for a while can be ended whole, as an erasure
+with an event. Who is idle is found by going through the commits once, from where the last
+sweep stopped up to the age in question: a thread touched there and not since is idle. So
+nothing is written when a thread is used, and no sweep looks at everything there is.
+"""
 
 from __future__ import annotations
 

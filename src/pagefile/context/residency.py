@@ -1,4 +1,8 @@
-"""How much a buffer holds, and which threads stay at hand: the least recently used leave first."""
+"""How much a buffer holds, and which threads stay at hand: the least recently used leave first.
+
+What leaving means is the store's to say. On one that keeps things, the process
+only forgets that it used the thread; on one that keeps nothing, the thread goes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""One backend, buffer and registry per process by its settings."""
+"""One backend, buffer and registry per process by its settings.
+
+A `BackendConfig` says the same as a URL and two limits. Every setting has an effect
+on the kind that was chosen, or is refused by name.
+
+One buffer and one registry per process, for those who want them. Everything works as well
+without: these are two variables and a lock.
+"""
 
 from __future__ import annotations
 

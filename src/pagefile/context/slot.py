@@ -1,4 +1,10 @@
-"""A slot: one immutable message of a thread, and what is known about it."""
+"""A slot: one immutable message of a thread, and what is known about it.
+
+Usage texts: each stored once for a user, under its digest, and referred to by slots. The same
+text goes with every message of an agent and can be many times as long as the message. A slot
+notes its digest; the text is a document of its own, in the partition of the slot's user: who is
+forgotten takes it along.
+"""
 
 from __future__ import annotations
 

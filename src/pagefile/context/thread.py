@@ -1,4 +1,8 @@
-"""A thread as its readers see it: live, lazy, read-only unless a writer came with it."""
+"""A thread as its readers see it: live, lazy, read-only unless a writer came with it.
+
+Reading one thread, and nothing else: what a view is built on. A reader is a handful of functions
+bound to one thread. Whoever holds it can reach no other thread through it, nor the store.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The memory engine: the whole contract in plain Python objects."""
+"""The memory engine: the whole contract in plain Python objects.
+
+Read this one first. It keeps every promise but durability, and it is what the
+other engines are compared with.
+"""
 
 from __future__ import annotations
 

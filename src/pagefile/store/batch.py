@@ -1,4 +1,8 @@
-"""What a caller asks for: a batch of changes, the conditions it depends on, and queries."""
+"""What a caller asks for: a batch of changes, the conditions it depends on, and queries.
+
+A batch is all or nothing. Its conditions are tested inside the commit, so no
+other writer can slip in between the test and the change.
+"""
 
 from __future__ import annotations
 

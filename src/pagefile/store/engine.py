@@ -1,4 +1,14 @@
-"""The seam: what an engine is, and what it may have besides, each capability named and optional."""
+"""The seam: what an engine is, and what it may have besides, each capability named and optional.
+
+Engines do not know what a batch means. The rules of a commit (conditions,
+limits, numbering, the hash chain) are in `store/commit/rules.py` and run against the
+`Transaction` that an engine offers inside its own write lock. An engine
+therefore is a handful of reads plus a transaction.
+
+What engines and their transactions can have besides: each named, each optional. Whoever can do
+with less asks whether it is there (`isinstance`), and goes the general way where it is not. What
+an engine must have is in `Engine`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""What the store hands out: frozen values around the content of a record. No I/O here."""
+"""What the store hands out: frozen values around the content of a record. No I/O here.
+
+The content of one record, and the digest that proves it. A record's digest is SHA-256 over a
+random salt, its envelope and its body. The salt is stored with the record and goes with it:
+after an erasure the digest stays in the commit log, but nobody can test a guess against it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Threads that wait and threads that work at intervals."""
+"""Threads that wait and threads that work at intervals.
+
+Telling a waiting thread something, also when Ctrl-C comes in between. The standard `Event` and
+`Condition` take their lock in Python code: an interrupt just after that leaves it taken, and
+everybody who comes later waits for ever. A bare lock has no such moment, and these two need
+nothing else.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The manager engine: a store in the memory of one process, used by many."""
+"""The manager engine: a store in the memory of one process, used by many.
+
+The manager holds a `memory:` engine and applies the batches; this is the client's
+side. A commit is one round trip. What it holds is gone when the manager ends,
+and survives the end of any client.
+"""
 
 from __future__ import annotations
 

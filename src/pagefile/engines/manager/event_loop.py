@@ -1,4 +1,9 @@
-"""The loop of a manager: many connections, one thread, a bound on everything."""
+"""The loop of a manager: many connections, one thread, a bound on everything.
+
+A store in memory answers in microseconds, so one thread serves all clients in
+turn, one request each. A client that is slow, silent, hostile or dead costs a
+socket and a bounded buffer, and holds nobody up: no lock is ever held for it.
+"""
 
 from __future__ import annotations
 

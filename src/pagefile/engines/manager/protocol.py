@@ -1,4 +1,13 @@
-"""What a manager and its clients say to each other: MessagePack in frames, never pickle."""
+"""What a manager and its clients say to each other: MessagePack in frames, never pickle.
+
+A frame is its length in four bytes, then its bytes. A client asks, the manager
+answers, one at a time. Everything is decoded into a named shape or refused; no
+shape can name code to run.
+
+How both sides of a connection prove that they know the key, without saying it. Each gives the
+other 32 random bytes and answers with HMAC-SHA256 over both, under a name of its own, so that
+neither answer can be used again or turned around.
+"""
 
 from __future__ import annotations
 

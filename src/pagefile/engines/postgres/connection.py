@@ -1,4 +1,10 @@
-"""Connections to one PostgreSQL server: how they are made, checked, shared and let go."""
+"""Connections to one PostgreSQL server: how they are made, checked, shared and let go.
+
+How long to wait for a server that says nothing. A server that is stopped, or behind something
+that keeps its connections open, is not gone for TCP: whoever waits for its answer would wait for
+ever. A long commit is as quiet. So after a while the server is asked, on another connection,
+whether it is still at work.
+"""
 
 from __future__ import annotations
 

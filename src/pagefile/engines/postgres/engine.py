@@ -1,4 +1,9 @@
-"""The PostgreSQL engine: many machines, one server, durable to a power cut."""
+"""The PostgreSQL engine: many machines, one server, durable to a power cut.
+
+Reads are single statements, so each is one consistent snapshot and blocks nobody.
+Writing is in `writer.py`. Every session names the tenant it is about, and
+the server shows it no other tenant's rows, whatever the query says.
+"""
 
 from __future__ import annotations
 

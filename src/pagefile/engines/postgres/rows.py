@@ -1,4 +1,8 @@
-"""Rows and streams read back from their columns, and values in the binary form they are sent in."""
+"""Rows and streams read back from their columns, and values in the binary form they are sent in.
+
+Values on their way to PostgreSQL in the binary form it receives: vectors, and many numbers. The
+driver has a form for arrays, too, and takes 20 microseconds for each item of one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""One tenant's side of a PostgreSQL write transaction."""
+"""One tenant's side of a PostgreSQL write transaction.
+
+Keeps what it has read, and collects what it is to write. Everything it keeps is
+true as long as the tenant is at the position it knows: the next commit takes the
+position after it, and fails if another process was faster.
+
+What one tenant's part of a transaction is still to write, and its way to the server. Statements
+are collected and sent together: a round trip costs more than most of them. Only a question that
+depends on what was collected sends it earlier.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,20 @@
-"""The connection that commits: turns, groups, retries, and answers that got lost."""
+"""The connection that commits: turns, groups, retries, and answers that got lost.
+
+A tenant's position is the version of everything this process remembers of it, and
+the primary key of `records` lets only one commit take the next one. So a process
+that writes alone sends its group as it is, in one round trip that waits for the
+tenant's turn, inserts and commits. If somebody else was faster, nothing is stored;
+the group is applied anew, this time with the turn taken before anything is read.
+
+On a server whose advisory locks lock nothing, the tenant's row is locked instead. Nothing
+relies on that: if somebody else was faster, it shows, and the group is applied again;
+and a refusal counts only if it was made of one snapshot.
+
+Inserting records: the one-row statement of `queries.sql`, widened to many rows. A statement
+costs a server more than a row, so a group of commits is sent as few statements; and a group that
+is nothing but records of one tenant, as a single one that waits for the tenant's turn, inserts
+and commits.
+"""
 
 from __future__ import annotations
 

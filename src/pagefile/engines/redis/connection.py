@@ -1,4 +1,9 @@
-"""Connections to one Redis or Valkey server: its URL, commands and answers, scripts."""
+"""Connections to one Redis or Valkey server: its URL, commands and answers, scripts.
+
+The connections to one Redis or Valkey server. The client library's connections are used
+directly, not its commands: those send a command again by themselves when a connection breaks,
+and here it must be known whether a commit may have been sent.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,16 @@
-"""What an acknowledged commit survives on this server, and how far an erasure reaches in it."""
+"""What an acknowledged commit survives on this server, and how far an erasure reaches in it.
+
+Redis answers after it has handed its buffer to the operating system, with one exception:
+under `appendfsync everysec` it holds the buffer back, for up to two seconds, while an
+earlier sync is under way. So
+
+- `always` syncs before it answers: a power cut loses nothing. While a child process writes,
+  `no-appendfsync-on-rewrite yes` leaves the sync out: a kill still loses nothing.
+- `no` writes before it answers: a kill of the server loses nothing, a power cut may.
+- `everysec` may answer before it has written: a kill can lose what was acknowledged.
+  WAITAOF waits for the sync itself, and makes it as good as `always`.
+- without the append-only file nothing acknowledged is safe.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""The Redis engine: a Redis 7 or Valkey server or cluster, many processes on many machines."""
+"""The Redis engine: a Redis 7 or Valkey server or cluster, many processes on many machines.
+
+A commit is computed here, by the rules that all engines share, and stored by one
+script that first compares the tenant's head with the one it was computed on. A
+writer alone knows the head and needs one round trip; when others were faster, the
+script says what they did, and the batch is computed again.
+"""
 
 from __future__ import annotations
 

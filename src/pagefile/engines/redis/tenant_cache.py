@@ -1,4 +1,12 @@
-"""What this process knows of one tenant and its streams: a writer alone needs no reading."""
+"""What this process knows of one tenant and its streams: a writer alone needs no reading.
+
+True at one position. When others have committed, their commits say what changed;
+where they do not say enough, everything is let go.
+
+The streams that one transaction touches, and the names that lead to them. The streams that had
+one name form a chain: the name leads to the newest, and the `id` of each is the number of the
+one before it.
+"""
 
 from __future__ import annotations
 

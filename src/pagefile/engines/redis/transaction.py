@@ -1,4 +1,8 @@
-"""One tenant's side of a commit: what it reads, and a buffer of what it is to write."""
+"""One tenant's side of a commit: what it reads, and a buffer of what it is to write.
+
+Everything read is true at the head that `Known` shows. The script that writes
+compares that head first, so a batch computed on an older one stores nothing.
+"""
 
 from __future__ import annotations
 

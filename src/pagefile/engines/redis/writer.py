@@ -1,4 +1,21 @@
-"""Commits to Redis: turns, compare and set, sent to whichever servers have their tenants."""
+"""Commits to Redis: turns, compare and set, sent to whichever servers have their tenants.
+
+Sending commits to whichever servers have their tenants, and waiting for as many copies as asked.
+Each tenant's part of a group succeeds or fails by itself: a server that is away, or a turn that
+does not come, is the answer to those alone who needed it.
+
+One append to a log that is known, alone in its group: what most commits are. It reads nothing
+and has nothing to take back, so it needs none of the buffers of `transaction.py`; and its call
+of the script has one shape, so that it is written as bytes at once. Whatever is not exactly this
+goes the general way.
+
+Taking turns, so that many processes that write to one tenant all get on. A commit that was
+computed on an old head is refused by the script, and whoever is refused gets the turn: for the
+length of a lease nobody else may commit. Others who come meanwhile stand in a queue, and each
+commit hands the turn to the first of them. Safety does not depend on any of this: the script
+compares the head. A holder that dies loses the turn when its lease is over, so the first lease
+is short; one that was too slow for its lease gets twice as long the next time.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The SQLite engine: one file, many processes, durable to a power cut."""
+"""The SQLite engine: one file, many processes, durable to a power cut.
+
+What `check` looks at in an SQLite file: its own structures, and every index afresh. The hash
+chain proves the records (`verify` walks it). Here everything that is derived from them is
+derived once more and compared: secondary keys, idempotency keys, who holds what, the counters.
+"""
 
 from __future__ import annotations
 

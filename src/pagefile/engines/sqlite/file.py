@@ -1,4 +1,13 @@
-"""One SQLite file: connections, format, durability, the write lock, the journal."""
+"""One SQLite file: connections, format, durability, the write lock, the journal.
+
+A turnstile between processes, so that the write lock is handed on fairly. SQLite's own lock goes
+to whoever tries at the right microsecond: a process that commits without pause would keep it for
+ever. Here a process passes the gate first and holds it while it waits for the write lock. The
+one that just committed must pass the gate too, and finds the next one standing in it.
+
+The gate is an advisory lock on an empty file next to the database. The kernel
+opens it when its holder dies.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +25,7 @@ from typing import Any, Literal
 import apsw
 
 from pagefile.engines.sqlite.errors import misshapen, translate, translating
-from pagefile.engines.sqlite.format import bring_up_to_date, count_names, pragma, require_place
+from pagefile.engines.sqlite.format import bring_up_to_date, pragma, require_place
 from pagefile.engines.sqlite.rows import fetch
 from pagefile.errors import Forbidden, Unavailable, Unsupported
 from pagefile.store.records import Durability
@@ -217,7 +226,10 @@ class SqliteFile:
         for name, identity in zip(self._names, self._identities, strict=True):
             if identity is not None and _identity_of(name) != identity:
                 raise self._lose(name, "nothing")
-        self._links = count_names(self._names[0])
+        try:
+            self._links = os.stat(self._names[0]).st_nlink
+        except OSError:
+            self._links = 0
         self._looked_at = time.monotonic()
 
     def _require_one_name(self) -> None:

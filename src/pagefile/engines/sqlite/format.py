@@ -66,7 +66,7 @@ def _require_folder(folder: Path) -> None:
     raise Invalid("url", f"there is no folder {folder}", f"mkdir -p {folder}")
 
 
-def count_names(path: str | Path) -> int:
+def _count_names(path: str | Path) -> int:
     """How many names (hard links) lead to the file; 0 when it is not there."""
     try:
         return os.stat(path).st_nlink
@@ -76,7 +76,7 @@ def count_names(path: str | Path) -> int:
 
 def _require_one_place(path: Path) -> None:
     """Refuse a file that others can reach by a path where its journal is not beside it."""
-    names = count_names(path)
+    names = _count_names(path)
     if names > 1:
         raise Invalid(
             "url",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from pagefile.errors import Corrupt
 from pagefile.store.codec.decoder import json_decoder
 from pagefile.store.engine import DOCUMENT, LOG, RawCommit, Row, Stream
-from pagefile.store.records import Action, Content
+from pagefile.store.records import NO_MANIFEST, Action, Content, unpack
 
 #: A number no record of a stream reaches.
 MOST_RECORDS = 1 << 32
@@ -224,3 +224,33 @@ def stream_from(columns: tuple[Any, ...]) -> Stream:
     # may still hold older ones that a fork shares.
     stream.length = max(stream.length, stream.base_at, stream.pruned)
     return stream
+
+
+class News(NamedTuple):
+    """What some commits did, where all they did was to add records."""
+
+    #: The new length of each log that was appended to.
+    lengths: dict[int, int]
+    #: Documents with a new version, to be looked at again.
+    changed: set[int]
+    #: The newest stream that was written to.
+    newest: int
+
+
+def news_of(commits: Sequence[RawCommit]) -> News | None:
+    """What they did; None when more than adding, or when it cannot be read."""
+    lengths: dict[int, int] = {}
+    changed: set[int] = set()
+    try:
+        for commit in commits:
+            for entry in unpack(commit.manifest):
+                action, oid, number = int(entry[0]), int(entry[1]), int(entry[2])
+                if action == Action.APPEND:
+                    lengths[oid] = number + 1
+                elif action == Action.PUT:
+                    changed.add(oid)
+                else:
+                    return None
+    except (*NO_MANIFEST, IndexError, ValueError):
+        return None
+    return News(lengths, changed, max((*lengths, *changed), default=0))

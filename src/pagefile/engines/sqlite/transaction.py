@@ -1,9 +1,17 @@
-"""One tenant's side of an SQLite write transaction."""
+"""One tenant's side of an SQLite write transaction.
+
+Keeps what it has read, and collects what it is to insert. Everything it keeps is
+true as long as no other process writes; when one did, it catches up or is dropped.
+
+What other processes have committed to one tenant of an SQLite file since we last looked.
+Beginning anew after each of their commits would mean to read again every stream, user and key
+that our own commits need. Their manifests say what they did, and most only add records.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import apsw
 import msgspec
@@ -23,6 +31,7 @@ from pagefile.engines.sqlite.rows import (
     fetch,
     further_ids,
     last_from,
+    news_of,
     require_numbers,
     row_from,
     space_of_tenant,
@@ -41,40 +50,10 @@ from pagefile.store.engine import (
     TenantHead,
     index_keys,
 )
-from pagefile.store.records import NO_MANIFEST, Action, Content, StreamKind, unpack
+from pagefile.store.records import Content, StreamKind
 
 #: Beyond, reading the commits takes longer than beginning anew.
 MOST_COMMITS = 512
-
-
-class News(NamedTuple):
-    """What some commits did, where all they did was to add records."""
-
-    #: The new length of each log that was appended to.
-    lengths: dict[int, int]
-    #: Documents with a new version, to be looked at again.
-    changed: set[int]
-    #: The newest stream that was written to.
-    newest: int
-
-
-def news_of(commits: Sequence[RawCommit]) -> News | None:
-    """What they did; None when more than adding, or when it cannot be read."""
-    lengths: dict[int, int] = {}
-    changed: set[int] = set()
-    try:
-        for commit in commits:
-            for entry in unpack(commit.manifest):
-                action, oid, number = int(entry[0]), int(entry[1]), int(entry[2])
-                if action == Action.APPEND:
-                    lengths[oid] = number + 1
-                elif action == Action.PUT:
-                    changed.add(oid)
-                else:
-                    return None
-    except (*NO_MANIFEST, IndexError, ValueError):
-        return None
-    return News(lengths, changed, max((*lengths, *changed), default=0))
 
 
 def columns_of(content: Content) -> tuple[Any, ...]:

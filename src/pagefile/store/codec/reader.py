@@ -1,4 +1,8 @@
-"""A tagged JSON form back to its value. Nothing is imported; no class's code is run."""
+"""A tagged JSON form back to its value. Nothing is imported; no class's code is run.
+
+(A member of a set must be hashed to be put there, so a typed member's
+`__hash__` and `__eq__` are the one exception.)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""What a class stores, how it is written, and how it is rebuilt without running its code."""
+"""What a class stores, how it is written, and how it is rebuilt without running its code.
+
+How each class is written: closed (plain fields, C both ways) or open (tagged). A class is closed
+when JSON and its annotations together bring back the exact value and nothing of the class's own
+code runs on the way.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Group commit: the first caller commits for all who wait."""
+"""Group commit: the first caller commits for all who wait.
+
+A caller who finds nobody committing leads: it applies its own batch and every
+batch that queued meanwhile, in one engine transaction with one sync. So a lone
+writer pays no thread hop, and a crowd shares the sync. Async callers queue a
+ticket with a place where the loop hears of it; a small thread leads for them, so
+the loop never blocks.
+"""
 
 from __future__ import annotations
 

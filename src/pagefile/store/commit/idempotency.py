@@ -1,4 +1,14 @@
-"""Keys that make a repeat harmless, and what a second commit of one means."""
+"""Keys that make a repeat harmless, and what a second commit of one means.
+
+Keys that make a repeat harmless. A key that the caller gives is kept, as a digest, in an index
+of its own: a key may name a person, and must not outlive an erasure of what it committed. A key
+that the store makes says itself where to look: it carries a position that the tenant had already
+reached when it was made, so its commit, if there is one, comes after. Most keys are made and
+never asked for again; they cost no index entry.
+
+Given keys expire by the times of the tenant's own commits, counted in steps, so that
+one wrong clock does not end their lifetime (see `KeyExpiry`).
+"""
 
 from __future__ import annotations
 

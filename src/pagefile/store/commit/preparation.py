@@ -1,4 +1,8 @@
-"""From what a caller asks to what an engine stores: checked, encoded, salted, digested."""
+"""From what a caller asks to what an engine stores: checked, encoded, salted, digested.
+
+Everything that can be wrong with the input itself is found here, before any
+lock is taken. What depends on stored state is found in `rules.py`.
+"""
 
 from __future__ import annotations
 

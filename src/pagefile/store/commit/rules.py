@@ -1,4 +1,14 @@
-"""The rules of a commit, the same on every engine."""
+"""The rules of a commit, the same on every engine.
+
+`apply` runs inside an engine's write lock. It checks everything before it
+changes anything that cannot be taken back, so a refused batch leaves no trace:
+conditions first, then each operation in order, then the rows, then the commit
+itself with its place in the hash chain.
+
+The commonest commit: appends to one log that exists. The rules are those of `rules.py`, with
+fewer steps around them: there is nothing to take back, because everything that can refuse the
+batch comes first.
+"""
 
 from __future__ import annotations
 

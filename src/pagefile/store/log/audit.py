@@ -1,4 +1,8 @@
-"""Verification: walk the hash chain and hold every stored record against it."""
+"""Verification: walk the hash chain and hold every stored record against it.
+
+What an audit reads of a tenant: asked for one by one, fetched many at a time. On a server each
+question is a journey, and an audit has as many as there are records.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,14 @@
-"""Moving a tenant to another engine while writers go on."""
+"""Moving a tenant to another engine while writers go on.
+
+The destination makes each commit again, with its position, time, key, numbers,
+salts and digest. Its own position is the progress: a copy that was killed goes
+on from there, and one commit after the other must continue the hash chain, so a
+destination with another history is refused and cannot be mixed up.
+
+Reading a tenant's commits with everything they stored, to be made again elsewhere. Nothing is
+held for long: writers go on, and what is read here may be erased a moment later. The erasure is
+then a later commit, and is copied in its turn.
+"""
 
 from __future__ import annotations
 
