@@ -24,7 +24,7 @@ import pagefile
 from pagefile import Consolidator
 from pagefile.errors import Forbidden, Invalid, PagefileError, Unavailable, Unsupported
 from pagefile.memory.consolidation.consolidation import ConsolidationPolicy
-from pagefile.memory.extraction import clauses, dates, errors, predicates, prompt, reply
+from pagefile.memory.extraction import clauses, errors, predicates, prompt, reply
 from pagefile.memory.extraction.budget import TokenBudget
 from pagefile.memory.extraction.candidate import Candidate, Extractor
 from pagefile.memory.extraction.chat import ChatClient
@@ -41,6 +41,7 @@ from pagefile.memory.extraction.model import ChatExtractor
 from pagefile.memory.extraction.rules import RuleExtractor
 from pagefile.memory.facts import kinds
 from pagefile.memory.memory import Memory
+from pagefile.recall.text import dates
 from pagefile.testing.memory.ground import Clock, Scripted, episode, say
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))

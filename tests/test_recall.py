@@ -27,9 +27,9 @@ from pagefile.recall.hit import Hit
 from pagefile.recall.partition import PartitionIndex
 from pagefile.recall.text.analysis import terms
 from pagefile.recall.text.analysis import words as words_of
+from pagefile.recall.text.dates import time_words, without
 from pagefile.recall.text.inverted_index import LexicalIndex
 from pagefile.recall.text.question import Question, Speakers, question_of
-from pagefile.recall.text.time_words import time_words, without
 from pagefile.recall.time_proximity import timeliness
 from pagefile.recall.vectors.embedding import embedding_of
 from pagefile.recall.vectors.vector_index import VectorIndex

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pagefile.recall.embed.embedder import Floats
-from pagefile.recall.text.time_words import TimeWords
+from pagefile.recall.text.dates import TimeWords
 
 _DAY = 86_400 * 1_000_000
 #: A longer interval fades later, by a share of its length; of so many days at most.

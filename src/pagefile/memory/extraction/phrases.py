@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from pagefile.memory.extraction import dates
+from pagefile.recall.text import dates
 
 Polarity = Literal["affirmed", "denied", "ended"]
 

@@ -18,7 +18,6 @@ import msgspec
 from pagefile.memory.extraction import (
     activities,
     attributes,
-    dates,
     moods,
     objects,
     people,
@@ -35,6 +34,7 @@ from pagefile.memory.extraction.people import Subject
 from pagefile.memory.extraction.phrases import Phrase, phrase_of, plain
 from pagefile.memory.extraction.predicates import MULTI
 from pagefile.memory.extraction.word_list import listed
+from pagefile.recall.text import dates
 
 _TABLE: tuple[Rule, ...] = (*rules_life.RULES, *rules_taste.RULES)
 _MOST_QUOTED = 200

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from pagefile.memory.extraction import objects, words
-from pagefile.memory.extraction.dates import NUMBER
 from pagefile.memory.extraction.patterns import BE, HAVE, Emit, also, of, rule
+from pagefile.recall.text.dates import NUMBER
 
 _AT = r"(?: (?:at|for|with) (?P<org>.+?))?"
 
