@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from pagefile.context.names import THREADS
 from pagefile.dispatch.conversation import Conversation
 from pagefile.dispatch.letter import Letter
 from pagefile.dispatch.names import DEAD, DEAD_AT
@@ -43,7 +44,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
         Raises:
             NotFound: it was erased, or its thread is gone.
         """
-        found = store.read("thread/" + self.thread_id, self.slot, self.slot + 1)
+        found = store.read(THREADS + self.thread_id, self.slot, self.slot + 1)
         if not found or found[0].erased:
             raise NotFound(
                 f"the payload of dead letter {self.message_id!r} is gone", "drop the letter"
