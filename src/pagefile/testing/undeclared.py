@@ -15,8 +15,14 @@ from pagefile.store.kinds import ROOMS, registry
 
 _PREPARING = ("prepare", "prepare_lone", "prepare_one")
 #: What stands between a room and the preparation of its commit.
-_BETWEEN = ("pagefile.store", "pagefile.engines", "pagefile.handle", "pagefile.tracing")
-_BETWEEN += (__name__, "pagefile.aio")
+_BETWEEN = (
+    "pagefile.store",
+    "pagefile.engines",
+    "pagefile.handle",
+    "pagefile.tracing",
+    "pagefile.aio",
+    __name__,
+)
 #: It stores what others exported, under names of their own too.
 _IMPORTER = "pagefile.memory.privacy.importer"
 

@@ -113,7 +113,7 @@ MOVED: Final[dict[str, str]] = {
     "pagefile.recall.entry:IndexEntry": "pagefile.recall.records:IndexEntry",
     "pagefile.recall.question:Named": "pagefile.recall.text.question:Named",
     "pagefile.recall.question:Question": "pagefile.recall.text.question:Question",
-    "pagefile.recall.time_words:TimeWords": "pagefile.recall.text.time_words:TimeWords",
+    "pagefile.recall.time_words:TimeWords": "pagefile.recall.text.dates:TimeWords",
     "pagefile.records:Change": "pagefile.store.records:Change",
     "pagefile.records:Commit": "pagefile.store.records:Commit",
     "pagefile.records:Document": "pagefile.store.records:Document",
