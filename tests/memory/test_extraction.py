@@ -24,7 +24,7 @@ import pagefile
 from pagefile import Consolidator
 from pagefile.errors import Forbidden, Invalid, PagefileError, Unavailable, Unsupported
 from pagefile.memory.consolidation.consolidation import ConsolidationPolicy
-from pagefile.memory.extraction import clauses, dates, errors
+from pagefile.memory.extraction import clauses, errors
 from pagefile.memory.extraction import model as prompt
 from pagefile.memory.extraction import model as reply
 from pagefile.memory.extraction import words as predicates
@@ -43,6 +43,7 @@ from pagefile.memory.extraction.model import ChatExtractor
 from pagefile.memory.extraction.rules import RuleExtractor
 from pagefile.memory.facts import view as kinds
 from pagefile.memory.memory import Memory
+from pagefile.recall.text import dates
 from pagefile.testing.memory.fixtures import Clock, Scripted, episode, say
 from tests import ROOT
 

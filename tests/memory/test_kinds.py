@@ -60,7 +60,7 @@ def test_a_caller_may_use_any_name(undeclared: list[str]) -> None:
 
 def test_the_reference_says_of_every_kind_what_it_is() -> None:
     assert PAGE.read_text().split(MARK)[1].strip() == table(), (
-        "make it again: .venv/bin/python tests/test_kinds.py"
+        "make it again: .venv/bin/python tests/memory/test_kinds.py"
     )
 
 

@@ -27,9 +27,9 @@ from pagefile.recall.records import IndexEntry, entry_of, gone, speaker_in, spea
 from pagefile.recall.scorer import timeliness
 from pagefile.recall.text.analysis import terms
 from pagefile.recall.text.analysis import words as words_of
+from pagefile.recall.text.dates import time_words, without
 from pagefile.recall.text.inverted_index import LexicalIndex
 from pagefile.recall.text.question import Question, Speakers, question_of
-from pagefile.recall.text.time_words import time_words, without
 from pagefile.recall.vectors.embedding import embedding_of
 from pagefile.recall.vectors.vector_index import VectorIndex
 from pagefile.store.codec.sort_key import microseconds, moment

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pagefile.context.names import THREADS
 from pagefile.context.path import Path
 from pagefile.dispatch.letter import Failure, Letter
 from pagefile.dispatch.listener import CONVERSATIONS, DEAD, DEAD_AT, ENDED, JOURNALS, OPEN
@@ -257,7 +258,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
         Raises:
             NotFound: it was erased, or its thread is gone.
         """
-        found = store.read("thread/" + self.thread_id, self.slot, self.slot + 1)
+        found = store.read(THREADS + self.thread_id, self.slot, self.slot + 1)
         if not found or found[0].erased:
             raise NotFound(
                 f"the payload of dead letter {self.message_id!r} is gone", "drop the letter"

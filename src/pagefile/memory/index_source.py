@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from pagefile.errors import Invalid
-from pagefile.memory.episodes.episode import Episode
+from pagefile.memory.episodes.episode import EPISODES, Episode
 from pagefile.memory.episodes.writer import findable as findable_episode
-from pagefile.memory.facts.documents import StoredAssertion
+from pagefile.memory.facts.documents import FACTS, StoredAssertion
 from pagefile.memory.facts.index import findable_fact
 from pagefile.memory.names import owner_key
 from pagefile.recall.index import Findable, Place, SearchIndex, Source
@@ -20,8 +20,6 @@ from pagefile.store.batch import Append, Condition, Operation, Put
 from pagefile.store.codec.decoder import convert
 from pagefile.store.store import Store
 
-_EPISODES = "memory/episode/"
-_FACTS = "fact/"
 _PAGE = 1_000
 #: How many documents are read at once.
 _READ = 200
@@ -41,7 +39,7 @@ class Findables:
 
         That is the order in the index `held`: turns of one moment are told apart by it alone.
         """
-        for prefix in (_EPISODES, _FACTS):
+        for prefix in (EPISODES, FACTS):
             for whose, group in groupby(self._names(prefix), _owner):
                 yield from self._of_owner(held, whose, list(group))
 
@@ -50,7 +48,7 @@ class Findables:
 
         Many are found by nothing.
         """
-        for prefix in (_EPISODES, _FACTS):
+        for prefix in (EPISODES, FACTS):
             known = sorted(name for name in documents if name.startswith(prefix))
             for whose, group in groupby(known, _owner):
                 yield from self._of_owner(held, whose, list(group), since)
@@ -60,7 +58,7 @@ class Findables:
     ) -> Iterator[Source]:
         """What a user's documents of one kind are found by, and the vectors given with them."""
         places: dict[str, Place] = {}
-        if names[0].startswith(_EPISODES):
+        if names[0].startswith(EPISODES):
             places = self._index.places(held, whose, since)
             if since and not places.keys() >= set(names):
                 # Put again without being indexed again, as when its facts were read out of it.
@@ -108,7 +106,7 @@ class Findables:
 
 def _owner(name: str) -> str:
     """Whose a document is, as its name says it."""
-    prefix = _EPISODES if name.startswith(_EPISODES) else _FACTS
+    prefix = EPISODES if name.startswith(EPISODES) else FACTS
     return name.removeprefix(prefix).partition("/")[0]
 
 
@@ -117,7 +115,7 @@ def _things(name: str, user: str | None, value: Any) -> list[Findable]:
 
     By its name: a run's milestones are called episodes too.
     """
-    kind = "episode" if name.startswith(_EPISODES) else "fact" if name.startswith(_FACTS) else ""
+    kind = "episode" if name.startswith(EPISODES) else "fact" if name.startswith(FACTS) else ""
     try:
         if kind == "episode":
             episode = convert(value, Episode)

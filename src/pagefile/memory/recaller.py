@@ -12,8 +12,8 @@ import msgspec
 from pagefile.errors import Invalid, shown
 from pagefile.memory.episodes.episode import Episode, episode_of
 from pagefile.memory.episodes.store import Episodes, TimeRange, bounds_of, require_limit
+from pagefile.memory.facts.documents import document_of, fact_id_in
 from pagefile.memory.facts.documents import document_of as fact_document
-from pagefile.memory.facts.documents import fact_id_in
 from pagefile.memory.facts.fact import Fact
 from pagefile.memory.facts.fact import Status as FactStatus
 from pagefile.memory.facts.reader import MOST_IDS
@@ -350,7 +350,9 @@ class Recaller:
             hit = next(by_id[name] for name in by_id if name in fact.asserted)
             best.append(FactMatch(fact=fact, score=hit.score, hit=hit))
         if note:
-            self._uses.note(user_id, [_document(match.fact) for match in best])
+            self._uses.note(
+                user_id, [document_of(match.fact.user_id, match.fact.id) for match in best]
+            )
         held = {name for fact in holding for name in fact.asserted}
         return best, [name for name in by_id if name not in held]
 
@@ -427,10 +429,6 @@ class Recaller:
         ]
         # Stable: what the reranker holds equal keeps the order it came in.
         return sorted(told, key=lambda match: -(match.rerank_score or 0.0))
-
-
-def _document(fact: Fact) -> str:
-    return f"fact/{owner_key(fact.user_id)}/{fact.id}"
 
 
 def _require_query(query: object) -> str:

@@ -12,9 +12,9 @@ from pagefile.recall.columns import Rows
 from pagefile.recall.embed.embedder import Floats
 from pagefile.recall.hit import Weights, lifted, share_of_best
 from pagefile.recall.neighbours import Structure, among
+from pagefile.recall.text.dates import TimeWords
 from pagefile.recall.text.inverted_index import LexicalIndex, Match, different
 from pagefile.recall.text.question import Question
-from pagefile.recall.text.time_words import TimeWords
 from pagefile.recall.vectors.vector_index import WHOLE_ROWS, Vectors
 
 # The rows that a search looks at, and what of them is so whatever is asked.

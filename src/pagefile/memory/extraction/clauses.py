@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from pagefile.memory.extraction import dates
+from pagefile.recall.text import dates
 
 MOST_READ = 8_000
 MOST_SENTENCES = 120

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from pagefile.memory.extraction import words
 from pagefile.memory.extraction.clauses import GAP
-from pagefile.memory.extraction.dates import number_of
+from pagefile.recall.text.dates import number_of
 
 MOST_WORDS = 8
 MOST_ITEMS = 8

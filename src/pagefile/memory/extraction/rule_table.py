@@ -10,7 +10,7 @@ import msgspec
 
 from pagefile.memory.extraction import objects, words
 from pagefile.memory.extraction.clauses import Polarity
-from pagefile.memory.extraction.dates import NUMBER
+from pagefile.recall.text.dates import NUMBER
 
 #: How a rule's time is read: it holds, it began, it ended, or it held between two years.
 Tense = Literal["holds", "began", "ended", "held", "lasts"]

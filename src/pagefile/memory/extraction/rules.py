@@ -15,7 +15,7 @@ from typing import Self
 
 import msgspec
 
-from pagefile.memory.extraction import clauses, dates, objects, people, rule_table, statements
+from pagefile.memory.extraction import clauses, objects, people, rule_table, statements
 from pagefile.memory.extraction.candidate import (
     Candidate,
     Exchange,
@@ -35,6 +35,7 @@ from pagefile.memory.extraction.people import Subject
 from pagefile.memory.extraction.rule_table import Emit, Rule
 from pagefile.memory.extraction.statements import Attribute, Doing
 from pagefile.memory.extraction.words import MULTI, listed
+from pagefile.recall.text import dates
 
 _TABLE: tuple[Rule, ...] = (*rule_table.LIFE_RULES, *rule_table.TASTE_RULES)
 _MOST_QUOTED = 200

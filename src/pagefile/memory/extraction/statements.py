@@ -8,9 +8,10 @@ from datetime import datetime
 
 import msgspec
 
-from pagefile.memory.extraction import dates, objects, people, words
+from pagefile.memory.extraction import objects, people, words
 from pagefile.memory.extraction.clauses import Phrase
 from pagefile.memory.extraction.words import favorite
+from pagefile.recall.text import dates
 
 _COUNTED = rf"(?:an?|my own|{dates.NUMBER}|several|some|many)"
 _NAMED = re.compile(r"^(?P<what>.+?),? (?:named|called|whose name is) (?P<name>.+)$", re.I)

@@ -23,7 +23,8 @@ from pagefile.store.records import Document
 
 #: Documents, one per item.
 ITEMS = "item/"
-_GLOBAL = f"{ITEMS}global/"
+#: Where those stand that are for one user each, and those for everybody.
+OF_USERS, _GLOBAL = f"{ITEMS}user/", f"{ITEMS}global/"
 
 Status = Literal["proposed", "active", "superseded", "deprecated", "rejected"]
 Gate = Literal["", "reviewer", "token", "milestone", "none"]

@@ -16,7 +16,7 @@ from pagefile.context.names import usage_document
 from pagefile.context.slot import ERASED, stored_text
 from pagefile.errors import Invalid, NotFound, PagefileError
 from pagefile.memory.items.change import require_id
-from pagefile.memory.items.item import Cause, MemoryItem, place_of, put_item
+from pagefile.memory.items.item import OF_USERS, Cause, MemoryItem, place_of, put_item
 from pagefile.memory.items.proposal import read_batch
 from pagefile.memory.serializer import plain
 from pagefile.runs.milestones import created_at, digest_of
@@ -27,9 +27,6 @@ from pagefile.store.batch import Append, Put
 from pagefile.store.codec.decoder import convert
 from pagefile.store.records import Document, Entry, mapping_from_bytes, mapping_to_bytes
 from pagefile.store.store import Store
-
-#: Where items stand that are for one user each.
-_OF_USERS = "item/user/"
 
 
 class PackedItem(msgspec.Struct, frozen=True):
@@ -78,7 +75,7 @@ def item_lines(
         document = store.get(name, at=at)
         if document is None or document.erased or document.deleted:
             continue
-        if user_id is None or document.user == user_id or not name.startswith(_OF_USERS):
+        if user_id is None or document.user == user_id or not name.startswith(OF_USERS):
             yield document.value
 
 

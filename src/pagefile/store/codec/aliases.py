@@ -77,7 +77,7 @@ _MOVED_FROM: Final[tuple[tuple[str, str, str], ...]] = (
     ("pagefile.recall.catalogue", "pagefile.recall.records", "Catalogue Model"),
     ("pagefile.recall.entry", "pagefile.recall.records", "IndexEntry"),
     ("pagefile.recall.question", "pagefile.recall.text.question", "Named Question"),
-    ("pagefile.recall.time_words", "pagefile.recall.text.time_words", "TimeWords"),
+    ("pagefile.recall.time_words", "pagefile.recall.text.dates", "TimeWords"),
     (
         "pagefile.records",
         "pagefile.store.records",
