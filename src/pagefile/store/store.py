@@ -16,7 +16,6 @@ from pagefile.errors import Conflict, Corrupt, Invalid, PagefileError, Unavailab
 from pagefile.store.batch import Append, Batch, Put, Selector, VersionIs
 from pagefile.store.bounds import require_count, require_seconds
 from pagefile.store.capabilities import Instant, TakesLone
-from pagefile.store.commit.callback import Callback, Then
 from pagefile.store.commit.committer import Committer
 from pagefile.store.commit.conditions import unfinished_copy
 from pagefile.store.commit.erasure import Rehearsed, receipt_of
@@ -144,31 +143,6 @@ class Store(Reading, VectorKeeping):
         if self._instant is not None:
             return self.append(operation)
         return (await self.commit_entries_async(Batch([operation])))[0]
-
-    def append_then_async(self, operation: Append, then: Then, *, key: str = "") -> None:
-        """`append_async` for whoever has no task to wait in: `then` is called by the loop.
-
-        With the entry; with the error that `append_async` would raise; or with None
-        when the key had committed before: `commit_entries_async` tells what came of
-        it. An error in the input is raised here, and nothing was sent.
-        """
-        # Imported here: whoever never awaits does not pay for loading it.
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-        batch = Batch([operation], (), key)
-        prepared = self._preparer.prepare(batch, self._reached)
-        content, log = prepared.writes[0].contents[0], operation.log
-
-        def entry_of(sealed: Sealed) -> Entry:
-            commit = sealed.commit
-            if commit.position > self._reached:
-                self._reached = commit.position
-            index = sealed.indexes[0]
-            return Entry(commit.position, commit.time_us, content, log, index, log)
-
-        place = Callback(loop, batch.key, entry_of, then)
-        self._committer.hand_in(self._tenant, prepared, place, loop)
 
     def commit_entries(self, batch: Batch) -> list[Entry]:
         """`commit`, and the entries that the batch's appends became, as they are stored."""

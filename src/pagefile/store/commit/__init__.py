@@ -4,8 +4,8 @@ Read in this order:
 
 preparation               checked, encoded, salted, digested; with `envelope`, `requirements`,
                           `selector`
-committer                 group commit: the first caller commits for all; with `ticket`,
-                          `callback`, `flag`
+committer                 group commit: the first caller commits for all; with `ticket`
+                          and `flag`
 rules                     what each operation does inside the transaction; `single_log` is the
                           short way
 conditions                what a batch depends on
