@@ -124,7 +124,7 @@ def _signature(value: Any) -> str:
 def openapi() -> str:
     """The document that the server describes itself with."""
     app: Any = make_app(ServerConfig(url="memory:", local=True))
-    return _json(app._app._app.openapi())
+    return _json(app._app._app._app.openapi())
 
 
 def mcp() -> str:

@@ -32,16 +32,14 @@ from pagefile.surfaces.http.app import Server, make_app
 from pagefile.surfaces.http.bodies import JSON
 from pagefile.surfaces.http.call import Call
 from pagefile.surfaces.http.config import ServerConfig
-from pagefile.surfaces.http.deadlines import Deadlines
-from pagefile.surfaces.http.limits import Rates
+from pagefile.surfaces.http.idempotency import Spool
+from pagefile.surfaces.http.limits import Deadlines, Rates
 from pagefile.surfaces.http.logs import Log
 from pagefile.surfaces.http.metrics import Metrics
 from pagefile.surfaces.http.pagination import cut, number_in
 from pagefile.surfaces.http.problems import Refused
-from pagefile.surfaces.http.read_batcher import GroupReads
-from pagefile.surfaces.http.spool import Spool
-from pagefile.surfaces.http.tenants import Tenants
-from pagefile.surfaces.http.worker_metrics import Counting
+from pagefile.surfaces.http.tenants import GroupReads, Tenants
+from pagefile.surfaces.http.workers import Counters
 
 ROOT = Path(__file__).parent.parent
 DEEP = b'{"payload":' + b"[" * 100_000
@@ -844,7 +842,7 @@ def test_what_a_worker_that_died_had_counted_still_counts_but_is_not_under_way(
     raw = msgspec.json.encode(left.counted(gone.pid))
     (tmp_path / f"{gone.pid}.json").write_bytes(raw)
     (tmp_path / "torn.json").write_bytes(raw[:20])
-    counting = Counting(str(tmp_path))
+    counting = Counters(str(tmp_path))
     counting.metrics.observe("GET", call_for("/v1/whoami"), 0.2)
     shown = counting.metrics.shown().decode()
 

@@ -260,7 +260,7 @@ def test_every_public_method_has_an_operation_or_a_reason(part: type) -> None:
 
 def test_every_operation_that_is_named_here_is_in_the_document(tmp_path: Path) -> None:
     app: Any = make_app(ServerConfig(url="memory:", local=True, packs_dir=str(tmp_path)))
-    paths = app._app._app.openapi()["paths"]
+    paths = app._app._app._app.openapi()["paths"]
     offered = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
     named = {operation for methods in PARTS.values() for operation in methods.values()}
 
@@ -269,7 +269,7 @@ def test_every_operation_that_is_named_here_is_in_the_document(tmp_path: Path) -
 
 def test_no_shape_of_the_document_is_named_after_a_module(tmp_path: Path) -> None:
     app: Any = make_app(ServerConfig(url="memory:", local=True, packs_dir=str(tmp_path)))
-    document = app._app._app.openapi()
+    document = app._app._app._app.openapi()
 
     assert [name for name in document["components"]["schemas"] if "." in name] == []
     assert "schemas/pagefile." not in json.dumps(document)

@@ -25,6 +25,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 import pagefile
+from pagefile.errors import Unavailable
+from pagefile.surfaces.http.config import ServerConfig
+from pagefile.surfaces.http.server import GRACE_SECONDS, serve
 from pagefile.testing.http_server import HttpServer
 from pagefile.testing.ports import free_port
 
@@ -135,19 +138,29 @@ def _wait_until_ready(base: str, process: subprocess.Popen[bytes]) -> None:
 
 
 def test_a_worker_that_dies_is_replaced_and_the_log_says_both(tmp_path: Path) -> None:
-    with HttpServer(f"{tmp_path}/two.db", {"workers": 2, "durability": "process"}) as server:
-        children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
-        os.kill(int(children[0]), signal.SIGKILL)
+    settings = {"workers": 2, "durability": "process", "log_level": "info"}
+    with HttpServer(f"{tmp_path}/two.db", settings) as server:
+
+        def told(event: str) -> list[dict[str, Any]]:
+            lines = map(json.loads, server.errors.splitlines())
+            return [line for line in lines if line["event"] == event]
+
         until = time.monotonic() + 60
-        while "worker replaced" not in server.errors and time.monotonic() < until:
+        while len(told("worker started")) < 2 and time.monotonic() < until:
+            time.sleep(0.05)
+        children = {line["pid"] for line in told("worker started")}
+        died = min(children)
+        os.kill(died, signal.SIGKILL)
+        while len(told("worker started")) < 3 and time.monotonic() < until:
             with contextlib.suppress(httpx.TransportError):
                 httpx.get(f"{server.base}/health")
-        told = [json.loads(line) for line in server.errors.splitlines()]
-    died, replaced = told
+        [replaced] = {line["pid"] for line in told("worker started")} - children
+        [said] = told("server")
+        asked = [httpx.get(f"{server.base}/ready").status_code for _ in range(10)]
 
-    assert (died["event"], died["level"], died["pid"]) == ("worker died", "error", int(children[0]))
-    assert (replaced["event"], replaced["worker"]) == ("worker replaced", died["worker"])
-    assert str(replaced["pid"]) not in children
+    assert (said["level"], said["message"][:20]) == ("error", "Unexpected exit from")
+    assert replaced != died
+    assert set(asked) == {200}
 
 
 def test_whichever_worker_is_asked_tells_the_counts_of_all(tmp_path: Path) -> None:
@@ -253,6 +266,7 @@ def test_a_stream_shows_what_another_connection_appends(server: HttpServer) -> N
 def test_a_server_that_is_told_to_stop_ends_its_streams_and_is_not_held_up(tmp_path: Path) -> None:
     options = {"local": True, "mounts": ["pagefile.surfaces.combined:mcp_mount"]}
     with HttpServer(f"{tmp_path}/stop.db", options) as server:
+        began = 0.0
         follow = f"{server.base}/v1/threads/live/follow"
         accepted = {"accept": "application/json, text/event-stream"}
         hello = {"protocolVersion": "2025-06-18", "capabilities": {}}
@@ -268,14 +282,66 @@ def test_a_server_that_is_told_to_stop_ends_its_streams_and_is_not_held_up(tmp_p
             for line in said.iter_lines():
                 if line == ": following":
                     os.kill(server.pid, signal.SIGTERM)
+                    began = time.monotonic()
                 seen.append(line)
         status = server.stop()
-        told = server.errors
+        took, told = time.monotonic() - began, server.errors
 
     assert (notices.status_code, status) == (200, 0)
+    assert took < GRACE_SECONDS
     assert seen[-3:] == ["event: end", 'data: {"stopping":true}', ""]
     # A worker that does not end in time is killed, and the log says so.
     assert "killing" not in told.lower()
+
+
+def test_requests_under_way_when_a_server_is_told_to_stop_are_seen_through(tmp_path: Path) -> None:
+    url = f"{tmp_path}/seen.db"
+    slot = b'{"payload":"x","from_id":"a","to_id":"b"}'
+    with HttpServer(url, {"local": True}) as server, contextlib.ExitStack() as stack:
+        head = (
+            "POST /v1/threads/t/slots HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+            f"content-type: application/json\r\ncontent-length: {len(slot)}\r\n\r\n"
+        ).encode()
+        waiting = []
+        for _ in range(20):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            connection.settimeout(30)
+            connection.sendall(head + slot[:10])
+            waiting.append(connection)
+        httpx.get(f"{server.base}/health")  # Answered, so the heads before it were read.
+        os.kill(server.pid, signal.SIGTERM)
+        for connection in waiting:
+            connection.sendall(slot[10:])
+        answers = [connection.recv(4_096) for connection in waiting]
+        status = server.stop()
+    with pagefile.open(url) as pf:
+        stored = pf.store.length("thread/t")
+
+    assert [answer.split(b"\r\n")[0] for answer in answers] == [b"HTTP/1.1 201 Created"] * 20
+    assert (stored, status) == (20, 0)
+
+
+def test_a_port_that_is_taken_is_refused_also_by_a_server_of_ours(tmp_path: Path) -> None:
+    with HttpServer(f"{tmp_path}/first.db", {"local": True}) as first:
+        config = ServerConfig(url=f"{tmp_path}/second.db", port=first.port, local=True)
+        with pytest.raises(Unavailable, match="cannot be bound"):
+            serve(config)
+
+    assert not (tmp_path / "second.db").exists()
+
+
+def test_a_server_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    with HttpServer(f"{tmp_path}/orphan.db", {"local": True}) as server:
+        os.kill(server.pid, signal.SIGKILL)
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            try:
+                socket.create_connection(("127.0.0.1", server.port), timeout=1).close()
+            except OSError:
+                break
+            time.sleep(0.1)
+        else:
+            raise AssertionError("a worker without a parent still serves")
 
 
 def test_eight_processes_on_one_file_lose_no_update_and_nobody_is_locked_out(

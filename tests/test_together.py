@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("mcp", reason="pagefile[mcp] is not installed")
-pytest.importorskip("uvicorn", reason="pagefile[server] is not installed")
+pytest.importorskip("granian", reason="pagefile[server] is not installed")
 
 import httpx2
 from mcp import ClientSession

@@ -11,7 +11,7 @@ import msgspec
 from fastapi.routing import APIRoute
 
 from pagefile.assembly.receipt import AssemblyReceipt
-from pagefile.surfaces.http import hot_routes, openapi
+from pagefile.surfaces.http import openapi
 from pagefile.surfaces.http.authentication import right_for
 from pagefile.surfaces.http.pagination import Page
 from pagefile.surfaces.http.routes import ROUTERS
@@ -26,6 +26,7 @@ NAMES: dict[str, str] = {
     "threads.get_thread": "get",
     "threads.list_slots": "slots",
     "threads.get_slot": "slot",
+    "threads.append_slot": "append",
     "threads.append_slots": "append_many",
     "threads.fork_thread": "fork",
     "threads.follow_thread": "follow",
@@ -140,8 +141,6 @@ def described(shapes: Shapes) -> Iterator[Described]:
             assert isinstance(route, APIRoute)
             if route.path.startswith("/v1/") or route.path in ("/health", "/ready", "/metrics"):
                 yield _of_route(route, shapes)
-    for operation in hot_routes.OPERATIONS:
-        yield _of_hot(operation, shapes)
 
 
 def _of_route(route: APIRoute, shapes: Shapes) -> Described:
@@ -177,28 +176,8 @@ def _of_route(route: APIRoute, shapes: Shapes) -> Described:
         kind,
         media,
         body is not None,
-        is_exact=route.path.endswith("/slots/batch"),
+        is_exact=method == "POST" and "/slots" in route.path,
         is_guarded=full in GUARDED,
-    )
-
-
-def _of_hot(operation: dict[str, Any], shapes: Shapes) -> Described:
-    told = operation["told"]
-    body = _shape(told["requestBody"]["content"]["application/json"])
-    gives = _shape(told["responses"]["201"]["content"]["application/json"])
-    path = [Parameter("thread_id", "thread_id", "str", where="path")]
-    return Described(
-        "threads",
-        "append",
-        operation["method"].upper(),
-        operation["path"],
-        "Append a slot; it is durable when this answers.",
-        (*path, *_in_body(body, "threads", shapes)),
-        gives,
-        "send",
-        "",
-        True,
-        is_exact=True,
     )
 
 

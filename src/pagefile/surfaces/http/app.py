@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -21,7 +22,7 @@ from pagefile.handle import Admin, Options
 from pagefile.surfaces.access.keys import KeyStore
 from pagefile.surfaces.access.refusals import RefusalLog
 from pagefile.surfaces.access.tokens import TokenVerifier
-from pagefile.surfaces.http import hot_routes, problems
+from pagefile.surfaces.http import problems
 from pagefile.surfaces.http.authentication import Gate
 from pagefile.surfaces.http.config import ServerConfig
 from pagefile.surfaces.http.idempotency import Idempotent, honours_key
@@ -30,11 +31,11 @@ from pagefile.surfaces.http.logs import Log
 from pagefile.surfaces.http.middleware import Front
 from pagefile.surfaces.http.openapi import document_maker
 from pagefile.surfaces.http.packs import PackShelf
+from pagefile.surfaces.http.router import Router
 from pagefile.surfaces.http.routes import ROUTERS
-from pagefile.surfaces.http.shutdown import told_to_stop
 from pagefile.surfaces.http.tenants import Tenants
 from pagefile.surfaces.http.tracing import traced
-from pagefile.surfaces.http.worker_metrics import Counting
+from pagefile.surfaces.http.workers import Counters, stopped_by_signal
 
 _DESCRIPTION = (
     "Virtual memory for AI agents. Send your key as `Authorization: Bearer pf_…`. "
@@ -67,8 +68,8 @@ class Server:
 
     def __init__(self, config: ServerConfig, mounted: Sequence[Mounted] = ()) -> None:
         self.config = config.checked()
-        self.counting = Counting(config.metrics_dir)
-        self.metrics = self.counting.metrics
+        self.counters = Counters(config.metrics_dir)
+        self.metrics = self.counters.metrics
         self.log = Log(config.log_level)
         self.rates = Rates(config.rate_per_second)
         self.streams = Streams(config.max_streams)
@@ -109,14 +110,16 @@ def make_app(config: ServerConfig, mounted: Sequence[Mounted] = ()) -> ASGIApp:
         loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(config.threads, "pagefile"))
         await asyncio.to_thread(server.open)
+        if config.workers > 1:
+            server.log.tell("info", "worker started", {"pid": os.getpid()})
         if tracing.is_enabled() and not tracing.is_exported():
             mend = "start it with opentelemetry-instrument, or set a provider"
             server.log.tell("warning", "spans are made and exported by nobody", {"mend": mend})
         async with AsyncExitStack() as stack:
             stack.push_async_callback(server.close)
-            await stack.enter_async_context(server.counting.told())
+            await stack.enter_async_context(server.counters.shared())
             stops = (server.streams.stopping.set, *(each.stop for each in mounted if each.stop))
-            stack.enter_context(told_to_stop(*stops))
+            stack.enter_context(stopped_by_signal(*stops))
             for each in mounted:
                 if each.lifespan is not None:
                     await stack.enter_async_context(each.lifespan())
@@ -147,9 +150,9 @@ def make_app(config: ServerConfig, mounted: Sequence[Mounted] = ()) -> ASGIApp:
         app.router.routes.append(Route(each.path, each.app, include_in_schema=False))
         app.mount(each.path, each.app)
     server.routes = app.router.routes
-    make = document_maker(app, pagefile.__version__, hot_routes.OPERATIONS, honours_key)
+    make = document_maker(app, pagefile.__version__, honours_key)
     app.openapi = make  # type: ignore[method-assign]
-    whole: ASGIApp = Front(Idempotent(app), server)
+    whole: ASGIApp = Front(Idempotent(Router(app, app.router.routes)), server)
     if config.allow_origins:
         whole = CORSMiddleware(
             whole,

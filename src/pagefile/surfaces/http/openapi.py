@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -151,18 +150,16 @@ def header(name: str) -> dict[str, Any]:
 def document_maker(
     app: FastAPI,
     version: str,
-    hot: Iterable[dict[str, Any]],
     honours_key: Callable[[str, str], bool],
 ) -> Callable[[], Any]:
     """What `app.openapi` becomes; made once, when it is first asked for.
 
-    `hot` are the operations of routes that FastAPI does not see; `honours_key` says
-    of a method and a path whether a repeat is told from a new request.
+    `honours_key` says of a method and a path whether a repeat is told from a new request.
     """
 
     def openapi() -> Any:
         if app.openapi_schema is None:
-            app.openapi_schema = _made(app, version, hot, honours_key)
+            app.openapi_schema = _made(app, version, honours_key)
         return app.openapi_schema
 
     return openapi
@@ -171,7 +168,6 @@ def document_maker(
 def _made(
     app: FastAPI,
     version: str,
-    hot: Iterable[dict[str, Any]],
     honours_key: Callable[[str, str], bool],
 ) -> dict[str, Any]:
     document = get_openapi(
@@ -182,9 +178,6 @@ def _made(
         tags=[{"name": name, "description": says} for name, says in TAGS.items()],
     )
     paths: dict[str, Any] = document["paths"]
-    for operation in hot:
-        told = copy.deepcopy(operation["told"])
-        paths.setdefault(operation["path"], {})[operation["method"]] = told
     for path, methods in paths.items():
         for method, operation in methods.items():
             if honours_key(method.upper(), path):

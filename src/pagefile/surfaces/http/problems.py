@@ -5,7 +5,6 @@ The status says whose turn it is, `code` is the same word as in Python.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -32,7 +31,6 @@ from pagefile.errors import (
 from pagefile.surfaces.http.call import Call, call_of
 
 MEDIA_TYPE = "application/problem+json"
-_SLOTS = re.compile(r"/v1/threads/[^/]+/slots")
 _MOST_DETAIL = 2_000
 
 _STATUS: Mapping[type[PagefileError], int] = {
@@ -191,8 +189,6 @@ def _methods(scope: Scope, routes: Sequence[BaseRoute]) -> set[str]:
     for route in routes:
         if route.matches(scope)[0] is not Match.NONE:
             found |= getattr(route, "methods", None) or set()
-    if _SLOTS.fullmatch(path):
-        found.add("POST")  # The front answers it by itself.
     if "GET" in found and not path.endswith("/follow"):
         found.add("HEAD")
     return found

@@ -7,14 +7,16 @@ from typing import Annotated, Any, Literal
 import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
 
+from pagefile.errors import NotFound
 from pagefile.runs.config import RunConfig
-from pagefile.runs.names import RUNS, require_id
+from pagefile.runs.names import RUNS, WORKING_SET, require_id
+from pagefile.runs.patch_result import working_set_in
 from pagefile.runs.repair import Repaired
 from pagefile.runs.schema.artifacts import SCHEMA_VERSION
+from pagefile.store.records import Document
 from pagefile.surfaces.http import etag
 from pagefile.surfaces.http.bodies import body_of, raw_reply, reply
-from pagefile.surfaces.http.call import call_of, caller_of
-from pagefile.surfaces.http.hot_routes import readable, require_working_set
+from pagefile.surfaces.http.call import Call, call_of, caller_of
 from pagefile.surfaces.http.openapi import GUARDS, KNOWS, told
 from pagefile.surfaces.http.ownership import own_run, require_own_thread
 from pagefile.surfaces.http.pagination import Cursor, Limit, Page, cursor_of, place_in
@@ -277,9 +279,40 @@ async def working_set(
         raise Refused(422, "seq: give seq or at, not both")
     version = None if seq is None else seq + 1
     name = RUNS + require_id("run_id", run_id)
-    document = await caller.pf.store.get(name, version=version, at=at)
-    seen = require_working_set(call_of(request), run_id, document)
+    call = call_of(request)
+    if version is None and at is None and call.reads is not None:
+        document = await call.reads.get(name)
+    else:
+        document = await caller.pf.store.get(name, version=version, at=at)
+    seen = _require_working_set(call, run_id, document)
     shown = seen.version - 1
     if etag.is_known(request, shown):
         return etag.not_modified(shown)
-    return raw_reply(readable(seen), headers=etag.tag(shown))
+    return raw_reply(_readable(seen), headers=etag.tag(shown))
+
+
+def _require_working_set(call: Call, run_id: str, document: Document | None) -> Document:
+    """The document, if it is a working set that the caller may see.
+
+    Raises:
+        NotFound: it is not; somebody else's looks as if there were none.
+    """
+    own = None if call.identity is None else call.identity.user_id
+    if (
+        document is None
+        or document.erased
+        or document.kind != WORKING_SET
+        or (own is not None and document.user != own)
+    ):
+        raise NotFound(f"there is no run {run_id!r}", "boot it, or list the runs")
+    return document
+
+
+def _readable(document: Document) -> bytes:
+    """The bytes of a working set, which is stored as the JSON it is answered with.
+
+    Raises:
+        Corrupt: they are none any more.
+    """
+    working_set_in(document)
+    return document.body

@@ -15,10 +15,10 @@ from pagefile.context.reader import user_of
 from pagefile.context.slot import BufferSlot
 from pagefile.errors import Conflict, NotFound
 from pagefile.store.records import Receipt
+from pagefile.surfaces.access.identity import Identity
 from pagefile.surfaces.http import etag, slots
-from pagefile.surfaces.http.bodies import body_of, encoded, reply
+from pagefile.surfaces.http.bodies import LARGE_BYTES, body_of, encoded, reply
 from pagefile.surfaces.http.call import Caller, caller_of
-from pagefile.surfaces.http.hot_routes import store_key
 from pagefile.surfaces.http.idempotency import key_in
 from pagefile.surfaces.http.openapi import GUARDS, RESUMES, told
 from pagefile.surfaces.http.ownership import may_see, require_own_thread
@@ -153,6 +153,45 @@ async def get_slot(request: Request, thread_id: str, index: int) -> Response:
 
 
 @router.post(
+    "/{thread_id}/slots",
+    summary="Append a slot",
+    **told(
+        takes=slots.NewSlot,
+        gives=slots.Slot,
+        status=201,
+        says="The slot as it is stored.",
+        headers=GUARDS,
+    ),
+)
+async def append_slot(request: Request, thread_id: str) -> Response:
+    """Append a slot; it is durable when this answers."""
+    caller = caller_of(request)
+    given = await body_of(request, slots.NewSlot)
+    user_id = caller.user(given.user_id)
+    context, key = caller.pf.sync.context, store_key(caller.identity, key_in(request.scope))
+    expected, own = etag.expected(request, given.expected_len), caller.identity.user_id
+    handed = (
+        *(thread_id, given.payload, given.from_id, given.to_id, given.own_name),
+        *(given.is_self_call, given.usage_instructions, given.todo_nudge),
+    )
+
+    def append() -> BufferSlot:
+        return context.append(*handed, user_id=user_id, key=key, expected_len=expected, owner=own)
+
+    try:
+        if len(await request.body()) > LARGE_BYTES:
+            stored = await asyncio.to_thread(append)
+        else:
+            stored = await context.append_async(
+                *handed, user_id=user_id, key=key, expected_len=expected, owner=own
+            )
+    except Conflict as error:
+        raise etag.refusal(request, error) from error
+    shown = slots.shown_as_given(thread_id, stored.entry, given, user_id)
+    return reply(shown, 201, etag.tag(stored.index + 1))
+
+
+@router.post(
     "/{thread_id}/slots/batch",
     **told(takes=NewSlots, gives=SlotList, status=201, says="The slots.", headers=GUARDS),
 )
@@ -267,6 +306,11 @@ async def delete_thread(
     own = caller.identity.user_id
     deleted = await caller.pf.context.delete_thread(thread_id, owner=own)
     return reply(Deleted(ok=True, deleted=deleted))
+
+
+def store_key(identity: Identity, key: str | None) -> str:
+    """A caller's key as the store's: two callers who choose the same never meet."""
+    return "" if key is None else f"http:{identity.principal}:{key}"
 
 
 async def _length(caller: Caller, thread_id: str) -> int:
