@@ -41,7 +41,8 @@ _KINDS = {
     "servers": (
         "test_arms", "test_client", "test_dispatch_dask", "test_four_ways", "test_http",
         "test_http_coverage", "test_http_gate", "test_http_legacy", "test_http_processes",
-        "test_http_schema", "test_http_security", "test_http_wire", "test_isolation",
+        "test_http_router", "test_http_schema", "test_http_security", "test_http_wire",
+        "test_isolation",
         "test_manager", "test_manager_process", "test_mcp", "test_pgvector", "test_postgres",
         "test_redis", "test_redis_cluster", "test_redis_replicas", "test_redis_tls",
         "test_shared_backend", "test_vector_follower",
