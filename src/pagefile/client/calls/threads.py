@@ -60,6 +60,43 @@ class Threads:
         )
         return self._link.send(ask, shapes.threads.Slot)
 
+    def append(
+        self,
+        thread_id: str,
+        payload: Any,
+        from_id: str,
+        to_id: str,
+        *,
+        own_name: str | None = None,
+        is_self_call: bool = False,
+        usage_instructions: str = "",
+        todo_nudge: str = "",
+        user_id: str | None = None,
+        expected_len: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> shapes.threads.Slot:
+        """Append a slot; it is durable when this answers."""
+        ask = asked(
+            "POST",
+            place("/v1/threads/{thread_id}/slots", thread_id=thread_id),
+            body={
+                "payload": payload,
+                "from_id": from_id,
+                "to_id": to_id,
+                **given(
+                    own_name=own_name,
+                    is_self_call=is_self_call,
+                    usage_instructions=usage_instructions,
+                    todo_nudge=todo_nudge,
+                    user_id=self._link.user(user_id),
+                    expected_len=expected_len,
+                ),
+            },
+            key=idempotency_key,
+            is_exact=True,
+        )
+        return self._link.send(ask, shapes.threads.Slot)
+
     def append_many(
         self,
         thread_id: str,
@@ -132,43 +169,6 @@ class Threads:
             key=idempotency_key,
         )
         return self._link.send(ask, shapes.threads.Deleted)
-
-    def append(
-        self,
-        thread_id: str,
-        payload: Any,
-        from_id: str,
-        to_id: str,
-        *,
-        own_name: str | None = None,
-        is_self_call: bool = False,
-        usage_instructions: str = "",
-        todo_nudge: str = "",
-        user_id: str | None = None,
-        expected_len: int | None = None,
-        idempotency_key: str | None = None,
-    ) -> shapes.threads.Slot:
-        """Append a slot; it is durable when this answers."""
-        ask = asked(
-            "POST",
-            place("/v1/threads/{thread_id}/slots", thread_id=thread_id),
-            body={
-                "payload": payload,
-                "from_id": from_id,
-                "to_id": to_id,
-                **given(
-                    own_name=own_name,
-                    is_self_call=is_self_call,
-                    usage_instructions=usage_instructions,
-                    todo_nudge=todo_nudge,
-                    user_id=self._link.user(user_id),
-                    expected_len=expected_len,
-                ),
-            },
-            key=idempotency_key,
-            is_exact=True,
-        )
-        return self._link.send(ask, shapes.threads.Slot)
 
     def list(self, *, limit: int = 100, cursor: str | None = None) -> Page[str]:
         """Ids of threads, in order."""

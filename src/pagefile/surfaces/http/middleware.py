@@ -307,7 +307,7 @@ def _require_length(call: Call, most: int) -> None:
     if said is None:
         return
     if not said.isdigit():
-        raise problems.Refused(400, "the content-length is no number")
+        raise problems.Refused(400, "the content-length is not a number")
     if len(said) > 18 or int(said) > most:
         raise too_large(most)
 

@@ -51,7 +51,7 @@ def load(config: ServerConfig) -> ASGIApp:
     from pagefile.surfaces.http.app import make_app
 
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    # Over HTTP every request says by itself which user it is for: nobody can be warned.
+    # Over HTTP every request says by itself which user it is for: a warning would reach no one.
     warnings.filterwarnings("ignore", category=IsolationWarning)
     app = make_app(config, [_mounted(name, config) for name in config.mounts])
     # What is loaded by now is left out of the search for cycles; few requests leave any.
