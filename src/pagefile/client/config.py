@@ -11,8 +11,7 @@ import msgspec
 from pagefile.client.request import require_header
 from pagefile.errors import Invalid, Unavailable, shown
 from pagefile.settings import Settings
-from pagefile.store.bounds import require_count, require_seconds
-from pagefile.store.names import Naming
+from pagefile.store.arguments import Naming, require_count, require_seconds
 
 MOST_ANSWER_BYTES = 64 << 20
 MOST_DOWNLOAD_BYTES = 4 << 30

@@ -9,7 +9,7 @@ import msgspec
 
 from pagefile.errors import Conflict, Invalid, PagefileError, shown
 from pagefile.store import clock
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count
 
 Change: TypeAlias = Callable[[dict[str, Any]], Mapping[str, Any]]
 ATTEMPTS = 20

@@ -11,7 +11,7 @@ import msgspec
 
 from pagefile.errors import Invalid, shown
 from pagefile.store import clock
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count
 
 JSON = "application/json"
 _encode = msgspec.json.Encoder(decimal_format="string").encode

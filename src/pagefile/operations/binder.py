@@ -24,19 +24,18 @@ from pagefile.context.registry import ThreadRegistry
 from pagefile.context.thread import ThreadContext
 from pagefile.errors import Invalid, shown
 from pagefile.handle import Pagefile
+from pagefile.memory.facts.graph import StoredGraph
 from pagefile.memory.facts.proposal import ProposedFacts
 from pagefile.memory.facts.store import FactStore
-from pagefile.memory.facts.stored_graph import StoredGraph
 from pagefile.memory.items.store import LongTermItems
 from pagefile.memory.memory import Memory
 from pagefile.operations import glossary
 from pagefile.operations.answer import Answer, behind, number_in, place_in
 from pagefile.operations.caller import Caller
 from pagefile.operations.operation import Operation
-from pagefile.runs.knowledge import Knowledge
 from pagefile.runs.ledger import Ledger
 from pagefile.runs.milestones import Episodes
-from pagefile.runs.run import Run
+from pagefile.runs.run import Knowledge, Run
 from pagefile.runs.runs import Runs
 from pagefile.runs.schema.timestamps import RULE, is_moment
 from pagefile.store.store import Store
