@@ -126,9 +126,9 @@ def _place(url: str) -> str:
 
 def _require_extra() -> None:
     try:
-        import fastapi  # noqa: F401
         import granian  # noqa: F401
         import prometheus_client  # noqa: F401
+        import starlette  # noqa: F401
     except ModuleNotFoundError as error:
         raise Unsupported(f"the server needs {error.name}, which is missing", _NEEDED) from error
 
