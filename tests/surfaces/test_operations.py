@@ -24,7 +24,7 @@ from pagefile.operations import table
 from pagefile.surfaces.http.openapi import document
 from pagefile.surfaces.http.table import served
 
-SOURCE = Path(__file__).parent.parent / "src/pagefile"
+SOURCE = Path(__file__).parents[2] / "src/pagefile"
 
 
 def test_every_field_and_parameter_of_the_document_is_described() -> None:
