@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 import msgspec
 
@@ -29,6 +29,7 @@ from pagefile.store.vectors import kept_by
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pagefile.client.transport import Remote
     from pagefile.context.buffer import ContextBuffer
     from pagefile.context.registry import ThreadRegistry
     from pagefile.memory.items.store import LongTermItems
@@ -268,6 +269,9 @@ def open(
     tenant: str | None = None,
     durability: Durability | None = None,
     options: Options | None = None,
+    key: str | None = None,
+    user: str | None = None,
+    remote: Remote | None = None,
 ) -> Pagefile:
     """Open one tenant of a store; the file is created when it is not there.
 
@@ -276,11 +280,22 @@ def open(
     `durability="process"` trades power-cut safety for speed: a crash of the
     process still loses nothing.
 
+    `http://…` and `https://…` are servers of Pagefile: what is given behaves as a
+    `Pagefile`, as far as they offer it; see docs/reference/client.md. `key` defaults to
+    PAGEFILE_API_KEY and says which tenant it is, `user` is whom calls are for that
+    name no user, and `remote` says how the server is reached.
+
     Raises:
         Invalid: the URL, tenant or file is not usable; nothing was changed.
         Unsupported: the file has a newer format, or the engine lacks the level.
-        Forbidden: the file or folder is read-only.
+        Forbidden: the file or folder is read-only, or the server does not know the key.
     """
+    if is_server(url, durability, options, key, user, remote):
+        from pagefile.client import open_remote
+
+        server = cast(str, url)
+        found = open_remote(server, key=key, tenant=tenant, user=user, options=remote)
+        return cast(Pagefile, found)
     chosen = options if options is not None else Options()
     require_type("options", chosen, Options)
     if durability is not None:
@@ -298,6 +313,23 @@ def open(
         raise
     handle._owned = admin
     return handle
+
+
+def is_server(url: object, durability: object, options: object, *remote: object) -> bool:
+    """Whether a URL is a server's.
+
+    Raises:
+        Invalid: something was given that is for the other kind alone.
+    """
+    found = isinstance(url, str) and url.startswith(("http://", "https://"))
+    if found and (durability is not None or options is not None):
+        rule = "leave durability and options out"
+        raise Invalid("url", f"{shown(url)} is a server, which has its own", rule)
+    if not found and any(each is not None for each in remote):
+        raise Invalid(
+            "url", "key, user and remote are for a server", "give http://host:port, or leave them"
+        )
+    return found
 
 
 def open_engine(url: str, options: Options) -> Engine:
