@@ -16,13 +16,13 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from pagefile.client.tracing import operation_of
 from starlette.testclient import TestClient
 
 import pagefile
 from pagefile import tracing
 from pagefile.client import Client
 from pagefile.client.request import asked
-from pagefile.client.tracing import operation_of
 from pagefile.errors import Invalid, NotFound
 from pagefile.memory.episodes.episode import Episode
 from pagefile.memory.facts.fact import Fact

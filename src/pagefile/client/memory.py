@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -219,10 +220,11 @@ class RemoteMemory(Room):
         given = {"name": name, "user_id": user_id}
         yield Exchange(self._ask("memory.delete_block", given, if_match=expected_version), bytes)
 
-    def export(self, *, user_id: str | None = None) -> Talk[RemoteExport]:
+    def export(self, *, user_id: str | None = None) -> Talk[Any]:
         """Everything that is kept of a user, fetched whole."""
         ask = self._ask("memory.export", {"user_id": user_id})
-        return RemoteExport((yield Exchange(ask, bytes)))
+        lines = yield Exchange(ask, bytes)
+        return (AsyncRemoteExport if self._link.is_awaited else RemoteExport)(lines)
 
     def import_(self, source: _Lines, *, own_only: bool = False) -> Talk[ImportReceipt]:
         """Take an export in; what is there is left, what was forgotten stays forgotten."""
@@ -281,6 +283,23 @@ class RemoteExport(MemoryExport):
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._fetched)
+
+
+class AsyncRemoteExport:
+    """`RemoteExport`, awaited as `pagefile.aio` does."""
+
+    def __init__(self, lines: bytes) -> None:
+        self._sync = RemoteExport(lines)
+        self.user_id = self._sync.user_id
+        self.exported_at = self._sync.exported_at
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for line in self._sync:
+            yield line
+
+    async def write(self, path: str | os.PathLike[str]) -> int:
+        """Write the lines into a file that is not there yet; the number of records."""
+        return await asyncio.to_thread(self._sync.write, path)
 
 
 class RemoteItems(Room):
