@@ -8,9 +8,17 @@ import pytest
 
 from pagefile.handle import Pagefile
 from pagefile.memory.memory import Memory
-from pagefile.testing.context import ContextContract
-from pagefile.testing.context.registry import RegistryContract
-from pagefile.testing.memory import MemoryContract
+from pagefile.testing.context.activation import ActivationContract
+from pagefile.testing.context.erasing import ErasureOfThreadsContract
+from pagefile.testing.context.racing import RaceContract
+from pagefile.testing.context.refusals import RefusalContract
+from pagefile.testing.context.slots import SlotContract
+from pagefile.testing.memory.blocks import BlocksContract
+from pagefile.testing.memory.episodes import EpisodesContract
+from pagefile.testing.memory.forgetting import ForgettingContract
+from pagefile.testing.memory.isolation import IsolationContract
+from pagefile.testing.memory.refusals import RefusalsContract
+from pagefile.testing.memory.sessions import SessionsContract
 from remote_ground import RemoteBackend, Running, running_in
 
 pytestmark = pytest.mark.xdist_group("remote")
@@ -21,23 +29,46 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     yield from running_in(tmp_path_factory.mktemp("remote"))
 
 
-class TestContext(ContextContract):
+class Remote:
     @pytest.fixture
     def place(self, running: Running) -> RemoteBackend:
         return running.place()
 
 
-class TestRegistry(RegistryContract):
-    @pytest.fixture
-    def place(self, running: Running) -> RemoteBackend:
-        return running.place()
-
-
-class TestMemory(MemoryContract):
-    @pytest.fixture
-    def place(self, running: Running) -> RemoteBackend:
-        return running.place()
-
+class RemoteMemory(Remote):
     @pytest.fixture
     def memory(self, handle: Pagefile) -> Memory:
         return handle.memory
+
+
+class TestSlots(Remote, SlotContract): ...
+
+
+class TestRaces(Remote, RaceContract): ...
+
+
+class TestErasure(Remote, ErasureOfThreadsContract): ...
+
+
+class TestRefusals(Remote, RefusalContract): ...
+
+
+class TestActivation(Remote, ActivationContract): ...
+
+
+class TestBlocks(RemoteMemory, BlocksContract): ...
+
+
+class TestEpisodes(RemoteMemory, EpisodesContract): ...
+
+
+class TestSessions(RemoteMemory, SessionsContract): ...
+
+
+class TestIsolation(RemoteMemory, IsolationContract): ...
+
+
+class TestForgetting(RemoteMemory, ForgettingContract): ...
+
+
+class TestMemoryRefusals(RemoteMemory, RefusalsContract): ...

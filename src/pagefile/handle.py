@@ -290,6 +290,8 @@ def open(
         Unsupported: the file has a newer format, or the engine lacks the level.
         Forbidden: the file or folder is read-only, or the server does not know the key.
     """
+    if url is None:
+        url = Settings.from_environment().store_url()
     if is_server(url, durability, options, key, user, remote):
         from pagefile.client import open_remote
 
@@ -305,7 +307,7 @@ def open(
         from pagefile import tracing
 
         tracing.enable_if_set(settings)
-    admin = Admin(settings.store_url() if url is None else url, options=chosen)
+    admin = Admin(url, options=chosen)
     try:
         handle = admin.open(settings.tenant if tenant is None else tenant)
     except PagefileError:

@@ -23,6 +23,7 @@ from pagefile.runs.ledger import Ledger
 from pagefile.runs.milestones import Episodes
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
+from pagefile.settings import Settings
 from pagefile.store.records import Durability
 from pagefile.store.store import Store
 
@@ -230,17 +231,17 @@ def open(
     """`pagefile.open` for an event loop: `async with pagefile.aio.open(…) as pf`."""
 
     async def opening() -> AsyncPagefile:
-        if handle.is_server(url, durability, options, key, user, remote):
+        where = Settings.from_environment().store_url() if url is None else url
+        if handle.is_server(where, durability, options, key, user, remote):
             from pagefile.client import open_remote_async
 
-            return cast(
-                AsyncPagefile,
-                await open_remote_async(
-                    cast(str, url), key=key, tenant=tenant, user=user, options=remote
-                ),
+            server = cast(str, where)
+            found = await open_remote_async(
+                server, key=key, tenant=tenant, user=user, options=remote
             )
+            return cast(AsyncPagefile, found)
         local = functools.partial(
-            handle.open, url, tenant=tenant, durability=durability, options=options
+            handle.open, where, tenant=tenant, durability=durability, options=options
         )
         return AsyncPagefile(await asyncio.to_thread(local))
 

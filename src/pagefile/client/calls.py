@@ -13,7 +13,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
+from typing import Any, ClassVar, Generic, TypeVar, cast, get_args, get_origin
 
 import msgspec
 
@@ -141,7 +141,8 @@ class Room:
 
     def _new(self, room: type[Room], **ids: Any) -> Any:
         """Another room with the same face."""
-        return faced(room, self._link.is_awaited)(self._link, **ids)
+        face: Any = faced(cast(Any, room), self._link.is_awaited)
+        return face(self._link, **ids)
 
     def _ask(
         self,
@@ -301,14 +302,18 @@ def _answer_of(operation: Operation) -> tuple[Any, Callable[[Any], Any]]:
         if field == "ok":
             return bound.answer, _nothing
         if field == "items":
-            return Listing.__class_getitem__(get_args(returns)[0]), _items
+            return _listing(get_args(returns)[0]), _items
         return bound.answer, lambda answer: getattr(answer, field)
     assert operation.method is not None
     returns = _returned(operation.method)
     fields = getattr(bound.answer, "__struct_fields__", ())
     if get_origin(returns) is list and "items" in fields:
-        return Listing.__class_getitem__(get_args(returns)[0]), _items
+        return _listing(get_args(returns)[0]), _items
     return returns, _same
+
+
+def _listing(item: Any) -> Any:
+    return Listing[item]
 
 
 def _same(answer: Any) -> Any:

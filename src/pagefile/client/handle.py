@@ -213,7 +213,8 @@ def open_remote(
     except PagefileError:
         link.close()
         raise
-    return faced(RemoteHandle, is_awaited=False)(link, found.tenant)
+    made: RemoteHandle = faced(RemoteHandle, is_awaited=False)(link, found.tenant)
+    return made
 
 
 async def open_remote_async(
@@ -232,7 +233,8 @@ async def open_remote_async(
     except PagefileError:
         await link.close()
         raise
-    return faced(RemoteHandle, is_awaited=True)(link, found.tenant)
+    made: RemoteHandle = faced(RemoteHandle, is_awaited=True)(link, found.tenant)
+    return made
 
 
 def _address(url: str, key: str | None, user: str | None, options: Remote | None) -> Address:

@@ -12,7 +12,7 @@ import msgspec
 
 from pagefile.client.calls import MOST_PER_PAGE, Listing, Room, not_offered
 from pagefile.client.request import Wait
-from pagefile.client.transport import AsyncLink, Exchange, Link, Talk, answered, decoded
+from pagefile.client.transport import AsyncLink, Exchange, Link, Talk, Value, answered, decoded
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, PagefileError, shown
 from pagefile.memory.items.plan import Preview
 from pagefile.memory.items.proposal import BatchPage, ItemBatch
@@ -178,7 +178,9 @@ class RemoteKnowledge(Room):
         page = yield Exchange(Room(self._link)._ask("items.list_batches", given), BatchPage)
         return list(page.items)
 
-    def _of_batch(self, method: str, batch_id: str, shape: Any, **given: Any) -> Talk[Any]:
+    def _of_batch(
+        self, method: str, batch_id: str, shape: type[Value], **given: Any
+    ) -> Talk[Value]:
         room = Room(self._link)
         return (
             yield from answered(

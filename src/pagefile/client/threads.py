@@ -24,6 +24,8 @@ from pagefile.store import codec
 from pagefile.store.records import Receipt
 
 _Unset = msgspec.UnsetType
+#: Beyond any index that a server takes.
+_MOST_INDEX = 10**15
 #: What a message has when it is not said otherwise.
 _USUAL = {
     "own_name": None,
@@ -104,11 +106,15 @@ class RemoteThread(Room):
             raise Invalid(
                 "index", f"{shown(index)} is not an index", "give a whole number or a slice"
             )
-        try:
-            answer = yield Exchange(self._ask("thread.at", {"index": index}), SlotShown)
-        except NotFound as error:
-            raise IndexError(f"thread {self.thread_id!r} has no slot at {shown(index)}") from error
-        return self._slot(answer)
+        if abs(index) < _MOST_INDEX:
+            try:
+                answer = yield Exchange(self._ask("thread.at", {"index": index}), SlotShown)
+                return self._slot(answer)
+            except NotFound:
+                pass
+        length = yield from RemoteThread.length(self)
+        slots = "1 slot" if length == 1 else f"{length} slots"
+        raise IndexError(f"thread {self.thread_id!r} has {slots} and none at {shown(index)}")
 
     def get_slice(self, start: int = 0, end: int | None = None) -> Talk[list[BufferSlot]]:
         """Slots start … end-1; negative numbers count from the end."""
@@ -156,10 +162,11 @@ class RemoteThread(Room):
         return int(self._link.run(RemoteThread.length(self)))
 
     def __iter__(self) -> Any:
-        return self._link.each(self._turn())
+        """The slots there are now; later ones are not seen."""
+        return self._link.each(self._turn(len(self)))
 
     def __aiter__(self) -> Any:
-        return self._link.each(self._turn())
+        return self._link.each(self._turn(None))
 
     def __reversed__(self) -> Any:
         return reversed(self._link.run(self._sliced(slice(None))))
@@ -180,9 +187,8 @@ class RemoteThread(Room):
     def _made(self, data: bytes) -> BufferSlot:
         return self._slot(decoded(data, SlotShown))
 
-    def _turn(self) -> Callable[[Any], Talk[tuple[list[BufferSlot], Any]]]:
-        """Pages of the slots there are now: what comes while they are read is not among them."""
-        stop: int | None = None
+    def _turn(self, stop: int | None) -> Callable[[Any], Talk[tuple[list[BufferSlot], Any]]]:
+        """Pages of the slots up to `stop`, or that there are when the first page is read."""
 
         def turn(start: int) -> Talk[tuple[list[BufferSlot], Any]]:
             nonlocal stop
@@ -484,6 +490,10 @@ class RemoteRegistry(Room):
     def lookup(self, thread_id: str) -> Talk[str | None]:
         found = yield from self._looked_up(thread_id)
         return None if found is None else found.text
+
+    def close(self) -> Talk[None]:
+        """Nothing of its own to let go of: the handle has the connections."""
+        yield from ()
 
     def _root(self, table: str | None) -> Talk[Activation | None]:
         try:

@@ -267,7 +267,7 @@ def _require_size(size: int, most: int) -> None:
 
 
 @contextmanager
-def _sink(target: Target) -> Iterator[IO[bytes]]:
+def sink(target: Target) -> Iterator[IO[bytes]]:
     """Where a download is written; a file appears under its name when it is whole."""
     if not isinstance(target, (str, os.PathLike)):
         yield target
@@ -458,7 +458,7 @@ class Link:
 
     def _write(self, response: Any, target: Target) -> None:
         size = 0
-        with _sink(target) as file:
+        with sink(target) as file:
             for piece in response.iter_bytes():
                 size += len(piece)
                 _require_size(size, self.address.options.max_download_bytes)
@@ -649,7 +649,7 @@ class AsyncLink:
 
     async def _write(self, response: Any, target: Target) -> None:
         size = 0
-        with _sink(target) as file:
+        with sink(target) as file:
             async for piece in response.aiter_bytes():
                 size += len(piece)
                 _require_size(size, self.address.options.max_download_bytes)
