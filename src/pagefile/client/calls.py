@@ -168,10 +168,12 @@ class Room:
     def _pages(self, name: str, given: Mapping[str, Any], item: Any, limit: int) -> Talk[list[Any]]:
         """Items of a listing, up to `limit` of them, page after page."""
         found: list[Any] = []
+        if limit == 0:
+            return found
         given = dict(given)
         while True:
             # A number that no page may have is refused by who knows the rules.
-            most = min(limit - len(found), MOST_PER_PAGE) if limit > 0 else limit
+            most = min(limit - len(found), MOST_PER_PAGE)
             page = yield Exchange(self._ask(name, {**given, "limit": most}), Listing[item])
             found += page.items
             if page.cursor is None or len(found) >= limit:

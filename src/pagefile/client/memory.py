@@ -551,7 +551,7 @@ def _fields(room: Room, field: str, value: Any, shape: Any, travels: Any) -> dic
         name = field_of.name
         each = getattr(value, name)
         if name in names:
-            if each is not None and each != ():
+            if each is not field_of.default and each != field_of.default:
                 fields[name] = each
         elif name not in _SERVERS_OWN and each != field_of.default:
             raise not_offered(type(room), f"{shape.__name__}({name}=…)")
