@@ -15,24 +15,24 @@ LIGHT := .venv/.light
 SERVED := .venv/.served
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SOAK_SUITES := $(wildcard \
-    tests/test_arms.py \
-    tests/test_bad_input.py \
-    tests/test_codec.py \
-    tests/test_copy.py \
-    tests/test_crash.py \
-    tests/test_damage.py \
-    tests/test_dispatch_crash.py \
-    tests/test_dispatch_stress.py \
-    tests/test_interrupts.py \
-    tests/test_manager*.py \
-    tests/test_model.py \
-    tests/test_pgvector.py \
-    tests/test_postgres.py \
-    tests/test_power.py \
-    tests/test_race*.py \
-    tests/test_redis*.py \
-    tests/test_registry.py \
-    tests/test_sqlite_file.py \
+    tests/recall/test_arms.py \
+    tests/store/test_bad_input.py \
+    tests/store/test_codec.py \
+    tests/store/test_copy.py \
+    tests/crash/test_crash.py \
+    tests/crash/test_damage.py \
+    tests/crash/test_dispatch_crash.py \
+    tests/crash/test_dispatch_stress.py \
+    tests/crash/test_interrupts.py \
+    tests/engines/test_manager*.py \
+    tests/crash/test_model.py \
+    tests/recall/test_pgvector.py \
+    tests/engines/test_postgres.py \
+    tests/crash/test_power.py \
+    tests/crash/test_races.py \
+    tests/engines/test_redis*.py \
+    tests/context/test_registry.py \
+    tests/engines/test_sqlite_file.py \
     )
 
 .DEFAULT_GOAL := help
@@ -107,9 +107,9 @@ mutants: setup  ## seed faults, one at a time, and say which the tests do not no
 	$(BIN)/python tools/mutants.py --sample $(SAMPLE) --jobs $(MUTANT_JOBS)
 
 kills: setup  ## kill -9 of 10,000 writers on SQLite, 1,000 on PostgreSQL and on Valkey, and of the servers
-	$(BIN)/python tests/crash_kills.py --engine sqlite --kills 10000
-	$(BIN)/python tests/crash_kills.py --engine postgres --kills 1000 --server-kills 40
-	$(BIN)/python tests/crash_kills.py --engine redis --kills 1000 --server-kills 40
+	$(BIN)/python tests/crash/kills.py --engine sqlite --kills 10000
+	$(BIN)/python tests/crash/kills.py --engine postgres --kills 1000 --server-kills 40
+	$(BIN)/python tests/crash/kills.py --engine redis --kills 1000 --server-kills 40
 
 format: setup  ## format the code and fix what the linter can
 	$(BIN)/ruff check --fix .

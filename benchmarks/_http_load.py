@@ -80,25 +80,33 @@ def _wrk(target: Target, connections: int, seconds: int) -> Load:
 
 async def _own(target: Target, connections: int, seconds: int) -> Load:
     """A small client: one request after the other on each connection."""
-    path = target.path.replace("{n}", str(int(time.time())))
-    head = f"{target.method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+    rest = " HTTP/1.1\r\nhost: 127.0.0.1\r\n"
     if target.key:
-        head += f"authorization: Bearer {target.key}\r\n"
+        rest += f"authorization: Bearer {target.key}\r\n"
     if target.body:
-        head += f"content-type: application/json\r\ncontent-length: {len(target.body)}\r\n"
-    request = head.encode() + b"\r\n" + target.body
+        rest += f"content-type: application/json\r\ncontent-length: {len(target.body)}\r\n"
+    tail = rest.encode() + b"\r\n" + target.body
     took: list[float] = []
-    failed = 0
+    asked = failed = 0
     end = time.perf_counter() + seconds
 
     async def ask() -> None:
-        nonlocal failed
+        nonlocal asked, failed
         reader, writer = await asyncio.open_connection("127.0.0.1", target.port)
         while (started := time.perf_counter()) < end:
-            writer.write(request)
-            answer = await reader.readuntil(b"\r\n\r\n")
-            length = re.search(rb"(?i)content-length: (\d+)", answer)
-            await reader.readexactly(int(length[1]) if length else 0)
+            path = target.path.replace("{n}", str(asked // _PER_PLACE))
+            asked += 1
+            writer.write(f"{target.method} {path}".encode() + tail)
+            try:
+                answer = await reader.readuntil(b"\r\n\r\n")
+                length = re.search(rb"(?i)content-length: (\d+)", answer)
+                await reader.readexactly(int(length[1]) if length else 0)
+            except (OSError, asyncio.IncompleteReadError):
+                # A refusal may be the last answer of its connection.
+                failed += 1
+                writer.close()
+                reader, writer = await asyncio.open_connection("127.0.0.1", target.port)
+                continue
             failed += answer[9:10] != b"2"
             took.append(time.perf_counter() - started)
         writer.close()

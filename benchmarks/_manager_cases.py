@@ -17,9 +17,9 @@ from typing import Any
 from _measure import Spread, Subject, Timing, measure, rate_ratio
 from _row import Row, Target
 from _run import Suite, run
+from _servers import ManagerProcess
 from _workplace import LOG, VALUE, Workplace, append_many
 from pagefile import Append, Batch, ContextBuffer, NewSlot, aio
-from pagefile.testing.manager_process import ManagerProcess
 
 _BODY = json.dumps(VALUE).encode()
 _WRITERS, _EACH = 64, 10

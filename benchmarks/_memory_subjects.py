@@ -26,10 +26,9 @@ import pagefile
 from _memory_data import DIMENSIONS, GivenVectors, Vectors
 from pagefile import Episode, Memory
 from pagefile.aio.memory import AsyncMemory
-from pagefile.memory.owner import owner_key
-from pagefile.recall.logs import decoded, entries_of, log_of
-from pagefile.recall.vectors.query_vector import unpacked_rows
-from pagefile.recall.vectors.vector_index import VectorIndex
+from pagefile.memory.names import owner_key
+from pagefile.recall.records import decoded, entries_of, log_of
+from pagefile.recall.vectors.vector_index import VectorIndex, unpacked_rows
 
 WANTED = 10
 WRITERS = 64

@@ -13,9 +13,9 @@ from _durable import commit_from_tasks, commit_from_threads
 from _measure import Subject, measure, rate_ratio
 from _raw_peer import BODY
 from _row import Row, Target
+from _servers import OWNER, PostgresServer
 from _workplace import Workplace, append_many
 from pagefile import Append, Batch, aio
-from pagefile.testing.postgres_server import OWNER, PostgresServer
 
 _BARE = "bare psycopg, INSERT + COMMIT"
 _AUTOCOMMIT = "bare psycopg, autocommit INSERT"

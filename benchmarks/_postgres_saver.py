@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 from _raw_peer import BODY
-from pagefile.testing.postgres_server import OWNER, PostgresServer
+from _servers import OWNER, PostgresServer
 
 _WRITERS = 64
 #: A connection for every second writer; a default server takes no more than a hundred.

@@ -16,9 +16,9 @@ import redis.asyncio
 from _measure import Spread, Subject, Timing, measure, rate_ratio
 from _row import Row, Target
 from _run import Suite, run
+from _servers import RedisServer
 from _workplace import LOG, VALUE, Workplace, append_many
 from pagefile import Append, Batch, ContextBuffer, NewSlot, aio
-from pagefile.testing.redis_server import RedisServer
 
 _BODY = json.dumps(VALUE).encode()
 _WRITERS, _EACH = 64, 10

@@ -21,6 +21,7 @@ import pagefile
 from _measure import Spread, Subject, Timing, measure, rate_ratio, spread
 from _row import Row, Target
 from _run import Suite, run
+from _servers import PostgresServer, QdrantServer, RedisServer, find_qdrant, find_redis
 from _workplace import Workplace
 from pagefile import Append, Batch, Episode, Memory, Store, Vector
 from pagefile.recall.arms.arm import Part, VectorArm
@@ -29,9 +30,6 @@ from pagefile.recall.arms.pgvector import PgvectorArm
 from pagefile.recall.arms.qdrant import QdrantArm, vector_name
 from pagefile.recall.arms.redis import RedisArm
 from pagefile.recall.embed.embedder import Floats, unit_rows
-from pagefile.testing.postgres_server import PostgresServer
-from pagefile.testing.qdrant_server import QdrantServer, find_binary
-from pagefile.testing.redis_server import RedisServer, find_redis
 
 _DIMENSIONS = 384
 _TOPICS = 200
@@ -155,7 +153,7 @@ def _qdrant(place: Workplace) -> QdrantServer:
 
 
 def _over(place: Workplace, case: str, *, by_grpc: bool) -> list[Row]:
-    if find_binary() is None:
+    if find_qdrant() is None:
         return []
     from qdrant_client import QdrantClient, models
 
@@ -351,7 +349,7 @@ def memory(place: Workplace) -> list[Row]:
 
 def searches(place: Workplace) -> list[Row]:
     """Whole searches, words and vectors, of one user: in this process, and through Qdrant."""
-    if find_binary() is None:
+    if find_qdrant() is None:
         return []
     count = 2_000 if place.quick else 20_000
     handle = place.open.enter_context(pagefile.open("memory:"))

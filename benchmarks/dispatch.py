@@ -22,10 +22,10 @@ import _dispatch_work as work
 from _measure import Subject, Timing, measure, rate_ratio, spread
 from _row import Row, Target
 from _run import Suite, run
+from _servers import RedisServer, find_valkey
 from _workplace import Workplace
 from pagefile import Append, Batch, Pagefile
 from pagefile.dispatch import Organism, ProcessPool
-from pagefile.testing.redis_server import RedisServer, find_binary
 
 CONVERSATIONS = 64
 HOPS = 60
@@ -148,7 +148,7 @@ def fan_out(place: Workplace) -> list[Row]:
 
 def across(place: Workplace) -> list[Row]:
     """Requests of one caller to a worker process through one Redis, there and back."""
-    if find_binary() is None:
+    if find_valkey() is None:
         return []
     server = place.closing(RedisServer())
     server.start()

@@ -25,7 +25,7 @@ from typing import Any
 from pagefile.memory.extraction.candidate import Candidate
 from pagefile.memory.extraction.rules import RuleExtractor
 
-LABELLED = Path(__file__).parent.parent / "tests" / "labelled"
+LABELLED = Path(__file__).parent.parent / "tests/memory/labelled"
 SPLITS = ("dev", "held_out")
 #: When every labelled sentence was said: a Wednesday.
 SAID_AT = datetime(2024, 6, 12, 10, 0, tzinfo=UTC)

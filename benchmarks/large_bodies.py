@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 
-from pagefile.testing.http_server import HttpServer
+from _servers import HttpServer
 
 SLOTS = "/v1/threads/large/slots"
 TAKEN, REFUSED = 199_000, 5_500_000

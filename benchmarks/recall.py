@@ -37,11 +37,10 @@ from rich.table import Table
 from pagefile.recall.embed.bundled import BundledEmbedder
 from pagefile.recall.embed.embedder import Floats
 from pagefile.recall.embed.reranker import BundledReranker, reranked
-from pagefile.recall.entry import IndexEntry, entry_of, told
-from pagefile.recall.fusion import Weights
+from pagefile.recall.hit import Weights
 from pagefile.recall.partition import PartitionIndex
-from pagefile.recall.text.analysis import words
-from pagefile.recall.text.english import STOP_WORDS
+from pagefile.recall.records import IndexEntry, entry_of, told
+from pagefile.recall.text.analysis import STOP_WORDS, words
 from pagefile.store.codec.sort_key import microseconds
 
 _CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}

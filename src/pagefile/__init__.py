@@ -32,6 +32,7 @@ from pagefile.store.batch import (
     LengthIs,
     Prune,
     Put,
+    Query,
     Selector,
     Unchanged,
     Vector,
@@ -39,7 +40,6 @@ from pagefile.store.batch import (
 )
 from pagefile.store.codec import Record, register
 from pagefile.store.engine import Limits
-from pagefile.store.query import Query
 from pagefile.store.records import (
     Change,
     Commit,
@@ -60,21 +60,19 @@ if TYPE_CHECKING:
     from pagefile.assembly.receipt import AssemblyReceipt
     from pagefile.context.appender import NewSlot
     from pagefile.context.buffer import ContextBuffer
-    from pagefile.context.conversations import Conversations, Expired, Sweep
+    from pagefile.context.conversations import Conversations, Expired, Sweep, Sweeper
     from pagefile.context.path import Path
     from pagefile.context.registry import ThreadRegistry
     from pagefile.context.residency import Eviction
     from pagefile.context.shared_backend import (
         BackendConfig,
         SharedBackend,
-        get_shared_backend,
-        reset_shared_backend,
-    )
-    from pagefile.context.singleton import (
         get_context_buffer,
         get_registry,
+        get_shared_backend,
         reset_context_buffer,
         reset_registry,
+        reset_shared_backend,
     )
     from pagefile.context.slot import (
         BufferSlot,
@@ -82,14 +80,12 @@ if TYPE_CHECKING:
         SlotMetadata,
         slot_to_handler_metadata,
     )
-    from pagefile.context.sweeper import Sweeper
     from pagefile.context.thread import ThreadContext
-    from pagefile.memory.block import MemoryBlock
+    from pagefile.memory.blocks import MemoryBlock
     from pagefile.memory.consolidation.consolidation import ConsolidationPolicy, ConsolidationReport
     from pagefile.memory.consolidation.consolidator import Consolidator
     from pagefile.memory.consolidation.worker import ConsolidationWorker
-    from pagefile.memory.episodes.episode import Episode
-    from pagefile.memory.episodes.message import Image, Message, Role, ToolCall, ToolDef
+    from pagefile.memory.episodes.episode import Episode, Image, Message, Role, ToolCall, ToolDef
     from pagefile.memory.extraction.chat import ChatClient
     from pagefile.memory.extraction.model import ChatExtractor
     from pagefile.memory.extraction.rules import RuleExtractor
@@ -97,17 +93,17 @@ if TYPE_CHECKING:
     from pagefile.memory.facts.graph import FactGraph
     from pagefile.memory.facts.proposal import ProposedFact
     from pagefile.memory.facts.store import FactStore
-    from pagefile.memory.ids import new_id
     from pagefile.memory.items.store import LongTermItems
-    from pagefile.memory.match import EpisodeMatch, FactMatch
     from pagefile.memory.memory import Memory
+    from pagefile.memory.names import new_id
     from pagefile.memory.privacy.export import MemoryExport
     from pagefile.memory.privacy.forget_receipt import ForgetReceipt
     from pagefile.memory.privacy.isolation import IsolationWarning
     from pagefile.memory.profile import MemoryProfile
     from pagefile.memory.provenance import Provenance
+    from pagefile.memory.recaller import EpisodeMatch, FactMatch
     from pagefile.runs.config import RunConfig
-    from pagefile.runs.patch_result import PatchResult
+    from pagefile.runs.patch import PatchResult
     from pagefile.runs.redaction import Secret
     from pagefile.runs.run import Run
     from pagefile.runs.runs import Runs
@@ -234,32 +230,32 @@ _ELSEWHERE = {
     "Consolidator": "pagefile.memory.consolidation.consolidator",
     "ContextBuffer": "pagefile.context.buffer",
     "Conversations": "pagefile.context.conversations",
-    "Sweeper": "pagefile.context.sweeper",
+    "Sweeper": "pagefile.context.conversations",
     "Episode": "pagefile.memory.episodes.episode",
-    "EpisodeMatch": "pagefile.memory.match",
+    "EpisodeMatch": "pagefile.memory.recaller",
     "Eviction": "pagefile.context.residency",
     "Expired": "pagefile.context.conversations",
     "Fact": "pagefile.memory.facts.fact",
     "FactGraph": "pagefile.memory.facts.graph",
-    "FactMatch": "pagefile.memory.match",
+    "FactMatch": "pagefile.memory.recaller",
     "FactStore": "pagefile.memory.facts.store",
     "ForgetReceipt": "pagefile.memory.privacy.forget_receipt",
     "HandlerMetadata": "pagefile.context.slot",
-    "Image": "pagefile.memory.episodes.message",
+    "Image": "pagefile.memory.episodes.episode",
     "IsolationWarning": "pagefile.memory.privacy.isolation",
     "LongTermItems": "pagefile.memory.items.store",
     "Memory": "pagefile.memory.memory",
-    "MemoryBlock": "pagefile.memory.block",
+    "MemoryBlock": "pagefile.memory.blocks",
     "MemoryExport": "pagefile.memory.privacy.export",
     "MemoryProfile": "pagefile.memory.profile",
-    "Message": "pagefile.memory.episodes.message",
+    "Message": "pagefile.memory.episodes.episode",
     "NewSlot": "pagefile.context.appender",
-    "PatchResult": "pagefile.runs.patch_result",
+    "PatchResult": "pagefile.runs.patch",
     "Path": "pagefile.context.path",
     "Prompt": "pagefile.assembly.prompt",
     "ProposedFact": "pagefile.memory.facts.proposal",
     "Provenance": "pagefile.memory.provenance",
-    "Role": "pagefile.memory.episodes.message",
+    "Role": "pagefile.memory.episodes.episode",
     "RuleExtractor": "pagefile.memory.extraction.rules",
     "Run": "pagefile.runs.run",
     "RunConfig": "pagefile.runs.config",
@@ -270,14 +266,14 @@ _ELSEWHERE = {
     "Sweep": "pagefile.context.conversations",
     "ThreadContext": "pagefile.context.thread",
     "ThreadRegistry": "pagefile.context.registry",
-    "ToolCall": "pagefile.memory.episodes.message",
-    "ToolDef": "pagefile.memory.episodes.message",
-    "get_context_buffer": "pagefile.context.singleton",
-    "get_registry": "pagefile.context.singleton",
+    "ToolCall": "pagefile.memory.episodes.episode",
+    "ToolDef": "pagefile.memory.episodes.episode",
+    "get_context_buffer": "pagefile.context.shared_backend",
+    "get_registry": "pagefile.context.shared_backend",
     "get_shared_backend": "pagefile.context.shared_backend",
-    "new_id": "pagefile.memory.ids",
-    "reset_context_buffer": "pagefile.context.singleton",
-    "reset_registry": "pagefile.context.singleton",
+    "new_id": "pagefile.memory.names",
+    "reset_context_buffer": "pagefile.context.shared_backend",
+    "reset_registry": "pagefile.context.shared_backend",
     "reset_shared_backend": "pagefile.context.shared_backend",
     "slot_to_handler_metadata": "pagefile.context.slot",
 }

@@ -11,7 +11,9 @@
     └── Forbidden      this handle may not do that
 
 A message is the fact, then the next step. `code` is the same word in Python,
-REST, MCP and the command line.
+REST, MCP, the command line and between processes, and `as_fields` is what
+stands on each of these wires: the code, the fact, the next step, and what the
+class carries besides. `from_fields` is the way back.
 """
 
 from __future__ import annotations
@@ -143,3 +145,51 @@ class Forbidden(PagefileError):
     """This handle may not do that."""
 
     code = "forbidden"
+
+
+#: Every class by its code.
+CLASSES: Mapping[str, type[PagefileError]] = {
+    cls.code: cls
+    for cls in (
+        NotFound,
+        Conflict,
+        Invalid,
+        LimitExceeded,
+        Unavailable,
+        Corrupt,
+        Unsupported,
+        Forbidden,
+    )
+}
+#: What classes carry besides their words, and what stands there when nothing was said.
+CARRIED: Mapping[type[PagefileError], Mapping[str, Any]] = {
+    Conflict: {"target": "", "expected": -1, "current": -1},
+    Invalid: {"field": "", "rule": ""},
+    LimitExceeded: {"what": "", "limit": 0, "wanted": 0},
+    Unavailable: {"outcome": "nothing", "key": ""},
+}
+
+
+def carried_by(error: PagefileError) -> dict[str, Any]:
+    """What an error carries besides its words."""
+    names = (name for cls, usual in CARRIED.items() if isinstance(error, cls) for name in usual)
+    return {name: getattr(error, name) for name in names if hasattr(error, name)}
+
+
+def as_fields(error: PagefileError) -> dict[str, Any]:
+    """An error as plain values, the same on every wire; what says nothing is left out."""
+    fields = {"code": error.code, "fact": error.fact, "next_step": error.next_step}
+    more = carried_by(error)
+    if more.get("rule") == error.next_step:
+        del more["rule"]  # What to do is said once.
+    return fields | {name: value for name, value in more.items() if value not in (None, "")}
+
+
+def from_fields(fields: Mapping[str, Any]) -> PagefileError:
+    """The error that such values stand for; one of an unknown code is a `PagefileError`."""
+    cls = CLASSES.get(str(fields.get("code")), PagefileError)
+    fact, next_step = str(fields.get("fact", "")), str(fields.get("next_step", ""))
+    state: dict[str, Any] = {"fact": fact, "next_step": next_step}
+    for name, usual in CARRIED.get(cls, {}).items():
+        state[name] = fields.get(name, next_step if name == "rule" else usual)
+    return revive(cls, (f"{fact}: {next_step}" if next_step else fact,), state)

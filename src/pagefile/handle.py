@@ -8,33 +8,33 @@ import threading
 import time
 import weakref
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import msgspec
 
-from pagefile.assembly.mixin import AssemblesPrompts
 from pagefile.errors import Forbidden, Invalid, PagefileError, Unavailable, Unsupported, shown
 from pagefile.settings import Settings
-from pagefile.store.bounds import require_count, require_seconds
-from pagefile.store.capabilities import Joinable
+from pagefile.store.arguments import require_callable, require_count, require_seconds, require_type
 from pagefile.store.commit.committer import Committer
 from pagefile.store.commit.preparation import Clock, Entropy, Preparer
-from pagefile.store.engine import Engine, Limits
+from pagefile.store.engine import Engine, Joinable, Limits
 from pagefile.store.log.feed import Feed, feed_of
-from pagefile.store.names import require_callable, require_type
 from pagefile.store.records import Durability, Head, Report, Stats
-from pagefile.store.store import Store
-from pagefile.store.vectors import kept_by
+from pagefile.store.store import Store, kept_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pagefile.assembly.assembly import Assembly
+    from pagefile.assembly.options import AssemblyOptions
+    from pagefile.assembly.prompt import Prompt
     from pagefile.client.transport import Remote
     from pagefile.context.buffer import ContextBuffer
     from pagefile.context.registry import ThreadRegistry
     from pagefile.memory.items.store import LongTermItems
     from pagefile.memory.memory import Memory
     from pagefile.runs.runs import Runs
+    from pagefile.runs.tokens import TokenCounter
     from pagefile.store.log.copy import CopyReport
 
 _DAY_SECONDS = 86_400
@@ -71,7 +71,7 @@ class Options(msgspec.Struct, frozen=True):
     vfs: str | None = None
 
 
-class Pagefile(AssemblesPrompts):
+class Pagefile:
     """One tenant of a store; a context manager."""
 
     def __init__(self, engine: Engine, committer: Committer, tenant: str, options: Options) -> None:
@@ -87,6 +87,7 @@ class Pagefile(AssemblesPrompts):
         self._runs: Runs | None = None
         self._items: LongTermItems | None = None
         self._memory: Memory | None = None
+        self._assembly: Assembly | None = None
         self.feed = feed_of(self.store)
         self._owned: Admin | None = None
 
@@ -184,6 +185,49 @@ class Pagefile(AssemblesPrompts):
     ) -> None:
         self.close()
 
+    # Prompts
+
+    @property
+    def assembly(self) -> Assembly:
+        """Prompts for this tenant's agents, and their receipts."""
+        from pagefile.assembly.assembly import Assembly
+
+        memory = self.memory
+        with self._making:
+            if self._assembly is None:
+                self._assembly = Assembly(self.store, memory=memory)
+        return self._assembly
+
+    def assemble(
+        self,
+        source: Any = None,
+        query: str | None = None,
+        budget: int = 8_000,
+        *,
+        user_id: str | None = None,
+        project_id: str | None = None,
+        system: str = "",
+        agent: str = "",
+        counter: TokenCounter | str | None = None,
+        at: int | None = None,
+        record: bool = True,
+        options: AssemblyOptions | None = None,
+    ) -> Prompt:
+        """See `Assembly.assemble`."""
+        return self.assembly.assemble(
+            source,
+            query,
+            budget,
+            user_id=user_id,
+            project_id=project_id,
+            system=system,
+            agent=agent,
+            counter=counter,
+            at=at,
+            record=record,
+            options=options,
+        )
+
 
 class Admin:
     """All tenants of a store, for operators. A tenant's handle reaches none of this."""
@@ -237,7 +281,7 @@ class Admin:
             self.engine, target.engine, tenant, progress=progress, follow_seconds=follow_seconds
         )
         if kept_by(target.engine):
-            from pagefile.recall.arms.store_synchronizer import KeptKeeper
+            from pagefile.recall.arms.synchronizer import KeptKeeper
 
             # Commits are copied as they were, without vectors: the index log has them.
             KeptKeeper(target.open(tenant).store).sync_all()
@@ -390,7 +434,7 @@ def _open_redis(url: str, options: Options, lifetime_us: int) -> Engine:
     if options.vfs is not None:
         raise Unsupported("Redis has no VFS", "leave `vfs` out")
     try:
-        from pagefile.engines.redis.address import address_of
+        from pagefile.engines.redis.connection import address_of
         from pagefile.engines.redis.engine import RedisEngine
     except ModuleNotFoundError as error:
         if error.name != "redis":

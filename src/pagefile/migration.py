@@ -74,14 +74,13 @@ def _migrate_postgres(url: str, check: bool, role: str | None) -> MigrationRepor
         raise Invalid("grant", f"{shown(role)} names no user", "give the name of a role")
     try:
         from pagefile.engines.postgres import schema as formats
-        from pagefile.engines.postgres.address import address_of
-        from pagefile.engines.postgres.connection import Link
+        from pagefile.engines.postgres.connection import Link, address_of
         from pagefile.engines.postgres.vectors import VectorTable
     except ImportError as error:
         raise Unsupported(
             f"the PostgreSQL driver cannot be loaded ({error})", "pip install 'pagefile[postgres]'"
         ) from error
-    from pagefile.engines.common.queries import load_queries
+    from pagefile.engines.common import load_queries
 
     lock_seconds = Options().lock_seconds
     link = Link(

@@ -12,16 +12,13 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from pagefile import handle
 from pagefile.aio.derivation import LIFTED, derive
 from pagefile.context.buffer import ContextBuffer
-from pagefile.context.follower import AsyncSlotFollower
-from pagefile.context.reader import PAGE
 from pagefile.context.registry import ThreadRegistry
 from pagefile.context.slot import BufferSlot
-from pagefile.context.thread import ThreadContext
+from pagefile.context.thread import PAGE, AsyncSlotFollower, ThreadContext
 from pagefile.memory.items.store import LongTermItems
-from pagefile.runs.knowledge import Knowledge
 from pagefile.runs.ledger import Ledger
 from pagefile.runs.milestones import Episodes
-from pagefile.runs.run import Run
+from pagefile.runs.run import Knowledge, Run
 from pagefile.runs.runs import Runs
 from pagefile.settings import Settings
 from pagefile.store.records import Durability

@@ -1,4 +1,4 @@
-# Made by `python -m pagefile.testing.aio_types` from the sync classes; do not edit.
+# Made by `python -m tools.aio_stub` from the sync classes; do not edit.
 import os
 import pathlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from pagefile.store.batch import Append, Batch, Condition, Operation, Selector, 
 from pagefile.context.appender import NewSlot
 from pagefile.context.buffer import ContextBuffer
 from pagefile.context.path import Path
-from pagefile.store.capabilities import Near
+from pagefile.store.engine import Near
 from pagefile.context.registry import ThreadRegistry
 from pagefile.context.residency import Eviction
 from pagefile.context.slot import BufferSlot
@@ -31,10 +31,10 @@ from pagefile.store.records import (
     Stats,
     StreamKind,
 )
-from pagefile.store.query import Query
+from pagefile.store.batch import Query
 import threading
 from collections.abc import AsyncIterator as AsyncIterator
-from pagefile.memory.block import MemoryBlock
+from pagefile.memory.blocks import MemoryBlock
 from pagefile.memory.privacy.importer import ImportReceipt, Lines
 from pagefile.memory.consolidation.consolidation import ConsolidationReport
 from pagefile.memory.episodes.duplicates import Duplicate
@@ -44,22 +44,22 @@ from pagefile.memory.privacy.export import MemoryExport
 from pagefile.memory.facts.fact import Fact
 from pagefile.memory.facts.fact import Status as FactStatus
 from pagefile.memory.facts.documents import Assertion
-from pagefile.memory.facts.stored_graph import Neighborhood, StoredGraph, Walk
+from pagefile.memory.facts.graph import Neighborhood, StoredGraph, Walk
 from pagefile.memory.facts.history import History, Story
 from pagefile.memory.facts.view import Group, Sight, Viewpoint
 from pagefile.memory.facts.store import FactStore
 from pagefile.memory.privacy.forget_receipt import ForgetReceipt
 from pagefile.memory.facts.graph import Direction
 from pagefile.memory.items.item import Status as ItemStatus
-from pagefile.memory.match import EpisodeMatch, FactMatch, MemoryMatch
+from pagefile.memory.recaller import EpisodeMatch, FactMatch, MemoryMatch
 from pagefile.memory.search import MemoryKind
 from pagefile.memory.memory import Memory
-from pagefile.memory.episodes.message import Message
+from pagefile.memory.episodes.episode import Message
 from pagefile.memory.facts.plane import Kind
 from pagefile.memory.profile import MemoryProfile
 from pagefile.memory.facts.proposal import Decision, ProposedFact, ProposedFacts
 from pagefile.memory.provenance import Provenance
-from pagefile.memory.vector_follower import VectorsFollowed
+from pagefile.recall.arms.synchronizer import VectorsFollowed
 from pagefile.store.batch import Put
 from pagefile.memory.items.store import Beside, Committed, LongTermItems, Proposal
 from pagefile.memory.items.item import MemoryItem, Revision, Status
@@ -69,21 +69,21 @@ from pagefile.memory.items.change import ItemType, Scope
 from pagefile.memory.items.text_search import Hit
 from pagefile.recall.arms.synchronizer import VectorStatus
 from pagefile.runs.config import RunConfig
-from pagefile.runs.knowledge import Knowledge
+from pagefile.runs.run import Knowledge
 from pagefile.runs.milestones import Episodes, Milestone
 from pagefile.runs.ledger import Ledger
 from pagefile.runs.packs.format import PackLimits, PackReport, Progress
 from pagefile.runs.rebuild import Rebuilt
-from pagefile.runs.repair import Repaired
+from pagefile.runs.rebuild import Repaired
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
-from pagefile.runs.patch_result import PatchResult, WorkingSet
+from pagefile.runs.patch import PatchResult, WorkingSet
 from pagefile.runs.tokens import TokenCounter
 from pagefile.assembly.assembly import Assembly
 from pagefile.assembly.options import AssemblyOptions
 from pagefile.assembly.prompt import Prompt
 from pagefile.assembly.receipt import AssemblyReceipt, Verification
-from pagefile.assembly.receipt_store import ReceiptPage
+from pagefile.assembly.receipt import ReceiptPage
 from pagefile.store.store import Store
 
 class AsyncStore:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pagefile.aio.derivation import derive
 from pagefile.assembly.assembly import Assembly
 from pagefile.handle import Pagefile
-from pagefile.memory.consolidation.report import ConsolidationReport
+from pagefile.memory.consolidation.consolidation import ConsolidationReport
 from pagefile.memory.episodes.episode import Episode
 from pagefile.memory.facts.fact import Fact
+from pagefile.memory.facts.graph import StoredGraph
 from pagefile.memory.facts.proposal import ProposedFacts
 from pagefile.memory.facts.store import FactStore
-from pagefile.memory.facts.stored_graph import StoredGraph
 from pagefile.memory.memory import Memory
 from pagefile.memory.privacy.export import MemoryExport
 from pagefile.memory.privacy.isolation import AwaitedFrom

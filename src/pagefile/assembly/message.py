@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from pagefile.context.slot import LANE, BufferSlot
-from pagefile.store.content import mapping_from_bytes
+from pagefile.store.records import mapping_from_bytes
 
 #: One chat message: role, content, and where there are some name, tool_calls, tool_call_id.
 ChatMessage: TypeAlias = dict[str, Any]

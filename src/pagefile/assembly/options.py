@@ -9,8 +9,7 @@ import msgspec
 
 from pagefile.errors import Invalid, shown
 from pagefile.memory.search import MemoryKind
-from pagefile.store.bounds import require_count
-from pagefile.store.names import require_flag
+from pagefile.store.arguments import require_count, require_flag
 
 MOST_BUDGET = 10_000_000
 MOST_QUERY = 100_000

@@ -17,7 +17,7 @@ from pagefile.client.threads import RemoteContext, RemoteRegistry
 from pagefile.client.transport import Address, AsyncLink, Link, Remote, Talk, answered
 from pagefile.errors import Forbidden, PagefileError
 from pagefile.handle import Pagefile
-from pagefile.store.names import require_type
+from pagefile.store.arguments import require_type
 from pagefile.store.records import Head, Report, Stats
 
 

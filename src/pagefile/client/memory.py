@@ -13,8 +13,7 @@ import msgspec
 from pagefile.assembly.assembly import Assembly
 from pagefile.assembly.options import AssemblyOptions
 from pagefile.assembly.prompt import Prompt
-from pagefile.assembly.receipt import AssemblyReceipt, Verification
-from pagefile.assembly.receipt_store import ReceiptPage
+from pagefile.assembly.receipt import AssemblyReceipt, ReceiptPage, Verification
 from pagefile.client.calls import Listing, Reading, Room, not_offered
 from pagefile.client.runs import RemoteRun
 from pagefile.client.threads import RemoteThread
@@ -23,16 +22,16 @@ from pagefile.client.values import MatchShown, StoredShown, document_of, entry_o
 from pagefile.errors import Invalid, NotFound, shown
 from pagefile.memory.episodes.episode import Episode
 from pagefile.memory.facts.fact import Fact
+from pagefile.memory.facts.graph import StoredGraph, Walk
 from pagefile.memory.facts.proposal import Decision, ProposedFact, ProposedFacts
 from pagefile.memory.facts.store import FactStore
-from pagefile.memory.facts.stored_graph import StoredGraph, Walk
 from pagefile.memory.items.store import LongTermItems, Proposal
 from pagefile.memory.items.text_search import Hit
-from pagefile.memory.match import EpisodeMatch, FactMatch
 from pagefile.memory.memory import Memory
 from pagefile.memory.privacy.export import MemoryExport
 from pagefile.memory.privacy.forget_receipt import ForgetReceipt
 from pagefile.memory.privacy.importer import ImportReceipt
+from pagefile.memory.recaller import EpisodeMatch, FactMatch
 from pagefile.operations.answer import cursor_of
 from pagefile.operations.facts import Asserted, NewFact
 from pagefile.operations.items import Token

@@ -16,12 +16,11 @@ from urllib.parse import quote
 import msgspec
 
 from pagefile.errors import (
+    CARRIED,
+    CLASSES,
     Conflict,
-    Corrupt,
     Forbidden,
     Invalid,
-    LimitExceeded,
-    NotFound,
     PagefileError,
     Unavailable,
     Unsupported,
@@ -29,7 +28,7 @@ from pagefile.errors import (
     shown,
 )
 from pagefile.store import clock
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count
 from pagefile.store.codec.decoder import json_decoder
 
 JSON = "application/json"
@@ -156,20 +155,9 @@ def _text(value: Any) -> str:
 
 # Refusals
 
+#: What only a server says.
 _BY_CODE: Mapping[str, type[PagefileError]] = {
-    cls.code: cls
-    for cls in (
-        Conflict,
-        Corrupt,
-        Forbidden,
-        Invalid,
-        LimitExceeded,
-        NotFound,
-        Unavailable,
-        Unsupported,
-    )
-} | {
-    # What only a server says.
+    **CLASSES,
     "bad_request": Invalid,
     "unauthenticated": Forbidden,
     "method_not_allowed": Unsupported,
@@ -180,13 +168,6 @@ _BY_CODE: Mapping[str, type[PagefileError]] = {
     "under_way": Conflict,
     "unsupported_media_type": Invalid,
     "too_many_requests": Unavailable,
-}
-#: What each class has besides its text, and what stands there when the server did not say.
-_FIELDS: Mapping[type[PagefileError], Mapping[str, Any]] = {
-    Conflict: {"target": "", "expected": -1, "current": -1},
-    Invalid: {"field": "", "rule": ""},
-    LimitExceeded: {"what": "", "limit": 0, "wanted": 0},
-    Unavailable: {"outcome": "nothing", "key": ""},
 }
 _MOST_ASKED_PAUSE = 30.0
 _MOST_SHOWN = 200
@@ -231,7 +212,7 @@ def error_of(problem: Problem) -> PagefileError:
     text = problem.detail or f"the server answered {problem.status}"
     fact, _, next_step = text.partition(": ")
     state: dict[str, Any] = {"fact": fact, "next_step": next_step}
-    for name, usual in _FIELDS.get(cls, {}).items():
+    for name, usual in CARRIED.get(cls, {}).items():
         told = getattr(problem, name, None)
         state[name] = usual if told is None else told
     if cls is Unavailable and problem.outcome is None and problem.status not in (401, 429):

@@ -16,6 +16,7 @@ from pagefile.client.transport import AsyncLink, Exchange, Link, Talk, Value, an
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, PagefileError, shown
 from pagefile.memory.items.plan import Preview
 from pagefile.memory.items.proposal import BatchPage, ItemBatch
+from pagefile.memory.items.run_events import LEDGERS
 from pagefile.memory.items.store import Committed
 from pagefile.operations.answer import cursor_of
 from pagefile.operations.items import Token
@@ -23,18 +24,16 @@ from pagefile.operations.packs import PackInfo, Restored
 from pagefile.operations.runs import Booted, Brief, Deleted, Patched, Rebuilt, Recorded
 from pagefile.runs import rebuild
 from pagefile.runs.config import RunConfig, config_from
-from pagefile.runs.knowledge import Knowledge
 from pagefile.runs.ledger import Ledger
 from pagefile.runs.milestones import Episodes, Milestone
-from pagefile.runs.names import LEDGERS, require_id
+from pagefile.runs.names import require_id
 from pagefile.runs.packs.format import PackLimits, PackReport
-from pagefile.runs.patch_result import PatchResult, WorkingSet
-from pagefile.runs.run import Run
+from pagefile.runs.patch import PatchResult, WorkingSet
+from pagefile.runs.run import Knowledge, Run
 from pagefile.runs.runs import Runs
 from pagefile.runs.schema import artifacts
 from pagefile.store import clock
-from pagefile.store.bounds import require_count
-from pagefile.store.names import require_callable
+from pagefile.store.arguments import require_callable, require_count
 
 _UPDATE_ATTEMPTS = 1_000
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.5

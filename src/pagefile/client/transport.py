@@ -37,10 +37,9 @@ from pagefile.errors import (
     shown,
 )
 from pagefile.settings import Settings
+from pagefile.store.arguments import Naming, require_count, require_seconds
 from pagefile.store.atomic_file import new_file
-from pagefile.store.bounds import require_count, require_seconds
 from pagefile.store.codec.decoder import json_decoder
-from pagefile.store.names import Naming
 
 Value = TypeVar("Value")
 #: Where a download goes: a file that is made when all of it is there, or one that is open.
@@ -329,8 +328,7 @@ def _span(ask: Ask, url: str) -> Iterator[Callable[[int], None]]:
         return
     from opentelemetry.trace import SpanKind
 
-    from pagefile.tracing.operations import OPERATION, PROVIDER
-    from pagefile.tracing.spans import failed
+    from pagefile.tracing.spans import OPERATION, PROVIDER, failed
 
     server = urlsplit(url)
     said: dict[str, Any] = {"http.request.method": ask.method}

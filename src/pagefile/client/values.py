@@ -12,14 +12,13 @@ from pagefile.errors import Unsupported, shown
 from pagefile.memory.episodes.episode import Episode
 from pagefile.memory.facts.fact import Fact
 from pagefile.memory.items.item import MemoryItem
-from pagefile.memory.match import MemoryMatch
+from pagefile.memory.recaller import MemoryMatch
 from pagefile.recall.hit import Hit
 from pagefile.store import codec
 from pagefile.store.codec import sort_key
 from pagefile.store.codec.canonical_json import decode_json, encode_json
 from pagefile.store.codec.decoder import convert
-from pagefile.store.content import Action, Content, mapping_to_bytes
-from pagefile.store.records import Document, Entry
+from pagefile.store.records import Action, Content, Document, Entry, mapping_to_bytes
 
 _PLAIN = frozenset({dict, list, str, int, float, bool, type(None)})
 _MATCHED: dict[str, type] = {"episode": Episode, "fact": Fact, "item": MemoryItem}

@@ -2,13 +2,11 @@
 
 Read in this order:
 
-slot, usage, thread       one message, and a thread as its readers see it; with `reader`,
-                          `follower`
+names, slot, thread       one message, and a thread as its readers see it
 appender, buffer          how a message becomes a slot; the context buffer, which is all of it
-residency, policy         which threads stay at hand, and how many
+residency                 which threads stay at hand, and how many
 path, registry            call paths and the threads that stand for them; with
-                          `registry_documents`, `ownership`
-conversations, sweeper    one lifetime for a conversation, and the thread that ends idle ones
-backend, lifecycle        what all of it is built on, and how it is closed
-shared_backend, singleton one backend or buffer per process
+                          `registry_documents`
+conversations             one lifetime for a conversation, and the thread that ends idle ones
+backend, shared_backend   what all of it is built on; one per process
 """

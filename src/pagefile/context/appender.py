@@ -13,10 +13,8 @@ from typing import Any
 import msgspec
 
 from pagefile.context.names import EVICTIONS, THREADS, log_of, require_name, require_text
-from pagefile.context.policy import Policy
-from pagefile.context.residency import NUMBER_OF_THREADS, Eviction, Leaver, Residency
-from pagefile.context.slot import LANE, BufferSlot, payload_type_of
-from pagefile.context.usage import UsageShelf
+from pagefile.context.residency import NUMBER_OF_THREADS, Eviction, Leaver, Policy, Residency
+from pagefile.context.slot import LANE, BufferSlot, UsageShelf, payload_type_of
 from pagefile.errors import (
     Conflict,
     Forbidden,
@@ -27,6 +25,7 @@ from pagefile.errors import (
     shown,
 )
 from pagefile.store import codec
+from pagefile.store.arguments import require_count, require_flag
 from pagefile.store.batch import (
     Append,
     Batch,
@@ -37,8 +36,6 @@ from pagefile.store.batch import (
     Operation,
     Prune,
 )
-from pagefile.store.bounds import require_count
-from pagefile.store.names import require_flag
 from pagefile.store.records import Entry
 from pagefile.store.store import Store
 

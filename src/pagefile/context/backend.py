@@ -4,10 +4,32 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Protocol
+from types import TracebackType
+from typing import Protocol, Self
 
 from pagefile.errors import Invalid, shown
 from pagefile.store.store import Store
+
+
+class ClosesItsStore:
+    """A context manager over a store that `store_behind` gave, with what closes it."""
+
+    _close: Callable[[], None]
+
+    def close(self) -> None:
+        """Close the store if this opened it; one that was handed in stays open."""
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
 
 class HasStore(Protocol):

@@ -21,21 +21,23 @@ from pagefile.context.appender import (
     slot_append,
 )
 from pagefile.context.backend import Backend, store_behind
-from pagefile.context.follower import AsyncSlotFollower, SlotFollower
 from pagefile.context.names import THREADS, log_of, require_name
-from pagefile.context.policy import Policy
-from pagefile.context.reader import Reader, reader_of, user_of
-from pagefile.context.residency import Eviction, Leaver, ending, residency_of
-from pagefile.context.slot import BufferSlot, without_position
-from pagefile.context.thread import ThreadContext, Writer
-from pagefile.context.usage import UsageShelf
+from pagefile.context.residency import Eviction, Leaver, Policy, ending, residency_of
+from pagefile.context.slot import BufferSlot, UsageShelf, without_position
+from pagefile.context.thread import (
+    AsyncSlotFollower,
+    Reader,
+    SlotFollower,
+    ThreadContext,
+    Writer,
+    reader_of,
+    user_of,
+)
 from pagefile.errors import Conflict, LimitExceeded, NotFound, PagefileError
 from pagefile.store import clock
+from pagefile.store.arguments import require_count, require_flag
 from pagefile.store.batch import Batch, Drop, Fork, Operation, Prune, Selector
-from pagefile.store.bounds import require_count
-from pagefile.store.commit.callback import Then
-from pagefile.store.names import require_flag
-from pagefile.store.records import Entry, Receipt
+from pagefile.store.records import Receipt
 
 _NAMES_AT_ONCE = 1_000
 
@@ -197,29 +199,6 @@ class ContextBuffer:
             thread_id, slots, key=key, expected_len=expected_len, owner=owner
         )
         return made[0]
-
-    def append_then_async(
-        self, thread_id: str, slot: NewSlot, then: Then, *, key: str = ""
-    ) -> bool:
-        """One message from whoever has no task to wait in; see `Store.append_then_async`.
-
-        False when it takes more than the append: nothing was done, `append_async` does it.
-        """
-        log = log_of(thread_id)
-        if key != "":
-            require_name("key", key)
-        usual = slot.usage_instructions == "" and not self._deletes
-        if not usual or not self._appender.is_settled(thread_id):
-            return False
-
-        def told(what: Entry | Exception | None) -> None:
-            if isinstance(what, PagefileError):
-                what = in_words_of_threads(thread_id, what)
-            then(what)
-
-        operation = slot_append(log, slot, "", self.max_slots_per_thread)
-        self._store.append_then_async(operation, told, key=key)
-        return True
 
     def append_many(
         self,

@@ -1,11 +1,4 @@
-"""One lifetime for a conversation: its threads, their places in the registry, their documents.
-
-A thread that is registered belongs to the conversation it was called in; any other is one
-by itself. A conversation that nobody wrote to for a while can be ended whole, as an erasure
-with an event. Who is idle is found by going through the commits once, from where the last
-sweep stopped up to the age in question: a thread touched there and not since is idle. So
-nothing is written when a thread is used, and no sweep looks at everything there is.
-"""
+"""One lifetime for a conversation: its threads, their places in the registry, their documents."""
 
 from __future__ import annotations
 
@@ -15,14 +8,13 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from pagefile.context import registry_documents
-from pagefile.context.backend import Backend, store_behind
-from pagefile.context.lifecycle import ClosesItsStore
+from pagefile.context.backend import Backend, ClosesItsStore, store_behind
 from pagefile.context.names import EXPIRIES, PATHS, SWEPT, THREADS, USES, log_of
 from pagefile.context.path import Path
-from pagefile.context.policy import require_time
-from pagefile.context.reader import user_of
-from pagefile.context.residency import ending
-from pagefile.errors import Conflict, Invalid, NotFound, shown
+from pagefile.context.residency import ending, require_time
+from pagefile.context.thread import user_of
+from pagefile.errors import Conflict, Invalid, NotFound, Unavailable, shown
+from pagefile.store.arguments import require_count
 from pagefile.store.batch import (
     Append,
     Batch,
@@ -32,12 +24,36 @@ from pagefile.store.batch import (
     Operation,
     Prune,
     Put,
+    Query,
     Selector,
     VersionIs,
 )
-from pagefile.store.bounds import require_count
-from pagefile.store.query import Query
 from pagefile.store.records import Document, Erasure
+from pagefile.store.threads import Rounds
+
+
+class Sweeper(Rounds):
+    """Calls `expire` every `interval_seconds` while it is entered; leaving it ends the thread.
+
+    A server that is away for a while is asked again at the next round. Any other
+    error ends the thread and is raised on leaving. `ended` counts conversations.
+    """
+
+    def __init__(self, conversations: Conversations, *, interval_seconds: float = 60.0) -> None:
+        if not isinstance(conversations, Conversations):
+            raise Invalid("conversations", shown(conversations), "give a Conversations")
+        super().__init__("pagefile-sweeper", interval_seconds, daemon=True)
+        self._conversations = conversations
+        self.ended = 0
+
+    def _round(self) -> bool:
+        sweep = self._conversations.expire()
+        self.ended += len(sweep.ended)
+        return sweep.more
+
+    def _goes_on_after(self, failure: Exception) -> bool:
+        return isinstance(failure, Unavailable)
+
 
 #: How many commits one sweep goes through, and how many threads one commit ends.
 _COMMITS_AT_ONCE = 1_000

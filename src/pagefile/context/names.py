@@ -6,7 +6,7 @@ from functools import lru_cache
 from hashlib import sha256
 
 from pagefile.errors import Invalid, shown
-from pagefile.store.names import Naming
+from pagefile.store.arguments import Naming
 
 #: Logs, one per thread.
 THREADS = "thread/"

@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from pagefile.errors import Invalid, LimitExceeded, shown
-from pagefile.store.names import Naming
+from pagefile.store.arguments import Naming
 
 #: The first name of the system's own root. No table may be called so.
 SYSTEM = "system"

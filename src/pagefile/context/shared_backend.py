@@ -1,8 +1,4 @@
-"""One backend per process by its settings: a kind, where it is, how much it holds.
-
-A `BackendConfig` says the same as a URL and two limits. Every setting has an effect
-on the kind that was chosen, or is refused by name.
-"""
+"""One backend, buffer and registry per process by its settings."""
 
 from __future__ import annotations
 
@@ -11,11 +7,11 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
+from pagefile.context.backend import Backend, place_of
 from pagefile.context.buffer import ContextBuffer
-from pagefile.context.conversations import Conversations
-from pagefile.context.policy import Policy
+from pagefile.context.conversations import Conversations, Sweeper
 from pagefile.context.registry import ThreadRegistry
-from pagefile.context.sweeper import Sweeper
+from pagefile.context.residency import Policy
 from pagefile.errors import Invalid, PagefileError, shown
 from pagefile.store.store import Store
 
@@ -236,3 +232,91 @@ def _place_of(address: object) -> tuple[str, int]:
 
 def _kinds() -> str:
     return ", ".join(repr(kind) for kind in _OWN_SETTINGS)
+
+
+_making = threading.Lock()
+#: Each with the place it was made on, as `place_of` tells it.
+_buffer: tuple[ContextBuffer, object] | None = None
+_registry: tuple[ThreadRegistry, object] | None = None
+
+
+def get_context_buffer(
+    backend: Backend | None = None,
+    *,
+    max_slots_per_thread: int | None = None,
+    max_threads: int | None = None,
+    idle_seconds: float | None = None,
+) -> ContextBuffer:
+    """The buffer of this process, made at the first call.
+
+    Later calls may leave everything out, or say how it is by now. A backend with
+    settings of its own brings its limits along, where none are given here.
+
+    Raises:
+        Invalid: it exists with other settings; nothing was changed.
+    """
+    global _buffer
+    if isinstance(backend, SharedBackend):
+        if max_slots_per_thread is None:
+            max_slots_per_thread = backend.config.max_slots_per_thread
+        if max_threads is None:
+            max_threads = backend.config.max_threads
+    limits: dict[str, int | float | None] = {
+        "max_slots_per_thread": max_slots_per_thread,
+        "max_threads": max_threads,
+        "idle_seconds": idle_seconds,
+    }
+    given = {name: value for name, value in limits.items() if value is not None}
+    with _making:
+        if _buffer is None:
+            # What is given is checked there, limit by limit.
+            _buffer = ContextBuffer(backend, **given), place_of(backend)  # type: ignore[arg-type]
+        buffer, place = _buffer
+    changed = [name for name, value in given.items() if value != getattr(buffer, name)]
+    if backend is not None and place_of(backend) != place:
+        changed.insert(0, "backend")
+    if changed:
+        raise _other(changed[0], "buffer", "reset_context_buffer", "ContextBuffer")
+    return buffer
+
+
+def reset_context_buffer() -> None:
+    """Let the buffer of this process go. What a store holds stays in it."""
+    global _buffer
+    with _making:
+        made, _buffer = _buffer, None
+    if made is not None:
+        made[0].close()
+
+
+def get_registry(backend: Backend | None = None) -> ThreadRegistry:
+    """The registry of this process; the first call makes it, on `backend`.
+
+    Raises:
+        Invalid: it was made on another backend.
+    """
+    global _registry
+    with _making:
+        if _registry is None:
+            _registry = ThreadRegistry(backend), place_of(backend)
+        registry, place = _registry
+    if backend is not None and place_of(backend) != place:
+        raise _other("backend", "registry", "reset_registry", "ThreadRegistry")
+    return registry
+
+
+def reset_registry() -> None:
+    """Forget the registry of this process. What a shared store holds stays there."""
+    global _registry
+    with _making:
+        made, _registry = _registry, None
+    if made is not None:
+        made[0].close()
+
+
+def _other(field: str, what: str, reset: str, cls: str) -> Invalid:
+    return Invalid(
+        field,
+        f"this process has a {what} with another setting",
+        f"call {reset}() first, or make a {cls} of your own",
+    )

@@ -2,25 +2,17 @@
 
 Read in this order:
 
-listener, response, payloads, identity, limits, retry
-                          what callers build
-organism, components, lifecycle
-                          all of it in one process
-letter, journal, conversation, activation, hop, steps
-                          one step of a conversation
-intake, draft, outbox, effects, outcome
-                          from messages to commits
-dispatcher, scheduler     whose turn it is
-workers/                  who runs handlers: threads, processes, clusters; and which processes
-                          are alive
-claims, dead_letter, retention, watchers, answers
-                          taking over, giving up, letting go, waiting
-own_thread, usage, names, thread_ids
-                          what a handler has, and where things are stored
-events, metrics, overview
-                          watching it
-organism_file, yaml_node  organism.yaml
-xml/                      payloads as XML
+listener       what callers declare: names, payloads, limits, retries
+letter         a message, what a handler returns, and what became of it
+organism       all of it in one process; `lifecycle` starts and drains it
+conversation   everything that one request sets in motion; `claims` says whose it is
+intake         taking messages in
+steps          the rules of a step; `journal` takes them to commits and back
+dispatcher     the conversations of this process
+workers/       whose turn it is, and who runs handlers: threads, processes, clusters
+events         watching it
+organism_file  organism.yaml
+xml/           payloads as XML
 """
 
 from importlib import import_module
@@ -28,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pagefile.dispatch.claims import OpenConversation
-    from pagefile.dispatch.dead_letter import DeadLetter
+    from pagefile.dispatch.conversation import DeadLetter
     from pagefile.dispatch.events import (
         AgentStateEvent,
         MessageReceivedEvent,
@@ -36,17 +28,11 @@ if TYPE_CHECKING:
         MissedEvent,
         ThreadEvent,
     )
-    from pagefile.dispatch.identity import Answer, Delivery, Identity
-    from pagefile.dispatch.lifecycle import Remaining
-    from pagefile.dispatch.limits import DispatchLimits
-    from pagefile.dispatch.listener import Listener
-    from pagefile.dispatch.organism import Organism
-    from pagefile.dispatch.organism_file import OrganismFile, check, load
-    from pagefile.dispatch.overview import Overview, WorkerView, organisms_of, overview_of
-    from pagefile.dispatch.own_thread import OwnThread
-    from pagefile.dispatch.payloads import (
+    from pagefile.dispatch.journal import Answer, Delivery, Identity
+    from pagefile.dispatch.letter import (
         ROUTING_ERROR,
         TIMEOUT_ERROR,
+        HandlerResponse,
         NoReply,
         SystemError,
         TodoClosed,
@@ -54,10 +40,12 @@ if TYPE_CHECKING:
         TodoRegistered,
         TodoUntil,
     )
-    from pagefile.dispatch.response import HandlerResponse
-    from pagefile.dispatch.retry import Refused, Retry
+    from pagefile.dispatch.lifecycle import Remaining
+    from pagefile.dispatch.listener import DispatchLimits, Listener, Refused, Retry
+    from pagefile.dispatch.organism import Organism, Overview, WorkerView, organisms_of, overview_of
+    from pagefile.dispatch.organism_file import OrganismFile, Problem, check, load
+    from pagefile.dispatch.workers.own_thread import OwnThread
     from pagefile.dispatch.workers.pool import ProcessPool
-    from pagefile.dispatch.yaml_node import Problem
 
 __all__ = [
     "ROUTING_ERROR",
@@ -99,7 +87,8 @@ __all__ = [
 
 #: Where the names are; their modules are loaded when they are asked for.
 _MODULES = {
-    "dead_letter": ("DeadLetter",),
+    "claims": ("OpenConversation",),
+    "conversation": ("DeadLetter",),
     "events": (
         "AgentStateEvent",
         "MessageReceivedEvent",
@@ -107,29 +96,44 @@ _MODULES = {
         "MissedEvent",
         "ThreadEvent",
     ),
-    "identity": ("Answer", "Delivery", "Identity"),
-    "limits": ("DispatchLimits",),
-    "listener": ("Listener",),
-    "claims": ("OpenConversation",),
-    "lifecycle": ("Remaining",),
-    "organism": ("Organism",),
-    "organism_file": ("OrganismFile", "check", "load"),
-    "overview": ("Overview", "WorkerView", "organisms_of", "overview_of"),
-    "yaml_node": ("Problem",),
-    "own_thread": ("OwnThread",),
-    "payloads": (
-        "ROUTING_ERROR",
-        "TIMEOUT_ERROR",
+    "journal": (
+        "Answer",
+        "Delivery",
+        "Identity",
+    ),
+    "letter": (
+        "HandlerResponse",
         "NoReply",
+        "ROUTING_ERROR",
         "SystemError",
+        "TIMEOUT_ERROR",
         "TodoClosed",
         "TodoComplete",
         "TodoRegistered",
         "TodoUntil",
     ),
+    "lifecycle": ("Remaining",),
+    "listener": (
+        "DispatchLimits",
+        "Listener",
+        "Refused",
+        "Retry",
+    ),
+    "organism": (
+        "Organism",
+        "Overview",
+        "WorkerView",
+        "organisms_of",
+        "overview_of",
+    ),
+    "organism_file": (
+        "OrganismFile",
+        "Problem",
+        "check",
+        "load",
+    ),
+    "workers.own_thread": ("OwnThread",),
     "workers.pool": ("ProcessPool",),
-    "response": ("HandlerResponse",),
-    "retry": ("Refused", "Retry"),
 }
 
 

@@ -11,16 +11,13 @@ import msgspec
 
 from pagefile.dispatch.conversation import Conversation, ConversationDocument
 from pagefile.dispatch.dispatcher import Dispatcher, now_us
-from pagefile.dispatch.events import Events, ThreadEvent
-from pagefile.dispatch.limits import DispatchLimits
-from pagefile.dispatch.metrics import Metrics
-from pagefile.dispatch.names import BELL, CONVERSATIONS, ENDED, JOURNALS, OPEN
-from pagefile.dispatch.outcome import Failure, Outcome
+from pagefile.dispatch.events import Events, Metrics, ThreadEvent
+from pagefile.dispatch.letter import Failure, Outcome
+from pagefile.dispatch.listener import BELL, CONVERSATIONS, ENDED, JOURNALS, OPEN, DispatchLimits
 from pagefile.dispatch.workers.presence import Presence
 from pagefile.errors import Conflict, Corrupt, Unavailable
-from pagefile.store.batch import Append, Batch, Condition, Operation, Put, VersionIs
+from pagefile.store.batch import Append, Batch, Condition, Operation, Put, Query, VersionIs
 from pagefile.store.codec.decoder import convert
-from pagefile.store.query import Query
 from pagefile.store.records import Document
 from pagefile.store.store import Store
 

@@ -13,13 +13,80 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pagefile.context.path import Path
-from pagefile.dispatch.activation import Activation
-from pagefile.dispatch.letter import Letter
-from pagefile.dispatch.names import CONVERSATIONS, ENDED, JOURNALS, OPEN
-from pagefile.store.batch import Put
+from pagefile.dispatch.letter import Failure, Letter
+from pagefile.dispatch.listener import CONVERSATIONS, DEAD, DEAD_AT, ENDED, JOURNALS, OPEN
+from pagefile.errors import Conflict, NotFound
+from pagefile.store.batch import Batch, Delete, Put, Query, VersionIs
+from pagefile.store.codec.decoder import convert
+from pagefile.store.records import Document
+from pagefile.store.store import Store
 
 if TYPE_CHECKING:
-    from pagefile.dispatch.outcome import Outcome, Stop
+    from pagefile.dispatch.letter import Outcome, Stop
+
+
+# One call on its way: from the message that opened it to the one that answers it.
+
+
+class Watcher(msgspec.Struct):
+    """What an activation waits to see on its thread."""
+
+    id: str
+    wait_for: str
+    from_listener: str = ""
+    description: str = ""
+    raised: bool = False
+
+    def matches(self, payload_type: str, sender: str) -> bool:
+        """The type's whole name, or its class's; never part of it."""
+        if self.from_listener and self.from_listener != sender:
+            return False
+        if self.wait_for == payload_type:
+            return True
+        return payload_type.rpartition(":")[2].rpartition(".")[2] == self.wait_for
+
+
+class Activation(msgspec.Struct, eq=False, gc=False):
+    """The state of one call; `caller` is the thread that waits for its answer, if any."""
+
+    thread: str
+    listener: str
+    caller: str | None
+    #: Who called whom, down to the listener itself.
+    names: tuple[str, ...]
+    inbox: deque[Letter] = msgspec.field(default_factory=deque)
+    running: Letter | None = None
+    #: It stands in the schedule, or waits for its time.
+    queued: bool = False
+    #: The threads it called and has no answer from.
+    calls: set[str] = set()
+    watchers: dict[str, Watcher] | None = None
+
+    @property
+    def depth(self) -> int:
+        """How many calls stand above it, itself included."""
+        return len(self.names) - 2
+
+    @property
+    def is_done(self) -> bool:
+        """Nothing is left that could make it say anything."""
+        return not self.inbox and not self.calls and self.running is None
+
+
+def nudge_of(watchers: dict[str, Watcher] | None) -> str:
+    """What the metadata says about raised watchers; empty when none is."""
+    raised = [watcher for watcher in (watchers or {}).values() if watcher.raised]
+    if not raised:
+        return ""
+    lines = ["SYSTEM NOTE: what you were waiting for has come."]
+    for watcher in raised:
+        source = f" from {watcher.from_listener}" if watcher.from_listener else ""
+        about = f" ({watcher.description})" if watcher.description else ""
+        lines.append(
+            f"- {watcher.wait_for}{source}{about}: when you are done with it, "
+            f'send TodoComplete(id="{watcher.id}")'
+        )
+    return "\n".join(lines)
 
 
 class Conversation:
@@ -159,3 +226,100 @@ class ConversationDocument(msgspec.Struct, frozen=True):
             kind="conversation",
             tenant_keys=keys,
         )
+
+
+# Messages that nobody could handle: kept, listed, and sent again.
+
+
+_MOST_TEXT = 2_000
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """One message that came to nothing, and why. `slot` is its place in `thread_id`."""
+
+    message_id: str
+    organism: str
+    listener: str
+    sender: str
+    kind: str
+    thread_id: str
+    slot: int
+    conversation: str
+    code: str
+    error: str
+    attempts: int
+    initiator: str
+    user_id: str | None = None
+
+    def payload(self, store: Store) -> Any:
+        """What the message said.
+
+        Raises:
+            NotFound: it was erased, or its thread is gone.
+        """
+        found = store.read("thread/" + self.thread_id, self.slot, self.slot + 1)
+        if not found or found[0].erased:
+            raise NotFound(
+                f"the payload of dead letter {self.message_id!r} is gone", "drop the letter"
+            )
+        return found[0].value
+
+
+def put_dead_letter(conversation: Conversation, letter: Letter, failure: Failure) -> Put:
+    """Keep a message that came to nothing."""
+    value = DeadLetter(
+        letter.id,
+        conversation.organism,
+        letter.to,
+        letter.sender,
+        letter.kind,
+        letter.thread,
+        letter.entry.index if letter.entry is not None else -1,
+        conversation.thread,
+        failure.code,
+        failure.message[:_MOST_TEXT].encode("utf-8", "replace").decode(),
+        letter.attempts,
+        conversation.initiator,
+        conversation.user,
+    )
+    return Put(
+        DEAD + letter.id,
+        msgspec.structs.asdict(value),
+        user=conversation.user,
+        kind="dead letter",
+        tenant_keys={DEAD_AT: conversation.organism},
+    )
+
+
+def dead_letters(store: Store, organism: str, limit: int = 100) -> list[DeadLetter]:
+    """The dead letters of an organism, oldest first."""
+    page = store.find(Query(DEAD_AT, organism, everyone=True), limit=limit)
+    return [
+        convert(found.value, DeadLetter)
+        for found in page.items
+        if isinstance(found, Document) and not found.erased
+    ]
+
+
+def dead_letter(store: Store, message_id: str) -> tuple[DeadLetter, int]:
+    """One letter, and the version of its document.
+
+    Raises:
+        NotFound: there is none of this id.
+    """
+    found = store.get(DEAD + message_id)
+    if found is None or found.erased:
+        raise NotFound(f"there is no dead letter {message_id!r}", "list them first")
+    return convert(found.value, DeadLetter), found.version
+
+
+def drop_dead_letter(store: Store, message_id: str) -> None:
+    """Let go of a letter, if it is there."""
+    name = DEAD + message_id
+    found = store.get(name)
+    if found is None:
+        return
+    try:
+        store.commit(Batch([Delete(name)], [VersionIs(name, found.version)]))
+    except (Conflict, NotFound):
+        return  # Another was faster.

@@ -7,19 +7,12 @@ import time
 from collections.abc import Callable, Iterable
 
 from pagefile.context.slot import payload_type_of
-from pagefile.dispatch.activation import Activation
-from pagefile.dispatch.answers import Answers
-from pagefile.dispatch.conversation import Conversation, ConversationDocument
-from pagefile.dispatch.draft import Draft
-from pagefile.dispatch.events import Events, MessageSentEvent, ThreadEvent
-from pagefile.dispatch.identity import Delivery
-from pagefile.dispatch.journal import JournalReader
-from pagefile.dispatch.letter import Letter
-from pagefile.dispatch.metrics import Metrics
-from pagefile.dispatch.outbox import Outbox
-from pagefile.dispatch.outcome import Failure, Outcome, Stop
-from pagefile.dispatch.scheduler import Schedule, Turn
+from pagefile.dispatch.conversation import Activation, Conversation, ConversationDocument
+from pagefile.dispatch.events import Events, MessageSentEvent, Metrics, ThreadEvent
+from pagefile.dispatch.journal import Answers, Delivery, Draft, JournalReader, Outbox
+from pagefile.dispatch.letter import Failure, Letter, Outcome, Stop
 from pagefile.dispatch.steps import Stepper
+from pagefile.dispatch.workers.scheduler import Schedule, Turn
 from pagefile.errors import Conflict, PagefileError, Unavailable
 from pagefile.store.batch import LengthIs, VersionIs
 from pagefile.store.records import Entry

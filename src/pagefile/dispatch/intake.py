@@ -14,16 +14,20 @@ from pagefile.context.names import log_of, require_name
 from pagefile.dispatch.claims import NOBODY, Claims, document_of, put_taken, ring
 from pagefile.dispatch.conversation import Conversation, ConversationDocument
 from pagefile.dispatch.dispatcher import Dispatcher
-from pagefile.dispatch.identity import Delivery, Identity
-from pagefile.dispatch.letter import Letter
-from pagefile.dispatch.limits import DispatchLimits
-from pagefile.dispatch.listener import Listeners
-from pagefile.dispatch.names import CONVERSATIONS, JOURNALS, OPEN, TAKEN
-from pagefile.dispatch.payloads import SYSTEM
+from pagefile.dispatch.journal import Delivery, Identity
+from pagefile.dispatch.letter import SYSTEM, Letter
+from pagefile.dispatch.listener import (
+    CONVERSATIONS,
+    JOURNALS,
+    OPEN,
+    TAKEN,
+    DispatchLimits,
+    Listeners,
+)
 from pagefile.errors import Conflict, Forbidden, Invalid, LimitExceeded, NotFound, Unavailable
 from pagefile.store import codec
+from pagefile.store.arguments import require_type
 from pagefile.store.batch import Absent, Append, Batch, CountBelow, Operation, VersionIs
-from pagefile.store.names import require_type
 from pagefile.store.records import Document, Entry
 from pagefile.store.store import Store
 

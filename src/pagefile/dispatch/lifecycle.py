@@ -1,19 +1,207 @@
-"""The life of an organism in one process: start, heartbeat, looking for work, drain."""
+"""The parts of an organism, and its life in one process: start, heartbeat, drain, cleaning."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
+import os
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
-from pagefile.dispatch.components import Parts
-from pagefile.dispatch.dispatcher import now_us
-from pagefile.dispatch.retention import let_go, quieten
-from pagefile.dispatch.usage import usage_of
+from pagefile.context.buffer import ContextBuffer
+from pagefile.dispatch.claims import Claims
+from pagefile.dispatch.dispatcher import Dispatcher, now_us
+from pagefile.dispatch.events import Events, Metrics
+from pagefile.dispatch.intake import Intake
+from pagefile.dispatch.journal import Answers
+from pagefile.dispatch.listener import (
+    BELL,
+    CONVERSATIONS,
+    ENDED,
+    JOURNALS,
+    STATES,
+    DispatchLimits,
+    Listener,
+    Listeners,
+)
+from pagefile.dispatch.steps import Stepper
+from pagefile.dispatch.workers.own_thread import Reach
 from pagefile.dispatch.workers.pool import Pool
+from pagefile.dispatch.workers.presence import Bell, Presence
 from pagefile.dispatch.workers.runner import Runner
-from pagefile.errors import Forbidden, PagefileError
-from pagefile.store.bounds import require_seconds
+from pagefile.dispatch.workers.scheduler import Schedule
+from pagefile.errors import Conflict, Forbidden, NotFound, PagefileError
+from pagefile.store.arguments import require_seconds
+from pagefile.store.batch import Batch, Condition, Delete, Drop, Operation, Prune, Query, VersionIs
+from pagefile.store.records import Document
+from pagefile.store.store import Store
+
+# The parts of an organism, put together around one store.
+
+
+_WORKER_BYTES = 8
+
+
+class Parts:
+    """What an organism is made of; each part knows only those it needs."""
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        limits: DispatchLimits,
+        new_id: Callable[[], str],
+        *,
+        registers_calls: bool,
+    ) -> None:
+        self.store = store
+        self.name = name
+        self.limits = limits
+        self.worker = os.urandom(_WORKER_BYTES).hex()
+        self._numbers = itertools.count(1)
+        self.context = ContextBuffer(store)
+        self.listeners = Listeners()
+        self.metrics = Metrics()
+        self.events = Events()
+        self.answers = Answers(store)
+        self.schedule = Schedule(self.listeners, limits)
+        stepper = Stepper(
+            self.listeners, limits, new_id, self.new_message, registers_calls=registers_calls
+        )
+        self.dispatcher = Dispatcher(
+            store, stepper, self.schedule, self.answers, self.metrics, self.events
+        )
+        self.presence = Presence(store, name, self.worker, limits.lease_seconds)
+        self.claims = Claims(
+            store, name, self.presence, self.dispatcher, limits, self.metrics, self.events
+        )
+        self.intake = Intake(
+            store,
+            name,
+            self.worker,
+            self.listeners,
+            limits,
+            self.claims,
+            self.dispatcher,
+            new_id,
+            self.new_message,
+        )
+        self.bell = Bell(store, self._heard)
+        self.intake.rung = self.bell.rung
+        #: Called when there may be something to take.
+        self.look: Callable[[], None] = lambda: None
+        self.dispatcher.over = self._over
+        self.dispatcher.left_behind = self.claims.doubt
+
+    def new_message(self) -> str:
+        """A message id: this process's own number, then one of its own."""
+        return f"{self.worker}-{next(self._numbers)}"
+
+    def reach(self, thread: str) -> Reach:
+        """What a handler's handle leads to."""
+
+        def state(name: str) -> Any:
+            found = self.store.get(f"{STATES}{thread}/{name}")
+            return None if found is None or found.erased else found.value
+
+        return Reach(lambda: self.context.handle(thread), state, self.new_message)
+
+    def stats(self) -> dict[str, Any]:
+        """Counters, latencies, and what is under way in this process."""
+        self.metrics.commits = self.dispatcher.outbox.commits
+        return {
+            **self.metrics.snapshot(),
+            "conversations": len(self.dispatcher.owned),
+            "running": self.schedule.running,
+            "waiting": self.schedule.waiting,
+            "queues": self.schedule.by_listener(),
+        }
+
+    def _heard(self, thread: str) -> None:
+        if not self.dispatcher.look(thread):
+            self.look()
+
+    def _over(self) -> None:
+        if self.claims.more:
+            self.look()
+
+
+# Letting go of what is over: journals and marks of conversations that ended long ago.
+#
+# Threads and their slots stay: they are the agents' memory, not the organism's.
+
+
+_PAGE = 100
+#: So much of the bell may stand before what everybody has heard is let go.
+_MOST_RUNG = 10_000
+
+
+def let_go(store: Store, organism: str, before_us: int) -> int:
+    """Forget conversations that ended before a moment; how many."""
+    page = store.find(
+        Query(ENDED, low=(organism, 0), high=(organism, before_us), everyone=True), limit=_PAGE
+    )
+    return sum(_forget(store, found) for found in page.items if isinstance(found, Document))
+
+
+def _forget(store: Store, document: Document) -> bool:
+    when: list[Condition] = [VersionIs(document.name, document.version)]
+    operations: list[Operation] = [Delete(document.name)]
+    if document.name.startswith(CONVERSATIONS):
+        journal = JOURNALS + document.name.removeprefix(CONVERSATIONS)
+        if store.has_log(journal):
+            operations += [Prune(None, log=journal), Drop(journal)]
+    try:
+        store.commit(Batch(operations, when))
+    except (Conflict, NotFound):
+        return False  # It goes on, or another process was faster.
+    return True
+
+
+def quieten(store: Store) -> None:
+    """Keep the bell's log short."""
+    length = store.length(BELL)
+    first = store.read(BELL, limit=1)
+    if first and length - first[0].index > _MOST_RUNG:
+        store.commit(Batch([Prune(length - _MOST_RUNG // 2, log=BELL)]))
+
+
+# What an agent is told about those it may call.
+
+
+_RULE = (
+    "Responding ends this activation: whatever the listeners that you called "
+    "have not answered by then is lost."
+)
+
+
+def usage_of(listener: Listener, listeners: Listeners) -> str:
+    """Who it is, whom it may call and with what."""
+    lines = [f"{listener.prompt}\n"] if listener.prompt else []
+    lines.append(f"You are {listener.name}.")
+    if listener.description:
+        lines.append(listener.description)
+    for name in sorted(listener.peers):
+        peer = listeners.get(name)
+        if peer is None:
+            continue
+        lines.append(f"\n{peer.name}: {peer.description}" if peer.description else f"\n{peer.name}")
+        lines += [f"  {cls.__name__}: {_schema(cls)}" for cls in peer.payload]
+    lines.append(f"\n{_RULE}")
+    return "\n".join(lines)
+
+
+def _schema(cls: type) -> str:
+    make: Any = getattr(cls, "model_json_schema", None)
+    try:
+        schema = make() if make is not None else msgspec.json.schema(cls)
+    except TypeError:  # Fields that have no schema; the name has to do.
+        return "{}"
+    return json.dumps(schema, sort_keys=True, separators=(",", ":"))
+
 
 _SECOND = 1_000_000
 

@@ -1,4 +1,4 @@
-"""Listeners: named capabilities, what they take, and whom they may call."""
+"""Listeners: what they take and whom they may call; limits, retries and names in the store."""
 
 from __future__ import annotations
 
@@ -9,12 +9,49 @@ from typing import Any, Literal
 import msgspec
 
 from pagefile.context.names import require_name, require_text
-from pagefile.dispatch.payloads import SYSTEM
-from pagefile.dispatch.retry import Retry, require_retry
+from pagefile.dispatch.letter import SYSTEM
 from pagefile.errors import Invalid, shown
 from pagefile.store import codec
-from pagefile.store.bounds import require_seconds
-from pagefile.store.names import require_callable, require_flag
+from pagefile.store.arguments import require_callable, require_count, require_flag, require_seconds
+
+# How often a message is tried, and how long it rests in between.
+
+
+_MOST_ATTEMPTS = 1_000
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """Up to `attempts` tries; the pause starts with `pause` seconds and grows by `factor`."""
+
+    attempts: int = 3
+    pause: float = 0.1
+    factor: float = 4.0
+    most: float = 60.0
+
+    def seconds_after(self, failures: int) -> float:
+        """The pause after so many failures."""
+        grown = float(self.pause)
+        for _ in range(min(max(failures - 1, 0), 64)):
+            if grown >= self.most:
+                break  # Further, and a large factor would leave the numbers there are.
+            grown *= self.factor
+        return float(min(self.most, grown))
+
+
+class Refused(Exception):
+    """Raise it in a handler for what no further try can mend: the caller is told at once."""
+
+
+def require_retry(retry: Retry) -> Retry:
+    """Refuse a policy that never ends or never waits."""
+    if not isinstance(retry, Retry):
+        raise Invalid("retry", f"{shown(retry)} is no Retry", "give Retry(…)")
+    require_count(retry.attempts, "retry.attempts", least=1, most=_MOST_ATTEMPTS)
+    require_seconds(retry.pause, "retry.pause")
+    require_seconds(retry.most, "retry.most")
+    require_seconds(retry.factor, "retry.factor")
+    return retry
+
 
 Mode = Literal["async", "thread", "pool"]
 _MOST_LISTENERS = 10_000
@@ -205,3 +242,78 @@ def _entry_of(handler: Callable[..., Any], name: str) -> str:
             "a CPU-bound handler runs in another process: define it with `def` in a module",
         )
     return f"{module}:{qualname}"
+
+
+# What bounds an organism; every number here has an effect.
+
+
+Scheduling = Literal["breadth-first", "depth-first"]
+_MOST = 1_000_000
+
+
+class DispatchLimits(msgspec.Struct, frozen=True):
+    """The bounds of one organism.
+
+    `max_depth` bounds how deep calls nest, `max_messages` how many messages one
+    request may cause, `max_tokens` what its handlers may spend together.
+    `max_conversations` is how many this process works on at a time; what comes
+    beyond waits in the store for any process, up to `max_waiting`.
+    """
+
+    max_concurrent_handlers: int = 20
+    max_concurrent_per_agent: int = 5
+    max_conversations: int = 1_000
+    max_waiting: int = 10_000
+    max_depth: int = 50
+    max_messages: int = 10_000
+    max_tokens: int = 100_000
+    max_slots_per_thread: int = 10_000
+    max_deaths: int = 5
+    #: How many messages one handler may send at a time, and how many effects it may have.
+    max_sent: int = 1_000
+    lease_seconds: float = 10.0
+    retention_seconds: float = 86_400.0
+    thread_scheduling: Scheduling = "breadth-first"
+
+
+def require_limits(limits: DispatchLimits) -> DispatchLimits:
+    """Refuse what would bound nothing, or everything."""
+    if not isinstance(limits, DispatchLimits):
+        raise Invalid("limits", f"{shown(limits)} is no DispatchLimits", "give DispatchLimits(…)")
+    for field in limits.__struct_fields__:
+        value = getattr(limits, field)
+        if field == "thread_scheduling":
+            if value not in ("breadth-first", "depth-first"):
+                raise Invalid(field, shown(value), "use 'breadth-first' or 'depth-first'")
+        elif field.endswith("_seconds"):
+            require_seconds(value, field)
+            if value <= 0:
+                raise Invalid(field, f"{shown(value)} seconds", "give more than 0")
+        else:
+            require_count(value, field, least=1, most=_MOST)
+    return limits
+
+
+# Where dispatch keeps its things in a store: one prefix for each kind.
+#
+# dispatch/conversation/<thread>  who works on it; its version is the fence
+# dispatch/journal/<thread>       what was sent, done and answered in it
+# dispatch/state/<thread>/<name>  what a handler put through its handle
+# dispatch/worker/<id>            a process that is alive, and how it is doing
+# dispatch/taken/<message>        that a message id of the caller's was used
+# dispatch/dead/<message>         a message that nobody could handle
+# dispatch/bell                   that somebody left work for others
+
+
+CONVERSATIONS = "dispatch/conversation/"
+JOURNALS = "dispatch/journal/"
+STATES = "dispatch/state/"
+WORKERS = "dispatch/worker/"
+TAKEN = "dispatch/taken/"
+DEAD = "dispatch/dead/"
+BELL = "dispatch/bell"
+
+#: Keys: open conversations by (organism, owner), ended things and dead letters by time.
+OPEN = "dispatch.open"
+ENDED = "dispatch.ended"
+DEAD_AT = "dispatch.dead"

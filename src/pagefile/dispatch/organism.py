@@ -10,23 +10,49 @@ from hashlib import sha256
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import msgspec
+
 from pagefile.context.backend import Backend, store_behind
 from pagefile.context.names import require_name
 from pagefile.dispatch.claims import OpenConversation, open_conversations
-from pagefile.dispatch.components import Parts
-from pagefile.dispatch.dead_letter import DeadLetter, dead_letter, dead_letters, drop_dead_letter
+from pagefile.dispatch.conversation import DeadLetter, dead_letter, dead_letters, drop_dead_letter
 from pagefile.dispatch.events import Event
-from pagefile.dispatch.identity import Answer, Delivery, Identity
 from pagefile.dispatch.intake import waits_for_room
-from pagefile.dispatch.lifecycle import Life, Remaining
-from pagefile.dispatch.limits import DispatchLimits, require_limits
-from pagefile.dispatch.listener import Listener, listener_of
-from pagefile.dispatch.retry import Retry
-from pagefile.dispatch.thread_ids import thread_ids
+from pagefile.dispatch.journal import Answer, Delivery, Identity
+from pagefile.dispatch.lifecycle import Life, Parts, Remaining
+from pagefile.dispatch.listener import (
+    WORKERS,
+    DispatchLimits,
+    Listener,
+    Retry,
+    listener_of,
+    require_limits,
+)
 from pagefile.dispatch.workers.pool import ProcessPool, pool_for
 from pagefile.errors import Forbidden, Invalid, LimitExceeded, NotFound, Unsupported, shown
-from pagefile.store.bounds import require_seconds
-from pagefile.store.names import require_flag
+from pagefile.store.arguments import require_flag, require_seconds
+from pagefile.store.store import Store
+
+# Ids of threads: random, and drawn many at a time, because each draw is a system call.
+
+
+_ID_BYTES = 16
+_AT_ONCE = 256
+
+
+def thread_ids() -> Callable[[], str]:
+    """What makes ids that nobody can guess, 32 characters each."""
+    drawn: list[str] = []
+
+    def new_id() -> str:
+        if not drawn:
+            text = os.urandom(_ID_BYTES * _AT_ONCE).hex()
+            size = 2 * _ID_BYTES
+            drawn.extend(text[at : at + size] for at in range(0, len(text), size))
+        return drawn.pop()
+
+    return new_id
+
 
 _Handler = TypeVar("_Handler", bound=Callable[..., Any])
 _DRAIN_SECONDS = 10.0
@@ -337,3 +363,60 @@ class Organism:
     def stats(self) -> dict[str, Any]:
         """Counters, latencies, and what is under way in this process."""
         return self._parts.stats()
+
+
+# An organism as all its processes see it: who works, what waits, what died.
+
+
+_MOST = 1_000
+
+
+class WorkerView(msgspec.Struct, frozen=True):
+    """One process, as it said at its last heartbeat. `stats` are those of `Organism.stats`."""
+
+    worker: str
+    pid: int
+    seen_us: int
+    lease_seconds: float
+    stats: dict[str, Any]
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """The processes of an organism, its open conversations and its dead letters."""
+
+    organism: str
+    workers: tuple[WorkerView, ...]
+    conversations: tuple[OpenConversation, ...]
+    dead_letters: tuple[DeadLetter, ...]
+
+
+def organisms_of(store: Store) -> list[str]:
+    """The names of the organisms that processes work on, or did when they died."""
+    names = store.names("document", prefix=WORKERS, limit=_MOST)
+    found = (document for document in store.get_many(names) if document is not None)
+    return sorted({str(each.value.get("organism")) for each in found if not each.erased})
+
+
+def overview_of(store: Store, organism: str, limit: int = 100) -> Overview:
+    """What the store knows of an organism now; of each list at most `limit`."""
+    names = store.names("document", prefix=WORKERS, limit=_MOST)
+    workers: list[WorkerView] = []
+    for name, document in zip(names, store.get_many(names), strict=True):
+        if document is None or document.erased or document.value.get("organism") != organism:
+            continue
+        value = document.value
+        workers.append(
+            WorkerView(
+                name.removeprefix(WORKERS),
+                int(value.get("pid", 0)),
+                document.time_us,
+                float(value.get("lease_seconds", 0)),
+                dict(value.get("stats", {})),
+            )
+        )
+    return Overview(
+        organism,
+        tuple(workers[:limit]),
+        tuple(open_conversations(store, organism, limit)),
+        tuple(dead_letters(store, organism, limit)),
+    )

@@ -10,42 +10,86 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from pagefile.context import registry_documents
 from pagefile.context.names import PATHS
 from pagefile.context.path import MOST_NAMES, ROOT_NAMES
-from pagefile.dispatch.activation import Activation
-from pagefile.dispatch.conversation import Conversation
-from pagefile.dispatch.dead_letter import put_dead_letter
-from pagefile.dispatch.draft import Draft
-from pagefile.dispatch.effects import (
-    CloseEffect,
-    Effects,
-    SlotEffect,
-    StateEffect,
-    WatchEffect,
-)
-from pagefile.dispatch.hop import Hop
-from pagefile.dispatch.letter import Letter, LetterKind
-from pagefile.dispatch.limits import DispatchLimits
-from pagefile.dispatch.listener import Listeners
-from pagefile.dispatch.names import STATES
-from pagefile.dispatch.outcome import Failure, Outcome, Stop
-from pagefile.dispatch.payloads import (
+from pagefile.context.slot import payload_type_of
+from pagefile.dispatch.conversation import Activation, Conversation, Watcher, put_dead_letter
+from pagefile.dispatch.journal import Draft
+from pagefile.dispatch.letter import (
     ROUTING_ERROR,
     SYSTEM,
     TODO,
     TODO_COMPLETE,
+    CloseEffect,
+    Effects,
+    Failure,
+    HandlerResponse,
+    Letter,
+    LetterKind,
     NoReply,
+    Outcome,
+    SlotEffect,
+    StateEffect,
+    Stop,
     SystemError,
     TodoClosed,
     TodoComplete,
     TodoRegistered,
     TodoUntil,
+    WatchEffect,
     system_error,
 )
-from pagefile.dispatch.response import HandlerResponse
-from pagefile.dispatch.watchers import close, raise_matching, watch
+from pagefile.dispatch.listener import STATES, DispatchLimits, Listeners
 from pagefile.store.batch import Delete, Put
+
+# One step while it is taken: what the journal will say of it.
+
+
+class Hop(msgspec.Struct, eq=False, gc=False):
+    """A step of one activation on its way into a draft."""
+
+    draft: Draft
+    act: Activation
+    #: Id, kind, thread, recipient, sender and the number of the slot, for each message.
+    sends: list[list[Any]] = []
+    #: 1 when the activation ended with this step.
+    ended: int = 0
+    #: The request that was answered, and the number of the slot; 0 when none was.
+    answered: list[Any] | int = 0
+    watches: list[list[Any]] = []
+    spent: int = 0
+
+
+# Watchers: "tell me when a payload of this type has come to my thread".
+
+
+def watch(hop: Hop, effect: WatchEffect) -> None:
+    """Begin to watch; it ends with the activation at the latest."""
+    watcher = Watcher(effect.id, effect.wait_for, effect.from_listener, effect.description)
+    if hop.act.watchers is None:
+        hop.act.watchers = {}
+    hop.act.watchers[effect.id] = watcher
+    hop.watches.append(["+", effect.id, effect.wait_for, effect.from_listener, effect.description])
+
+
+def close(hop: Hop, effect: CloseEffect) -> bool:
+    """Close a watcher; whether it had been raised."""
+    watcher = (hop.act.watchers or {}).pop(effect.id, None)
+    hop.watches.append(["-", effect.id])
+    return watcher is not None and watcher.raised
+
+
+def raise_matching(hop: Hop, act: Activation, payload: Any, sender: str) -> None:
+    """A message comes to a thread: raise those who waited for it."""
+    kind = payload_type_of(payload)
+    for watcher in (act.watchers or {}).values():
+        if not watcher.raised and watcher.matches(kind, sender):
+            watcher.raised = True
+            hop.watches.append(["!", act.thread, watcher.id])
+
 
 _SECOND = 1_000_000
 

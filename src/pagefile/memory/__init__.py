@@ -2,19 +2,18 @@
 
 Read in this order:
 
-memory                    the face of it all
-block, blocks             named text that stands in every prompt; `block_mixin` offers it
-episodes/                 finished exchanges, as they happened
-extraction/               from exchanges to candidates for facts
-consolidation/            from episodes to facts, once each
-facts/                    what is known: valid when, recorded when
-items/                    long-term items: proposed, reviewed, committed
-recaller, search, match   finding all of it; `prompt_memory` is what a prompt may use
-provenance, usage         why something is known, and which recalls used it
-privacy/                  export, import, forget, isolation
-profile, overview         a user at a glance
-index_source, vector_follower
-                          what the search index is made from, and kept in step
-owner, ids, text, serializer, batcher, read_cache, user_check
-                          tools of the above
+memory          the face of it all
+blocks          named text that stands in every prompt
+episodes/       finished exchanges, as they happened
+extraction/     from exchanges to candidates for facts
+consolidation/  from episodes to facts, once each
+facts/          what is known: valid when, recorded when
+items/          long-term items: proposed, reviewed, committed
+recaller        from a question to episodes and facts; `search` adds items,
+                `prompt_memory` is what a prompt may use
+provenance      why something is known, and which recalls used it
+profile         a user at a glance
+privacy/        export, import, forget, isolation
+index_source    what the search index is made from
+names           whose a stream is, and ids; `serializer` is how structs are stored
 """

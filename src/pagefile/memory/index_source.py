@@ -13,9 +13,9 @@ from pagefile.memory.episodes.episode import Episode
 from pagefile.memory.episodes.writer import findable as findable_episode
 from pagefile.memory.facts.documents import StoredAssertion
 from pagefile.memory.facts.index import findable_fact
-from pagefile.memory.owner import owner_key
-from pagefile.recall.catalogue import Catalogue
+from pagefile.memory.names import owner_key
 from pagefile.recall.index import Findable, Place, SearchIndex, Source
+from pagefile.recall.records import Catalogue
 from pagefile.store.batch import Append, Condition, Operation, Put
 from pagefile.store.codec.decoder import convert
 from pagefile.store.store import Store

@@ -3,64 +3,73 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import Any
 
-from pagefile.context.backend import Backend, store_behind
-from pagefile.context.lifecycle import ClosesItsStore
+import msgspec
+
+from pagefile.context.backend import Backend, ClosesItsStore, store_behind
 from pagefile.errors import Invalid, shown
-from pagefile.memory.block_mixin import PinnedBlocks
-from pagefile.memory.blocks import MOST_BLOCKS, Blocks
-from pagefile.memory.consolidation.mixin import Consolidating
-from pagefile.memory.consolidation.policy import (
+from pagefile.memory.blocks import MOST_BLOCKS, Blocks, MemoryBlock
+from pagefile.memory.consolidation.claims import reopen_failed
+from pagefile.memory.consolidation.consolidation import (
+    Consolidation,
     ConsolidationPolicy,
+    ConsolidationReport,
     require_bounded,
     require_policy,
 )
-from pagefile.memory.episodes.duplicates import Duplicate
-from pagefile.memory.episodes.episode import Episode
-from pagefile.memory.episodes.message import Message
-from pagefile.memory.episodes.recognition import DuplicatePolicy
-from pagefile.memory.episodes.session import last_messages
-from pagefile.memory.episodes.store import Episodes, TimeRange, require_limit
+from pagefile.memory.episodes.duplicates import (
+    Duplicate,
+    DuplicatePolicy,
+    duplicates_of,
+    repetitions,
+    require_threshold,
+)
+from pagefile.memory.episodes.episode import Episode, Message, episode_of, stored_form
+from pagefile.memory.episodes.store import Episodes, TimeRange, last_messages, require_limit
 from pagefile.memory.episodes.writer import Rememberer
-from pagefile.memory.extraction.candidate import Extractor
-from pagefile.memory.extraction.choice import require_extractor
+from pagefile.memory.extraction.candidate import Extractor, chosen_extractor, require_extractor
 from pagefile.memory.facts.fact import Fact
+from pagefile.memory.facts.graph import StoredGraph
 from pagefile.memory.facts.index import FactIndexing
 from pagefile.memory.facts.proposal import ProposedFacts
 from pagefile.memory.facts.store import FactStore
-from pagefile.memory.facts.stored_graph import StoredGraph
 from pagefile.memory.facts.user_check import WatchedFacts, WatchedGraph
 from pagefile.memory.index_source import Findables
 from pagefile.memory.items.change import Scope
 from pagefile.memory.items.item import Status as ItemStatus
 from pagefile.memory.items.reader import ItemReader
-from pagefile.memory.match import EpisodeMatch, FactMatch, MemoryMatch
-from pagefile.memory.overview import Overview
+from pagefile.memory.names import owner_key
 from pagefile.memory.privacy.dependents import DerivedFromEpisodes
 from pagefile.memory.privacy.forget import Forgetting
-from pagefile.memory.privacy.guard import Guard
-from pagefile.memory.privacy.isolation import AwaitedFrom
+from pagefile.memory.privacy.isolation import AwaitedFrom, named_users
 from pagefile.memory.privacy.mixin import Keeping
-from pagefile.memory.profile import Profiles
+from pagefile.memory.privacy.tombstones import Guard
+from pagefile.memory.profile import MemoryProfile, Profiles
 from pagefile.memory.prompt_memory import MemoryParts, Recollection
-from pagefile.memory.provenance import Provenances
-from pagefile.memory.recaller import Recaller
+from pagefile.memory.provenance import Provenance, Provenances, UseRecorder
+from pagefile.memory.recaller import EpisodeMatch, FactMatch, MemoryMatch, Recaller
 from pagefile.memory.search import MemoryKind, Searching
-from pagefile.memory.text import require_session
-from pagefile.memory.usage import UseRecorder
-from pagefile.memory.vector_follower import follower_of
+from pagefile.memory.serializer import require_session, require_text
 from pagefile.recall.arms.arm import VectorArm
 from pagefile.recall.arms.choice import chosen_arm
+from pagefile.recall.arms.synchronizer import follower_of
 from pagefile.recall.embed.choice import chosen_embedder
 from pagefile.recall.embed.embedder import Embedder
 from pagefile.recall.embed.reranker import Reranker
 from pagefile.recall.index import SearchIndex
 from pagefile.recall.partition_cache import Shelf
 from pagefile.store import clock
-from pagefile.store.bounds import MOST_SECONDS, require_count, require_seconds
-from pagefile.store.names import require_callable, require_flag
+from pagefile.store.arguments import (
+    MOST_SECONDS,
+    require_callable,
+    require_count,
+    require_flag,
+    require_seconds,
+)
 from pagefile.store.snapshot import Snapshot
 
 _MOST_USERS = 100_000_000
@@ -73,7 +82,7 @@ def utc_now() -> datetime:
     return clock.now()
 
 
-class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):
+class Memory(Keeping, ClosesItsStore):
     """Blocks, episodes and facts of every user, in a store.
 
     `user_id` says whose; None is a bucket of its own, never a wildcard, and a
@@ -89,6 +98,9 @@ class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):
     bound; what leaves is read again when it is asked for. `clock` gives aware
     datetimes and may be a script's.
     """
+
+    #: What was made from a name, and is closed with the memory.
+    _made_here: Extractor | None = None
 
     def __init__(
         self,
@@ -139,6 +151,7 @@ class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):
         self._facts = watched.bare
         self.proposals = ProposedFacts(self._store, self._facts, indexing, clock)
         self._indexing = indexing
+        # A name is looked up at the first consolidation: what it stands for may need a library.
         self._extractor = require_extractor(extractor)
         self._policy = ConsolidationPolicy() if policy is None else policy
         if not isinstance(self._extractor, str):
@@ -376,6 +389,164 @@ class Memory(PinnedBlocks, Consolidating, Overview, Keeping, ClosesItsStore):
             valid_at=valid_at,
             known_at=known_at,
         )
+
+    # Blocks
+
+    def working(self, *, user_id: str | None = None) -> list[MemoryBlock]:
+        """The user's blocks, in order: what belongs in every prompt."""
+        self._watch(user_id)
+        return self._blocks.all(user_id)
+
+    def block(self, name: str, *, user_id: str | None = None) -> MemoryBlock:
+        """One block.
+
+        Raises:
+            NotFound: the user has none of that name.
+        """
+        self._watch(user_id)
+        return self._blocks.get(name, user_id)
+
+    def update_block(
+        self,
+        name: str,
+        content: str,
+        *,
+        user_id: str | None = None,
+        expected_version: int | None = None,
+    ) -> MemoryBlock:
+        """Replace a block's text, or make the block, at the end of the others.
+
+        Raises:
+            Conflict: it is not at `expected_version`; 0 is a block that is not there.
+            LimitExceeded: the text is too long, or the user has too many blocks.
+        """
+        self._watch(user_id)
+        require_text("content", content)
+        return self._blocks.change(
+            name, user_id, lambda _: content, expected_version=expected_version
+        )
+
+    def append_block(
+        self,
+        name: str,
+        content: str,
+        *,
+        user_id: str | None = None,
+        expected_version: int | None = None,
+    ) -> MemoryBlock:
+        """Add to the end of a block's text, whoever else writes to it at the same time."""
+        self._watch(user_id)
+        require_text("content", content)
+        return self._blocks.change(
+            name, user_id, lambda before: before + content, expected_version=expected_version
+        )
+
+    def delete_block(
+        self, name: str, *, user_id: str | None = None, expected_version: int | None = None
+    ) -> None:
+        """Take a block out; its versions stay readable until they are forgotten."""
+        self._watch(user_id)
+        self._blocks.delete(name, user_id, expected_version=expected_version)
+
+    def block_history(
+        self, name: str, *, user_id: str | None = None, after: int = 0, limit: int = 100
+    ) -> list[MemoryBlock]:
+        """A block's versions after `after`, oldest first."""
+        self._watch(user_id)
+        return self._blocks.history(name, user_id, after=after, limit=limit)
+
+    # Consolidation
+
+    def consolidate(
+        self,
+        *,
+        limit: int = 1_000,
+        cancel: threading.Event | None = None,
+        progress: Callable[[int], None] | None = None,
+        retry_failed: bool = False,
+    ) -> ConsolidationReport:
+        """Read up to `limit` episodes that are unread, of all users, and keep what they state.
+
+        What the extractor is sure of becomes facts, the rest waits in `proposals`.
+        Any number of workers may do this at once. `progress` is called with the
+        number of episodes read so far; setting `cancel` ends it early.
+        `retry_failed` opens before what was given up, or waits after a failure:
+        for when what they failed by has been mended.
+
+        Raises:
+            Forbidden, Invalid: the extractor's settings are wrong; no episode is blamed.
+        """
+        require_count(limit, "limit", most=1_000_000)
+        if cancel is not None and not callable(getattr(cancel, "is_set", None)):
+            raise Invalid("cancel", shown(cancel), "give a threading.Event")
+        if progress is not None:
+            require_callable("progress", progress)
+        require_flag("retry_failed", retry_failed)
+        if isinstance(self._extractor, str):
+            self._extractor = self._made_here = chosen_extractor(self._extractor)
+        consolidation = Consolidation(
+            self._store, self._facts, self._indexing, self._extractor, self._policy, self._clock
+        )
+        if retry_failed and not (cancel is not None and cancel.is_set()):
+            reopen_failed(self._store)
+        return consolidation.run(limit, cancel, progress)
+
+    def _close_extractor(self) -> None:
+        close = getattr(self._made_here, "close", None)
+        if close is not None:
+            close()
+
+    # What is kept
+
+    def profile(self, *, user_id: str | None = None) -> MemoryProfile:
+        """How much is kept of a user, and the newest of it."""
+        self._watch(user_id)
+        return self._profiles.profile(user_id, len(self._blocks.all(user_id)))
+
+    def snapshot(self, *, user_id: str | None = None) -> dict[str, Any]:
+        """A user's blocks and episodes as plain values, for looking at."""
+        self._watch(user_id)
+        return {
+            "blocks": [msgspec.to_builtins(block) for block in self._blocks.all(user_id)],
+            "episodes": [
+                stored_form(episode_of(found)) for found in self._episodes.documents(user_id)
+            ],
+        }
+
+    def duplicates(
+        self, *, user_id: str | None = None, threshold: float = 0.9, limit: int = 100
+    ) -> list[Duplicate]:
+        """Episodes that say what an earlier one says, nearly in the same words.
+
+        Goes through all episodes of the user, in the order of their time; ids, with
+        the share of terms in common, and whether it is the same word for word.
+        Of a few words, only what is.
+        """
+        self._watch(user_id)
+        share = require_threshold(threshold)
+        most = require_limit(limit, 10_000)
+        texts = self._index.texts(owner_key(user_id), "episode")
+        named = {key.rsplit("/", 1)[1]: terms for key, terms in texts.items()}
+        found = {one.key: one for one in duplicates_of(named, share)}
+        found |= {one.key: one for one in repetitions(self._store, texts).values()}
+        return [found[name] for name in named if name in found][:most]
+
+    def why(
+        self, memory_id: str, *, user_id: str | None = None, project_id: str | None = None
+    ) -> Provenance:
+        """Where a memory comes from: its sources, who let it in, what it replaced, who used it.
+
+        Raises:
+            NotFound: nothing of that id is to be seen with this user and project.
+        """
+        self._watch(user_id)
+        return self._provenances.why(memory_id, user_id, project_id)
+
+    def users(self, *, after: str = "", limit: int = 100) -> list[str]:
+        """Named users whose memories are kept, in order; for operators."""
+        require_text("after", after)
+        require_count(limit, "limit", most=10_000)
+        return named_users(self._store, after=after, limit=limit)
 
 
 def _require_parts(policy: object, reranker: object) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from pagefile.memory.episodes.store import Episodes
 from pagefile.memory.facts.fact import Fact
 from pagefile.memory.facts.store import FactStore
-from pagefile.memory.owner import owner_key
+from pagefile.memory.names import owner_key
 from pagefile.recall.index import SearchIndex
 from pagefile.store.store import Store
 

@@ -7,24 +7,22 @@ from datetime import datetime
 
 import msgspec
 
-from pagefile.memory.block import MemoryBlock, document_of
-from pagefile.memory.blocks import MOST_BLOCKS, Blocks
+from pagefile.memory.blocks import MOST_BLOCKS, Blocks, MemoryBlock, document_of
 from pagefile.memory.episodes.episode import Episode, episode_of
 from pagefile.memory.facts.documents import document_of as fact_document
 from pagefile.memory.facts.documents import fact_id_in
 from pagefile.memory.facts.store import FactStore
 from pagefile.memory.items.item import revision_of
 from pagefile.memory.items.reader import ItemReader
-from pagefile.memory.match import EpisodeMatch, FactMatch, MemoryMatch
-from pagefile.memory.privacy.guard import Guard
-from pagefile.memory.recaller import Recaller
+from pagefile.memory.privacy.tombstones import Guard
+from pagefile.memory.provenance import UseRecorder
+from pagefile.memory.recaller import EpisodeMatch, FactMatch, MemoryMatch, Recaller
 from pagefile.memory.search import ITEM_QUERY, MemoryKind, shares
-from pagefile.memory.usage import UseRecorder
 from pagefile.recall.embed.embedder import Embedder
 from pagefile.recall.embed.reranker import Reranker
 from pagefile.recall.hit import Hit
+from pagefile.recall.index import PastIndex
 from pagefile.recall.partition_cache import Shelf
-from pagefile.recall.past_index import PastIndex
 from pagefile.store.codec import sort_key
 from pagefile.store.records import Document
 from pagefile.store.snapshot import Snapshot

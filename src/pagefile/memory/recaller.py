@@ -5,27 +5,177 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import islice
+from typing import Literal
 
 import msgspec
 
 from pagefile.errors import Invalid, shown
-from pagefile.memory.episodes.cache import KnownEpisodes
+from pagefile.memory.episodes.episode import Episode, episode_of
 from pagefile.memory.episodes.store import Episodes, TimeRange, bounds_of, require_limit
+from pagefile.memory.facts.documents import document_of as fact_document
 from pagefile.memory.facts.documents import fact_id_in
 from pagefile.memory.facts.fact import Fact
 from pagefile.memory.facts.fact import Status as FactStatus
 from pagefile.memory.facts.reader import MOST_IDS
 from pagefile.memory.facts.store import FactStore
-from pagefile.memory.match import EpisodeMatch, FactMatch
-from pagefile.memory.owner import owner_key
-from pagefile.memory.text import require_session, require_text
-from pagefile.memory.usage import UseRecorder
+from pagefile.memory.items.item import MemoryItem, place_of
+from pagefile.memory.names import owner_key
+from pagefile.memory.provenance import UseRecorder
+from pagefile.memory.serializer import require_session, require_text
 from pagefile.recall.embed.reranker import Reranker
-from pagefile.recall.fusion import Weights
-from pagefile.recall.hit import Hit
+from pagefile.recall.hit import Hit, Weights
 from pagefile.recall.index import SearchIndex
 from pagefile.store.codec.sort_key import microseconds
 from pagefile.store.store import Store
+
+# What a search of memory gives back: the thing, its score, and why it is here.
+
+
+class EpisodeMatch(msgspec.Struct, frozen=True, kw_only=True):
+    """An episode that was found. A higher `score` is a better match.
+
+    `hit` explains it: rank and score in each arm, the terms that matched, and
+    what lifted it. It is None when there was no query and the newest were asked for.
+    """
+
+    episode: Episode
+    score: float
+    vector_score: float | None = None
+    bm25_score: float | None = None
+    rerank_score: float | None = None
+    hit: Hit | None = None
+
+
+class FactMatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A fact that was found, and why."""
+
+    fact: Fact
+    score: float
+    hit: Hit | None = None
+
+
+class MemoryMatch(msgspec.Struct, frozen=True, kw_only=True):
+    """Anything that was found; `kind` says what `value` is, scores of all kinds compare."""
+
+    kind: Literal["episode", "fact", "item"]
+    id: str
+    text: str
+    score: float
+    at: datetime
+    value: Episode | Fact | MemoryItem
+    hit: Hit | None = None
+
+    def with_score(self, score: float) -> MemoryMatch:
+        """The same with another score."""
+        return msgspec.structs.replace(self, score=score)
+
+    @classmethod
+    def of_episode(cls, match: EpisodeMatch) -> MemoryMatch:
+        episode = match.episode
+        return cls(
+            kind="episode",
+            id=episode.id,
+            text=episode.text,
+            score=match.score,
+            at=episode.occurred_at,
+            value=episode,
+            hit=match.hit,
+        )
+
+    @classmethod
+    def of_fact(cls, match: FactMatch) -> MemoryMatch:
+        fact = match.fact
+        return cls(
+            kind="fact",
+            id=fact.id,
+            text=fact.text,
+            score=match.score,
+            at=fact.valid_from,
+            value=fact,
+            hit=match.hit,
+        )
+
+    @classmethod
+    def of_item(cls, item: MemoryItem, score: float, hit: Hit | None = None) -> MemoryMatch:
+        return cls(
+            kind="item",
+            id=item.memory_id,
+            text=item.content,
+            score=score,
+            at=item.updated_at,
+            value=item,
+            hit=hit,
+        )
+
+    @property
+    def document(self) -> str:
+        """The name of the document that holds it."""
+        value = self.value
+        if isinstance(value, Episode):
+            return value.document
+        if isinstance(value, Fact):
+            return fact_document(value.user_id, value.id)
+        return place_of(value.scope, value.user_id, value.project_id).document(value.memory_id)
+
+
+# Episodes as they were last read, for as long as nothing in the store has changed.
+
+
+#: How many are kept, and how many characters of them; beyond, all are let go.
+_MOST = 4_096
+_MOST_CHARACTERS = 4_000_000
+
+
+class KnownEpisodes:
+    """Reads episodes; what is asked for again before the next commit is not read again."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kept = _Kept(None)
+
+    def read(
+        self, names: Sequence[str], user_id: str | None, stamp: int | None
+    ) -> list[Episode | None]:
+        """The episodes of these documents; None where one is gone, or not this user's.
+
+        `stamp` is the store's, from before.
+        """
+        kept = self._kept
+        if stamp is None or kept.stamp != stamp:
+            kept = self._kept = _Kept(stamp)
+        known = kept.episodes
+        missing = [name for name in names if name not in known]
+        fresh: dict[str, Episode] = {}
+        if missing:
+            for document in self._store.get_many(missing):
+                if document is None or document.erased or document.user != user_id:
+                    continue
+                fresh[document.name] = episode = episode_of(document)
+                if stamp is not None:
+                    kept.add(document.name, episode)
+        found = (fresh.get(name) or known.get(name) for name in names)
+        return [one if one is not None and one.user_id == user_id else None for one in found]
+
+
+class _Kept:
+    """What was read since a stamp was taken."""
+
+    def __init__(self, stamp: int | None) -> None:
+        self.stamp = stamp
+        self.episodes: dict[str, Episode] = {}
+        self._characters = 0
+
+    def add(self, name: str, episode: Episode) -> None:
+        if episode.tool_calls or episode.tool_transcript is not None:
+            return  # Arguments of a call are a dict, which its owner may change.
+        size = len(episode.input) + len(episode.output)
+        if len(self.episodes) >= _MOST or self._characters + size > _MOST_CHARACTERS:
+            self.episodes.clear()
+            self._characters = 0
+        if size <= _MOST_CHARACTERS:
+            self.episodes[name] = episode
+            self._characters += size
+
 
 MOST_QUERY = 100_000
 _DEFAULT = Weights()

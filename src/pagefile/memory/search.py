@@ -16,10 +16,9 @@ from pagefile.memory.items.item import Status as ItemStatus
 from pagefile.memory.items.reader import ItemReader
 from pagefile.memory.items.text_search import Hit as ItemHit
 from pagefile.memory.items.text_search import words
-from pagefile.memory.match import MemoryMatch
-from pagefile.memory.recaller import MOST_QUERY, Recaller
-from pagefile.memory.text import require_session, require_text
-from pagefile.memory.usage import UseRecorder
+from pagefile.memory.provenance import UseRecorder
+from pagefile.memory.recaller import MOST_QUERY, MemoryMatch, Recaller
+from pagefile.memory.serializer import require_session, require_text
 from pagefile.recall.hit import Arm, Hit
 from pagefile.recall.text.analysis import terms
 from pagefile.store.codec.sort_key import microseconds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pagefile.memory.owner import require_user
+from pagefile.memory.names import require_user
 from pagefile.memory.privacy.isolation import warn_if_anonymous
 from pagefile.store.store import Store
 

@@ -16,25 +16,26 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from pagefile import aio
+from pagefile.aio import memory as aio_memory
 from pagefile.assembly.assembly import Assembly
 from pagefile.context.buffer import ContextBuffer
 from pagefile.context.registry import ThreadRegistry
 from pagefile.context.thread import ThreadContext
 from pagefile.errors import Invalid, shown
 from pagefile.handle import Pagefile
+from pagefile.memory.facts.graph import StoredGraph
 from pagefile.memory.facts.proposal import ProposedFacts
 from pagefile.memory.facts.store import FactStore
-from pagefile.memory.facts.stored_graph import StoredGraph
 from pagefile.memory.items.store import LongTermItems
 from pagefile.memory.memory import Memory
 from pagefile.operations import glossary
 from pagefile.operations.answer import Answer, behind, number_in, place_in
 from pagefile.operations.caller import Caller
 from pagefile.operations.operation import Operation
-from pagefile.runs.knowledge import Knowledge
 from pagefile.runs.ledger import Ledger
 from pagefile.runs.milestones import Episodes
-from pagefile.runs.run import Run
+from pagefile.runs.run import Knowledge, Run
 from pagefile.runs.runs import Runs
 from pagefile.runs.schema.timestamps import RULE, is_moment
 from pagefile.store.store import Store
@@ -281,7 +282,8 @@ class Signature:
         if place == "query":
             shape = _queried(wire, shape)
         about = (self._operation.own, self._operation.method)
-        description = glossary.about(wire, *(each.__doc__ for each in about if each is not None))
+        said = (each.__doc__ for each in about if each is not None)
+        description = _described(shape) or glossary.about(wire, *said)
         return Parameter(name, wire, place, shape, default, description, is_time)
 
     def _place_of(self, name: str) -> Place:
@@ -301,11 +303,23 @@ def bind(operation: Operation) -> Bound:
 
 def place_of(method: Callable[..., Any]) -> str:
     """Where the object that has a method hangs on a handle; "run" is one that is opened by id."""
+    return PLACES[_class_of(method)]
+
+
+def classes_of(method: Callable[..., Any]) -> list[type]:
+    """The class that has a method, and the one that has it awaited."""
+    cls, name = _class_of(method), method.__name__
+    name_awaited = f"Async{cls.__name__}"
+    awaited = getattr(aio, name_awaited, None) or getattr(aio_memory, name_awaited)
+    return [cls, awaited] if hasattr(awaited, name) else [cls]
+
+
+def _class_of(method: Callable[..., Any]) -> type:
     wanted = inspect.unwrap(method)
-    for cls, place in PLACES.items():
+    for cls in PLACES:
         found = getattr(cls, method.__name__, None)
         if found is not None and inspect.unwrap(found) is wanted:
-            return place
+            return cls
     raise LookupError(f"no class of PLACES has {method.__qualname__}")
 
 
@@ -323,6 +337,15 @@ def moment_of(field: str, text: str | None) -> datetime | None:
         return datetime.fromisoformat(text)
     except ValueError as error:  # A leap second is a moment, and Python has none.
         raise Invalid(field, f"{shown(text)} cannot be counted", RULE) from error
+
+
+def _described(shape: Any) -> str:
+    """What a type says of itself where a signature names it."""
+    for part in get_args(shape):
+        found = (part.description if isinstance(part, msgspec.Meta) else _described(part)) or ""
+        if found:
+            return found
+    return ""
 
 
 def _queried(wire: str, shape: Any) -> Any:

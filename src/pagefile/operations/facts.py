@@ -9,6 +9,7 @@ import msgspec
 
 from pagefile.errors import Invalid
 from pagefile.memory.facts.fact import Fact
+from pagefile.memory.facts.graph import StoredGraph, Walk
 from pagefile.memory.facts.proposal import (
     BY_STATUS,
     OF_TENANT,
@@ -17,16 +18,15 @@ from pagefile.memory.facts.proposal import (
     proposed_of,
 )
 from pagefile.memory.facts.store import FactStore
-from pagefile.memory.facts.stored_graph import StoredGraph, Walk
-from pagefile.memory.owner import require_user
+from pagefile.memory.names import require_user
 from pagefile.memory.serializer import living
 from pagefile.operations.answer import cursor_of, cut, place_in, room_for
 from pagefile.operations.binder import Id
 from pagefile.operations.caller import Caller
 from pagefile.operations.operation import delete, get, operation, post, put
-from pagefile.store.bounds import MOST_PER_READ
+from pagefile.store.arguments import MOST_PER_READ
+from pagefile.store.batch import Query
 from pagefile.store.codec.decoder import json_decoder
-from pagefile.store.query import Query
 
 Name = Annotated[str, msgspec.Meta(max_length=4_096)]
 Status = Literal["active", "future", "ended", "superseded", "outweighed", "retracted"]

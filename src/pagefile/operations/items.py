@@ -18,7 +18,7 @@ from pagefile.memory.items.text_search import Hit, candidates
 from pagefile.operations.answer import cursor_of, cut, number_in, place_in, room_for
 from pagefile.operations.caller import Caller
 from pagefile.operations.operation import get, operation, post
-from pagefile.runs.knowledge import Knowledge
+from pagefile.runs.run import Knowledge
 from pagefile.store.store import Store
 
 Scope = Literal["user", "project", "global"]

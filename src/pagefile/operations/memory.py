@@ -7,22 +7,28 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from pagefile.memory.block import MemoryBlock
+from pagefile.memory.blocks import MemoryBlock
 from pagefile.memory.episodes.duplicates import Duplicate
-from pagefile.memory.episodes.episode import BY_SESSION, BY_TIME, Episode, episode_of
-from pagefile.memory.episodes.message import Message, ToolCall
+from pagefile.memory.episodes.episode import (
+    BY_SESSION,
+    BY_TIME,
+    Episode,
+    Message,
+    ToolCall,
+    episode_of,
+)
 from pagefile.memory.episodes.store import bounds_of
-from pagefile.memory.match import EpisodeMatch, FactMatch
 from pagefile.memory.memory import Memory
-from pagefile.memory.owner import require_user
+from pagefile.memory.names import require_user
+from pagefile.memory.recaller import EpisodeMatch, FactMatch
 from pagefile.memory.serializer import living
 from pagefile.operations.answer import cut, number_in, room_for
 from pagefile.operations.binder import Id
 from pagefile.operations.caller import Caller
 from pagefile.operations.operation import delete, get, operation, post, put
 from pagefile.recall.hit import Hit
-from pagefile.store.bounds import MOST_PER_READ
-from pagefile.store.query import Query
+from pagefile.store.arguments import MOST_PER_READ
+from pagefile.store.batch import Query
 
 
 class NewEpisode(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -98,6 +98,13 @@ class Operation:
     def __repr__(self) -> str:
         return f"<operation {self.name}>"
 
+    @property
+    def classes(self) -> list[type]:
+        """The classes whose method it is: the one of the library, and the one that is awaited."""
+        from pagefile.operations.binder import classes_of
+
+        return [] if self.method is None else classes_of(self.method)
+
     @cached_property
     def bound(self) -> Bound:
         """What follows from the signature, worked out when it is first asked for."""

@@ -34,7 +34,7 @@ from pagefile.runs.config import RunConfig
 from pagefile.runs.ledger import Ledger
 from pagefile.runs.milestones import Episodes, Milestone
 from pagefile.runs.names import LEDGERS, RUNS, WORKING_SET, require_id
-from pagefile.runs.patch_result import PatchResult, working_set_in
+from pagefile.runs.patch import PatchResult, working_set_in
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
 from pagefile.runs.schema.artifacts import SCHEMA_VERSION

@@ -224,7 +224,9 @@ async def reindex(caller: Caller) -> dict[str, int]:
 
 #: Traced, and asked for by no name from outside.
 _commits = operation(Store.commit, span="pagefile.commit")
+_commits_async = operation(Store.commit_async, span="pagefile.commit")
 _commits_of_entries = operation(Store.commit_entries, span="pagefile.commit")
+_commits_of_entries_async = operation(Store.commit_entries_async, span="pagefile.commit")
 
 
 def _head(head: Head) -> HeadShown:

@@ -11,10 +11,9 @@ from pagefile.context.appender import NewSlot as StoredSlot
 from pagefile.context.appender import no_thread
 from pagefile.context.buffer import ContextBuffer
 from pagefile.context.names import THREADS, log_of
-from pagefile.context.reader import user_of
 from pagefile.context.registry import ThreadRegistry
 from pagefile.context.slot import BufferSlot
-from pagefile.context.thread import ThreadContext
+from pagefile.context.thread import ThreadContext, user_of
 from pagefile.errors import NotFound
 from pagefile.operations.answer import (
     EVENTS,

@@ -2,19 +2,15 @@
 
 Read in this order:
 
-entry, logs               what the index keeps of one thing, and the log it is folded from
-partition                 the index of one user in memory; with `keys`, `labels`, `neighbours`,
-                          `growable_array`
-text/                     from a question or a text to terms, dates and names; the inverted
-                          index
-vectors/                  vectors in memory: rotated, quantized, searched
-scorer, fusion, candidates, filter, time_proximity
-                          one search: every arm, one score
-hit, explanation          what was found, and why
-partition_cache, heap     which partitions stay in memory
-catalogue, index, rebuild, past_index
-                          the index of a tenant, made again, at a past position
-embed/                    where vectors come from
-arms/                     where vectors may be kept besides
-extras                    optional packages
+records          what the index stores: entries, their logs, and what it was made with
+partition        the index of one user in memory; `columns` and `neighbours` are parts of it
+text/            from a question or a text to terms, dates and names; the inverted index
+vectors/         vectors in memory: rotated, quantized, searched
+scorer           one search: every arm, one score
+hit              what was found, and how the arms were mixed
+partition_cache  which partitions stay in memory
+index            the index of a tenant, now or at a past position; `rebuild` makes it again
+embed/           where vectors come from
+arms/            where vectors may be kept besides
+extras           optional packages
 """

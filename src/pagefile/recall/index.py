@@ -11,27 +11,34 @@ import msgspec
 
 from pagefile.errors import Conflict, Corrupt
 from pagefile.recall.arms.store_arm import vectors_beside
-from pagefile.recall.arms.store_synchronizer import keeper_of
-from pagefile.recall.arms.synchronizer import VectorStatus
-from pagefile.recall.catalogue import (
+from pagefile.recall.arms.synchronizer import VectorStatus, keeper_of
+from pagefile.recall.embed.embedder import Embedder, Guarded, embed_texts, packed, packed_units
+from pagefile.recall.hit import Hit, Weights
+from pagefile.recall.partition import PartitionIndex, TimeRange
+from pagefile.recall.partition_cache import Shelf
+from pagefile.recall.records import (
     DOCUMENT,
     NO_MODEL,
+    REREAD,
     Catalogue,
+    IndexEntry,
     Model,
+    append_entry,
+    before,
+    decoded,
+    entries_of,
+    entry_of,
+    log_of,
+    mark_of,
     read_catalogue,
     require_model,
     require_whole,
     settle_catalogue,
+    told,
 )
-from pagefile.recall.embed.embedder import Embedder, Guarded, embed_texts, packed, packed_units
-from pagefile.recall.entry import IndexEntry, entry_of, told
-from pagefile.recall.fusion import Weights
-from pagefile.recall.hit import Hit
-from pagefile.recall.logs import REREAD, append_entry, before, decoded, entries_of, log_of, mark_of
-from pagefile.recall.partition import PartitionIndex, TimeRange
-from pagefile.recall.partition_cache import Shelf
 from pagefile.recall.text.analysis import ANALYSIS_VERSION
 from pagefile.store.batch import Condition, LengthIs, Operation, Selector
+from pagefile.store.snapshot import Snapshot
 from pagefile.store.store import Store
 
 _DEFAULT = Weights()
@@ -176,8 +183,9 @@ class SearchIndex:
         when: list[Condition] = [catalogue.unchanged]
         for log in self._logs(catalogue, whose):
             # Who makes the index anew adds to it, or begins it, without anything else changing.
-            when.append(LengthIs(log, self._store.length(log)))
-            if not self._store.has_log(log):
+            length = self._store.length(log)
+            when.append(LengthIs(log, length))
+            if not length:
                 continue
             if keys is None:
                 selectors.append(Selector(log=log))
@@ -383,3 +391,40 @@ def _kept_or_packed(vectors: Sequence[Sequence[float] | bytes], dimensions: int)
         vector if isinstance(vector, bytes) else packed_units([vector], dimensions)[0]
         for vector in vectors
     ]
+
+
+# The search index as it was at a position: the same question finds the same again.
+
+
+class PastIndex(SearchIndex):
+    """Answers from what was indexed up to a position, and from nothing later.
+
+    At the newest position that is the index in memory. For an older one the
+    user's log is folded anew, which takes time in proportion to what is kept of
+    the user. An index that was rebuilt since is gone, and finds nothing.
+    """
+
+    def __init__(self, past: Snapshot, embedder: Embedder | None, shelf: Shelf) -> None:
+        super().__init__(past, embedder, shelf)
+        self._past = past
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the index of that time can be asked here: with this model, not made anew."""
+        then, now = self._any(), read_catalogue(self._past.live)
+        if then is None:
+            return True
+        return now is not None and now.generation == then.generation and then.model == self.model
+
+    def _answer(
+        self, whose: str, ask: Callable[[PartitionIndex], list[Hit]], stamp: int | None
+    ) -> list[Hit]:
+        catalogue = self._known()
+        if catalogue is None:
+            return []
+        while True:
+            partition, is_same = self._shelf.partition_at(catalogue, whose, self._past)
+            found = ask(partition)
+            # Something was indexed while we asked: then it is no longer the newest, and read anew.
+            if is_same():
+                return found

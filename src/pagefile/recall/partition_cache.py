@@ -9,24 +9,53 @@ it, and what one user's search costs depends on that user's memories alone.
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
+from functools import cache
 
-from pagefile.recall.arms.arm import Part, VectorArm
-from pagefile.recall.arms.index_log import VectorLog
-from pagefile.recall.arms.rows import ArmRows
+from pagefile.recall.arms.arm import Part, VectorArm, VectorLog
+from pagefile.recall.arms.remote_vectors import ArmRows
 from pagefile.recall.arms.store_arm import KeptLog, KeptRows, KeptVectors
-from pagefile.recall.catalogue import Catalogue, read_catalogue
-from pagefile.recall.entry import IndexEntry
-from pagefile.recall.heap import give_back
-from pagefile.recall.logs import PAGE, REREAD, decoded, entries_of, log_of
 from pagefile.recall.partition import PartitionIndex
+from pagefile.recall.records import (
+    PAGE,
+    REREAD,
+    Catalogue,
+    IndexEntry,
+    decoded,
+    entries_of,
+    log_of,
+    read_catalogue,
+)
 from pagefile.recall.vectors.vector_index import Vectors
 from pagefile.store.records import Entry
 from pagefile.store.snapshot import Snapshot
 from pagefile.store.store import Store
+
+# Memory that was let go, given back to the system.
+
+
+def give_back() -> None:
+    """Have the allocator return what nobody uses; only glibc's keeps it, and only it is asked.
+
+    For after work that took much more than what it leaves, such as folding a long log.
+    """
+    trim = _trim()
+    if trim is not None:
+        trim(0)
+
+
+@cache
+def _trim() -> Callable[[int], object] | None:
+    try:
+        found: Callable[[int], object] = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):
+        return None
+    return found
+
 
 #: Folding so many entries at once leaves holes in the heap that are worth giving back.
 _LONG = 10_000

@@ -19,18 +19,21 @@ from typing import Protocol
 import msgspec
 
 from pagefile.errors import Conflict, Corrupt, NotFound, PagefileError, Unavailable
-from pagefile.recall.catalogue import (
+from pagefile.recall.index import SearchIndex, Source
+from pagefile.recall.partition_cache import Shelf
+from pagefile.recall.records import (
     DOCUMENT,
     Catalogue,
+    IndexEntry,
+    generation_of,
+    log_of,
+    logs_of_index,
+    marks_of,
     mended_catalogue,
     read_catalogue,
     settle_catalogue,
     write_catalogue,
 )
-from pagefile.recall.entry import IndexEntry
-from pagefile.recall.index import SearchIndex, Source
-from pagefile.recall.logs import generation_of, log_of, logs_of_index, marks_of
-from pagefile.recall.partition_cache import Shelf
 from pagefile.store.batch import Batch, Condition, Drop, LengthIs, Operation, Prune, VersionIs
 from pagefile.store.store import Store
 

@@ -2,18 +2,13 @@
 
 Read in this order:
 
-runs, run, config, names  all runs of a tenant, one of them, how it is set up
-working_set, patch, fields, patch_result
-                          the shared state and how it changes
-eviction, evicted_items, tokens
-                          what leaves to respect the budget
-ledger, recorder, redaction, ledger_import
-                          what happened, without secrets
-rebuild, repair, diff     the working set as the fold of its ledger
-milestones, knowledge     what it had become, and what it proposes to remember
-brief, brief_lines        the working set as text for a model
-schema/                   the artifacts of a run, checked and published
-packs/                    a whole run in one file
-legacy_forms, forgotten_ids
-                          earlier forms; ids that must not return
+runs, run       all runs of a tenant, and one of them; `config` is how it keeps its working set
+working_set     the shared state; `patch` is how it changes
+eviction        what leaves to respect the budget, counted by `tokens`
+ledger          what happened, without secrets (`redaction`); `ledger_import` reads one back
+rebuild         the working set as the fold of its ledger, and the repair of a damaged one
+milestones      what it had become
+schema/         the artifacts of a run, checked and published
+packs/          a whole run in one file
+names           where it is stored
 """

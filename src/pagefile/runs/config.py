@@ -11,9 +11,8 @@ from pagefile.errors import Invalid, shown
 from pagefile.runs.eviction import Budget
 from pagefile.runs.schema.definitions import MOST_PINNED
 from pagefile.runs.tokens import Cached, TokenCounter, counter_named
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count, require_flag
 from pagefile.store.codec.decoder import convert
-from pagefile.store.names import require_flag
 
 #: Which status may follow which, where a run asks for that to be checked.
 TRANSITIONS: Mapping[str, frozenset[str]] = {

@@ -17,17 +17,16 @@ import msgspec
 
 from pagefile.errors import Conflict, Invalid, shown
 from pagefile.runs.config import RunConfig, config_from
-from pagefile.runs.evicted_items import Archive
-from pagefile.runs.forgotten_ids import require_remembered
-from pagefile.runs.ledger import Identity, copied, require_lines
+from pagefile.runs.ledger import Identity, copied, require_lines, require_remembered
 from pagefile.runs.milestones import LAST_EVENTS, body_of_episode, digest_of, summary_of
 from pagefile.runs.names import RESTORING, RUNS, WORKING_SET, is_id, made_id, path_from, require_id
 from pagefile.runs.packs.format import encode_json
-from pagefile.runs.packs.milestones import PackedEpisode
-from pagefile.runs.patch_result import WorkingSet
+from pagefile.runs.packs.members import PackedEpisode
+from pagefile.runs.patch import WorkingSet
 from pagefile.runs.rebuild import Fold
 from pagefile.runs.run import Run
 from pagefile.runs.schema.timestamps import parse_time
+from pagefile.runs.working_set import Archive
 from pagefile.store.batch import Append, Batch, Condition, LengthIs, Operation, Put, VersionIs
 from pagefile.store.codec.sort_key import moment
 

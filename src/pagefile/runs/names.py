@@ -8,12 +8,11 @@ import re
 from pathlib import Path
 
 from pagefile.errors import Invalid, shown
+from pagefile.memory.items import run_events
 from pagefile.store import clock
 
-#: Documents: the working set of each run.
-RUNS = "run/"
-#: Logs: the events of each run.
-LEDGERS = "ledger/"
+#: Documents and logs that memory writes into, too: working sets, and events of runs.
+RUNS, LEDGERS = run_events.RUNS, run_events.LEDGERS
 #: Logs: what left a working set to respect its budget.
 EVICTED = "evicted/"
 #: Documents: the milestones of each run.
@@ -27,7 +26,9 @@ WORKING_SET = "working_set"
 RESTORING = "restoring"
 GONE = "gone"
 
-_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+#: What the id of a run, a task, a milestone is made of.
+ID = "[A-Za-z0-9_-]{1,64}"
+_ID = re.compile(ID)
 
 
 def is_id(value: object) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 from uuid import UUID
 
 from pagefile.store.codec.canonical_json import MAX_DEPTH
-from pagefile.store.codec.registry import shape_for
+from pagefile.store.codec.shapes import shape_for
 
 REDACTED: Final = "[redacted]"
 

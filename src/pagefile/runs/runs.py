@@ -12,8 +12,7 @@ from pagefile.errors import Conflict, Corrupt, Forbidden, Invalid, NotFound, sho
 from pagefile.memory.items.store import LongTermItems
 from pagefile.runs.config import RunConfig, config_from
 from pagefile.runs.eviction import fit
-from pagefile.runs.forgotten_ids import commit_unless_forgotten
-from pagefile.runs.ledger import Identity, body_of
+from pagefile.runs.ledger import Identity, body_of, commit_unless_forgotten
 from pagefile.runs.names import (
     BROUGHT,
     EPISODES,
@@ -24,9 +23,9 @@ from pagefile.runs.names import (
     made_id,
     require_id,
 )
-from pagefile.runs.patch_result import WorkingSet, working_set_in
+from pagefile.runs.patch import WorkingSet, working_set_in
+from pagefile.runs.rebuild import identity_told
 from pagefile.runs.redaction import redact
-from pagefile.runs.repair import identity_told
 from pagefile.runs.run import Run
 from pagefile.runs.schema import artifacts
 from pagefile.store.batch import (

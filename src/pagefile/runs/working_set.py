@@ -2,26 +2,201 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, PagefileError, shown
-from pagefile.runs.brief_lines import sliding_line
 from pagefile.runs.config import RunConfig, require_transition
-from pagefile.runs.evicted_items import Archive, is_sliding
-from pagefile.runs.eviction import fit
+from pagefile.runs.eviction import fit, sliding_line
 from pagefile.runs.ledger import Identity, Ledger, body_of
-from pagefile.runs.names import GONE, RUNS, WORKING_SET
-from pagefile.runs.patch import apply_patch, diff
-from pagefile.runs.patch_result import PatchResult, WorkingSet, copy_of, working_set_in
-from pagefile.runs.recorder import Recorder
+from pagefile.runs.names import EVICTED, GONE, RUNS, WORKING_SET
+from pagefile.runs.patch import PatchResult, WorkingSet, apply_patch, copy_of, diff, working_set_in
 from pagefile.runs.redaction import redact
 from pagefile.runs.schema import artifacts
-from pagefile.store.batch import Batch, Condition, Operation, Put, VersionIs
-from pagefile.store.bounds import require_count
-from pagefile.store.names import require_callable
+from pagefile.store.arguments import bounded, require_callable, require_count
+from pagefile.store.batch import (
+    Append,
+    Batch,
+    Condition,
+    Drop,
+    Operation,
+    Prune,
+    Put,
+    Query,
+    VersionIs,
+)
 from pagefile.store.records import Document
 from pagefile.store.store import Store
+
+# What a run writes into its ledger: events by themselves, and refusals.
+
+
+class Recorder:
+    """A run that is known by its ids, and its ledger."""
+
+    def __init__(self, store: Store, identity: Identity) -> None:
+        self._store = store
+        self._identity = identity
+        self.ledger = Ledger(store, identity)
+
+    def __repr__(self) -> str:
+        return f"<Run {self.run_id!r}>"
+
+    @property
+    def run_id(self) -> str:
+        return self._identity.run_id
+
+    @property
+    def user_id(self) -> str | None:
+        return self._identity.user_id
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """The fields of the working set that say whose it is."""
+        own = self._identity
+        return {"task_id": own.task_id, "thread_id": own.thread_id, "run_id": own.run_id}
+
+    def require(self) -> None:
+        """Refuse what would be recorded for a run that was deleted or erased."""
+        if not self._store.has_log(self.ledger.log):
+            raise self._gone()
+
+    def record(
+        self,
+        event_type: str,
+        payload: Mapping[str, Any],
+        writer_id: str,
+        parent_event_id: str | None = None,
+    ) -> int:
+        """Append an event of any type by itself, secrets redacted; its `sequence_id`."""
+        return self._record(
+            self.ledger.event(event_type, redact(payload), writer_id, parent_event_id)
+        )
+
+    @contextmanager
+    def recording(self, operation: str, writer_id: str) -> Iterator[None]:
+        """Whatever is refused inside leaves its event, in a commit of its own, and is raised."""
+        try:
+            yield
+        except PagefileError as error:
+            told = {
+                "error_type": error.code,
+                "message": str(error)[:2_000],
+                "details": {"operation": operation},
+            }
+            try:
+                self.record("ERROR", told, writer_id)
+            except PagefileError as unlogged:
+                error.add_note(f"and the refusal could not be recorded: {unlogged}")
+            raise
+
+    def _record(self, event: Append) -> int:
+        """Append an event by itself; a run that ended does not get a new ledger by it."""
+        self.require()
+        index = self._store.append(event).index
+        if index == 0:  # A ledger's first event is the start: this one ended just now.
+            with suppress(NotFound):
+                self._store.commit(Batch([Prune(None, log=event.log), Drop(event.log)]))
+            raise self._gone()
+        return index + 1
+
+    def _gone(self) -> NotFound:
+        return NotFound(f"there is no run {self.run_id!r}", "boot it, or list the runs")
+
+
+# Items that left a run's working set: kept in a log of their own, to be found again.
+
+
+_ITEM = "item"
+_PAGE = 500
+Item = dict[str, Any]
+
+
+class Archive:
+    """What left one run's working set, in the order in which it left."""
+
+    def __init__(self, store: Store, run_id: str, user_id: str | None) -> None:
+        self._store = store
+        self._user_id = user_id
+        self.log = EVICTED + run_id
+
+    def keep(self, item: Mapping[str, Any], writer_id: str) -> Append:
+        """The operation that keeps an item, for the batch that makes it leave."""
+        keys = {_ITEM: _key(item["id"])}
+        return Append(self.log, item, self._user_id, "evicted", writer_id, (), keys)
+
+    def length_at(self, ledger: Ledger, seq: int) -> int:
+        """How many items had left when the working set was at a sequence number.
+
+        Counted from the end: what a fork or a restored run began with has no events in it.
+        """
+        at = self._store.head().position
+        length, stop = (self._store.length(log, at=at) for log in (self.log, ledger.log))
+        for entry in ledger.of_type("WS_UPDATE_APPLIED", reverse=True):
+            if entry.erased or entry.index >= stop:
+                continue
+            payload = body_of(entry)["payload"]
+            if payload["new_seq"] <= seq:
+                break
+            length -= len(payload.get("evicted", ())) + len(payload.get("unpinned", ()))
+        return max(0, length)
+
+    def newest(self, limit: int) -> list[Item]:
+        """The items that left last, newest first."""
+        found = self._store.read(self.log, -limit) if bounded(limit) else []
+        return [entry.value for entry in reversed(found) if not entry.erased]
+
+    def search(self, text: str, limit: int) -> list[Item]:
+        """Items that hold every word of the text, newest first."""
+        if not isinstance(text, str):
+            raise Invalid("text", f"{shown(text)} is no text", "give words to look for")
+        bounded(limit)
+        words = text.lower().split()
+        stop = self._store.length(self.log)
+        found: list[Item] = []
+        while stop > 0:
+            start = max(0, stop - _PAGE)
+            for entry in reversed(self._store.read(self.log, start, stop)):
+                if len(found) == limit:
+                    return found
+                if not entry.erased and _holds(entry.value, words):
+                    found.append(entry.value)
+            stop = start
+        return found
+
+    def get(self, item_id: str) -> Item:
+        """The item of that id that left last.
+
+        Raises:
+            NotFound: none has left.
+        """
+        query = Query(_ITEM, value=_key(item_id), log=self.log, reverse=True)
+        for entry in self._store.find(query, limit=1).items:
+            if not entry.erased:
+                item: Item = entry.value
+                return item
+        raise NotFound(f"no item {shown(item_id)} has left", "look at `evicted`")
+
+
+def _holds(item: Any, words: list[str]) -> bool:
+    """Whether an item has all the words; what is no item has none."""
+    content = item.get("content") if isinstance(item, dict) else None
+    return isinstance(content, str) and all(word in content.lower() for word in words)
+
+
+def is_sliding(item: Mapping[str, Any]) -> bool:
+    """Pinned items have no priority."""
+    return "priority" in item
+
+
+def _key(item_id: object) -> str:
+    """What an item is found by: of one length, whatever its id."""
+    if not isinstance(item_id, str):
+        raise Invalid("item_id", f"{shown(item_id)} is no id", "give a str")
+    return hashlib.sha256(item_id.encode(errors="surrogatepass")).hexdigest()
+
 
 _UPDATE_ATTEMPTS = 1_000
 #: What states, milestones, packs and receipts are read from: nobody else may say it.

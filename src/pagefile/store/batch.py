@@ -1,8 +1,4 @@
-"""What a caller asks for: a batch of changes, and the conditions it depends on.
-
-A batch is all or nothing. Its conditions are tested inside the commit, so no
-other writer can slip in between the test and the change.
-"""
+"""What a caller asks for: a batch of changes, the conditions it depends on, and queries."""
 
 from __future__ import annotations
 
@@ -197,3 +193,24 @@ class Selector(msgspec.Struct, frozen=True):
     before_us: int | None = None
     numbers: frozenset[int] | None = None
     sparing: frozenset[str] = frozenset()
+
+
+class Query(msgspec.Struct, frozen=True):
+    """What `find` looks for: one `value`, or a range `low <= value < high`.
+
+    With `prefix`, a tuple `value` also finds the tuples that begin with it.
+    `log` looks inside one log, its shared entries included; otherwise the
+    query is for one `user` (None: nobody's), or with `everyone` for the whole
+    tenant, where it finds documents that declared `tenant_keys`.
+    """
+
+    field: str
+    value: KeyValue | None = None
+    low: KeyValue | None = None
+    high: KeyValue | None = None
+    prefix: bool = False
+    user: str | None = None
+    everyone: bool = False
+    log: str | None = None
+    cursor: str | None = None
+    reverse: bool = False

@@ -1,23 +1,24 @@
-"""What an engine is: bytes, numbers and positions, and one atomic `apply`.
-
-Engines do not know what a batch means. The rules of a commit (conditions,
-limits, numbering, the hash chain) are in `store/commit/rules.py` and run against the
-`Transaction` that an engine offers inside its own write lock. An engine
-therefore is a handful of reads plus a transaction.
-"""
+"""The seam: what an engine is, and what it may have besides, each capability named and optional."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
 from pagefile.errors import Corrupt, Invalid, PagefileError
 from pagefile.store.batch import Selector, Vector
 from pagefile.store.codec import sort_key
-from pagefile.store.content import Content, genesis, stored_mapping
-from pagefile.store.records import Durability, Erasure, Problem, StreamKind
+from pagefile.store.records import (
+    Content,
+    Durability,
+    Erasure,
+    Problem,
+    StreamKind,
+    genesis,
+    stored_mapping,
+)
 
 LOG: StreamKind = "log"
 DOCUMENT: StreamKind = "document"
@@ -413,3 +414,133 @@ class Engine(Protocol):
     def size_bytes(self) -> int: ...
 
     def close(self) -> None: ...
+
+
+class AddsLone(Transaction, Protocol):
+    """What a transaction has besides when its engine `TakesLone` or is `instant`."""
+
+    def add_lone(
+        self, stream: Stream, row: Row, keys: Sequence[IndexKey], commit: RawCommit
+    ) -> None:
+        """`add` of one entry, then `seal`."""
+
+
+@runtime_checkable
+class ReadsAhead(Protocol):
+    """What a transaction has besides when each question is a journey: many asked at once."""
+
+    def expect_names(self, names: Sequence[tuple[StreamKind, str]]) -> None:
+        """`incarnations` of these names comes next, before anything is written."""
+
+    def expect_rows(self, streams: Sequence[Stream]) -> None:
+        """`rows` of these comes next, in this order, before anything is written."""
+
+
+@runtime_checkable
+class TakesVectors(Protocol):
+    """What a transaction has besides when its engine `KeepsVectors`."""
+
+    def add_vectors(self, stream: Stream, first: int, vectors: Sequence[Vector | None]) -> None:
+        """Store the vectors of the entries numbered from `first` on, None for one without."""
+
+
+class Near(NamedTuple):
+    """Entries of a log by their numbers, with their cosines: the nearest, and those asked for."""
+
+    nearest: list[tuple[int, float]]
+    named: dict[int, float]
+
+
+@runtime_checkable
+class KeepsVectors(Protocol):
+    """What an engine has besides when it can store vectors in the commit of their entries.
+
+    A vector is its entry's: it goes in the commit that erases or prunes the entry
+    or drops the log, whoever makes that.
+    """
+
+    @property
+    def vectors(self) -> str:
+        """What keeps them, by name; "" while nothing does."""
+
+    @property
+    def no_vectors(self) -> str:
+        """Why nothing does, and what would change that; "" while something does."""
+
+    def keep_vectors(self) -> None:
+        """Keep vectors from now on, of every tenant.
+
+        Raises:
+            Unsupported, Forbidden: this cannot be done here, or not by this user.
+        """
+
+    def nearest(
+        self, tenant: str, log: str, query: bytes, count: int, numbers: Sequence[int]
+    ) -> Near:
+        """The `count` nearest of all vectors of a log, best first, and those of `numbers`."""
+
+    def vector_numbers(self, tenant: str, log: str, first: int) -> list[int]:
+        """Which entries of a log, from `first` on, have a vector."""
+
+    def fill_vectors(self, tenant: str, log: str, vectors: Mapping[int, Vector]) -> None:
+        """Store vectors of entries that came without, if these are still there."""
+
+    def remove_vectors(self, tenant: str, log: str, numbers: Sequence[int]) -> None:
+        """Let vectors go that no entry needs any more."""
+
+
+@runtime_checkable
+class TakesLone(Protocol):
+    """What an engine has besides when it stores a single append with less than a batch needs."""
+
+    def apply_lone(self, tenant: str, one: Lone) -> Sealed:
+        """Commit a single append: `apply` of a batch with nothing else in it.
+
+        Raises:
+            PagefileError: it was refused, or the disk failed; as with `apply`.
+        """
+
+
+@runtime_checkable
+class Instant(Protocol):
+    """What an engine has besides when it is `instant`."""
+
+    def append_one(self, tenant: str, one: Lone) -> tuple[int, int, int]:
+        """Commit a single append: position, time and index."""
+
+
+@runtime_checkable
+class Finds(Protocol):
+    """What an engine has besides when it finds a document and its row in one step."""
+
+    def current(self, tenant: str, names: Sequence[str]) -> list[Row | None]:
+        """The last row of each living document, None where there is none."""
+
+
+@runtime_checkable
+class Stamps(Protocol):
+    """What an engine has besides when it can tell in microseconds that nothing has changed."""
+
+    def stamp(self, tenant: str) -> int:
+        """A number that is another one after every commit that a read would show.
+
+        What was read after it was taken is still so while it is the same.
+        """
+
+
+@runtime_checkable
+class Joinable(Protocol):
+    """What an engine has besides when others reach it by another URL than it was opened with."""
+
+    url: str
+
+
+@runtime_checkable
+class Gathers(Protocol):
+    """What an engine has besides when each question is a journey: many asked at once."""
+
+    def gather(self, tenant: str, places: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Row]:
+        """The rows at these pairs of a stream's number and a row's, where there are any."""
+
+    def streams(self, tenant: str, oids: Sequence[int]) -> dict[int, Stream]:
+        """The streams with these numbers, living or dropped, where there are any."""

@@ -2,26 +2,190 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+import base64
+import binascii
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, TypeVar
+
+import msgspec
 
 from pagefile.errors import Corrupt, Invalid, NotFound, shown
-from pagefile.store.bounds import (
+from pagefile.store.arguments import (
     MOST_PER_READ,
     bounded,
     require_count,
+    require_flag,
     require_index,
     require_position,
     require_seconds,
+    require_type,
 )
-from pagefile.store.capabilities import Finds, Gathers, Stamps
+from pagefile.store.batch import Query
+from pagefile.store.codec.sort_key import AFTER_EVERYTHING
 from pagefile.store.commit.preparation import Preparer
-from pagefile.store.content import Action, read_manifest
-from pagefile.store.engine import DOCUMENT, LOG, Engine, Hit, Row, Stream
-from pagefile.store.history import RowGone, actions_of, length_at
-from pagefile.store.names import require_type
-from pagefile.store.query import Finder, Query, cursor_text, place_of
-from pagefile.store.records import Change, Document, Durability, Entry, Head, Page, StreamKind
+from pagefile.store.engine import (
+    DOCUMENT,
+    LOG,
+    Engine,
+    Finds,
+    Gathers,
+    Hit,
+    KeyRange,
+    Row,
+    Stamps,
+    Stream,
+)
+from pagefile.store.records import (
+    Action,
+    Change,
+    Document,
+    Durability,
+    Entry,
+    Head,
+    Page,
+    StreamKind,
+    Touched,
+    read_manifest,
+)
+
+_ACTIONS: dict[int, Literal["append", "put", "delete", "fork", "drop", "prune", "erase"]] = {
+    Action.APPEND: "append",
+    Action.PUT: "put",
+    Action.DELETE: "delete",
+    Action.FORK: "fork",
+    Action.DROP: "drop",
+    Action.PRUNE: "prune",
+    Action.ERASE: "erase",
+}
+
+
+class RowGone(LookupError):
+    """A row is missing that the stream had a moment ago: it was pruned meanwhile."""
+
+
+def length_at(engine: Engine, tenant: str, stream: Stream, at: int) -> int:
+    """The log's length, or the document's version, at a position.
+
+    Numbers and positions grow together, so it is found by halving, with steps
+    that grow from the end: what just happened takes one read, whatever the
+    length, and anywhere in a million entries forty are enough.
+
+    Raises:
+        RowGone: ask for the stream again, then for this.
+    """
+    # A version counts itself; an index does not.
+    own = 0 if stream.kind == DOCUMENT else 1
+    low, high = max(stream.first, stream.pruned) - 1 + own, stream.length
+    step = 1
+    while low < high:
+        middle = max(high - step, low)
+        number = middle + 1 - own
+        if _position(engine, tenant, stream, number) <= at:
+            low = middle + 1
+            break
+        high, step = middle, 2 * step
+    while low < high:
+        middle = (low + high) // 2
+        number = middle + 1 - own
+        before = _position(engine, tenant, stream, number) <= at
+        low, high = (middle + 1, high) if before else (low, middle)
+    return low
+
+
+def _position(engine: Engine, tenant: str, stream: Stream, number: int) -> int:
+    rows = engine.rows(tenant, stream, number, number, 1)
+    if not rows:
+        raise RowGone(f"number {number} of {stream.kind} {stream.name!r}")
+    return rows[0].position
+
+
+def actions_of(entry: tuple[int | bytes, ...], stream: Stream | None) -> Touched:
+    """One manifest entry, in words."""
+    action, numbers = int(entry[0]), [int(part) for part in entry[2:] if isinstance(part, int)]
+    first = numbers[0] if numbers else 0
+    last = first
+    if action == Action.ERASE:
+        last = numbers[1]
+    elif action == Action.PRUNE:
+        first, last = 0, numbers[0] - 1
+    name = stream.name if stream is not None and stream.name else None
+    return Touched(_ACTIONS[action], stream.kind if stream is not None else LOG, name, first, last)
+
+
+class Finder:
+    """Turns a query into the key ranges that answer it."""
+
+    def __init__(self, engine: Engine, preparer: Preparer, tenant: str) -> None:
+        self._engine = engine
+        self._preparer = preparer
+        self._naming = preparer.naming
+        self._tenant = tenant
+
+    def spans(self, query: Query, at: int | None) -> Iterator[KeyRange]:
+        """One range, or for a fork one for each log it shares entries of."""
+        for flag in ("prefix", "everyone", "reverse"):
+            require_flag(f"query.{flag}", getattr(query, flag))
+        low, high = self._bounds(query)
+        after = _cursor_place(query.cursor) if query.cursor is not None else None
+        if query.log is None:
+            if not query.everyone:
+                self._naming.check_user(query.user)
+            owner = None if query.everyone else query.user
+            yield KeyRange(
+                "tenant" if query.everyone else "user",
+                owner,
+                query.field,
+                low,
+                high,
+                after,
+                query.reverse,
+            )
+            return
+        self._naming.check_text("log", query.log)
+        stream = self._engine.stream(self._tenant, LOG, query.log, at)
+        below: int | None = None
+        above = stream.pruned if stream is not None else 0
+        while stream is not None:
+            yield KeyRange(
+                "log", stream.oid, query.field, low, high, after, query.reverse, above, below
+            )
+            below = stream.base_at if below is None else min(below, stream.base_at)
+            stream = self._engine.stream_number(self._tenant, stream.base) if stream.base else None
+
+    def _bounds(self, query: Query) -> tuple[bytes, bytes]:
+        if query.value is not None and (query.low is not None or query.high is not None):
+            raise Invalid("query", "asks for a value and for a range", "give one of the two")
+        if query.everyone and (query.user is not None or query.log is not None):
+            raise Invalid("query", "asks for everyone and for one", "give one of the two")
+        key = self._preparer.envelopes.index_key
+        if query.value is not None:
+            exact = key("user", query.field, query.value).value
+            return exact, exact + (AFTER_EVERYTHING if query.prefix else b"\x00")
+        self._naming.check_text("field", query.field)
+        low = b"" if query.low is None else key("user", query.field, query.low).value
+        high = (
+            AFTER_EVERYTHING if query.high is None else key("user", query.field, query.high).value
+        )
+        return low, high
+
+
+def place_of(hit: Hit) -> tuple[bytes, int, int]:
+    """Where a hit stands in the order of answers."""
+    return hit.value, hit.row.position, hit.row.ordinal
+
+
+def cursor_text(hit: Hit) -> str:
+    """A cursor that continues after this hit."""
+    return base64.urlsafe_b64encode(msgspec.msgpack.encode(place_of(hit))).decode()
+
+
+def _cursor_place(cursor: str) -> tuple[bytes, int, int]:
+    try:
+        raw = base64.urlsafe_b64decode(cursor.encode())
+        return msgspec.msgpack.decode(raw, type=tuple[bytes, int, int])
+    except (AttributeError, binascii.Error, msgspec.DecodeError, ValueError):
+        raise Invalid("cursor", "was not made by find", "pass a page's cursor unchanged") from None
+
 
 _T = TypeVar("_T")
 

@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from pagefile.errors import Forbidden, Invalid, Unsupported
-from pagefile.store.batch import Append, Batch, Selector
-from pagefile.store.bounds import MOST_PER_READ, require_count, require_position
+from pagefile.store.arguments import MOST_PER_READ, require_count, require_position
+from pagefile.store.batch import Append, Batch, Query, Selector
 from pagefile.store.engine import DOCUMENT, LOG, Lone, Prepared, RawCommit, Sealed
-from pagefile.store.query import Query
 from pagefile.store.records import Change, Document, Entry, Head, Page, Receipt, StreamKind
 from pagefile.store.store import Store
 

@@ -1,35 +1,161 @@
-"""The store: one atomic, durable, verifiable write path for one tenant.
-
-Everything durable is one of two shapes. A *log* is named and append-only; its
-entries have indexes 0, 1, 2, … A *document* is named and has versions 1, 2, 3,
-…, each readable until pruned. Every write is a batch of operations that commit
-together under one *position*, which grows by one with each commit of the tenant.
-"""
+"""Vectors that a store keeps in the commit of their entries, where its engine can."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from pagefile.errors import Conflict, Corrupt, Invalid, PagefileError, Unavailable, shown
-from pagefile.store.batch import Append, Batch, Put, Selector, VersionIs
-from pagefile.store.bounds import require_count, require_seconds
-from pagefile.store.capabilities import Instant, TakesLone
-from pagefile.store.commit.callback import Callback, Then
+from pagefile.errors import (
+    Conflict,
+    Corrupt,
+    Invalid,
+    PagefileError,
+    Unavailable,
+    Unsupported,
+    shown,
+)
+from pagefile.store.arguments import (
+    Naming,
+    require_callable,
+    require_count,
+    require_flag,
+    require_seconds,
+    require_type,
+)
+from pagefile.store.batch import Append, Batch, Put, Selector, Vector, VersionIs
+from pagefile.store.codec.vector import no_vectors, require_numbers, require_vector
 from pagefile.store.commit.committer import Committer
-from pagefile.store.commit.conditions import unfinished_copy
 from pagefile.store.commit.erasure import Rehearsed, receipt_of
 from pagefile.store.commit.idempotency import require_same_content
 from pagefile.store.commit.preparation import Preparer
-from pagefile.store.commit.single_log import batched
-from pagefile.store.content import Action
-from pagefile.store.engine import DOCUMENT, Engine, Lone, Prepared, Sealed
+from pagefile.store.commit.rules import batched, unfinished_copy
+from pagefile.store.engine import (
+    DOCUMENT,
+    Engine,
+    Instant,
+    KeepsVectors,
+    Lone,
+    Near,
+    Prepared,
+    Sealed,
+    TakesLone,
+)
 from pagefile.store.log.audit import verify
-from pagefile.store.names import require_callable, require_flag, require_type
 from pagefile.store.reads import Reading
-from pagefile.store.records import Commit, Document, Entry, Head, Problem, Receipt, Report, Stats
-from pagefile.store.vectors import VectorKeeping, kept_by
+from pagefile.store.records import (
+    Action,
+    Commit,
+    Document,
+    Entry,
+    Head,
+    Problem,
+    Receipt,
+    Report,
+    Stats,
+)
+
+_MOST_ASKED = 1_000_000
+
+
+class VectorKeeping:
+    """The part of `Store` that is about vectors; what they are of is not its business."""
+
+    _engine: Engine
+    _tenant: str
+    _naming: Naming
+
+    @property
+    def vectors(self) -> str:
+        """What keeps vectors in the commit of their entries, by name; "" where nothing does."""
+        return kept_by(self._engine)
+
+    @property
+    def no_vectors(self) -> str:
+        """Why none are kept, and what would change that; "" where they are, or never can be."""
+        keeper = _keeper_of(self._engine)
+        return "" if keeper is None else keeper.no_vectors
+
+    def keep_vectors(self) -> None:
+        """Keep vectors with their entries from now on, for every tenant of this store.
+
+        Handles that are opened later do so by themselves.
+
+        Raises:
+            Unsupported: the engine or its server cannot.
+            Forbidden: this user may not make it so.
+        """
+        keeper = _keeper_of(self._engine)
+        if keeper is None:
+            raise Unsupported(
+                f"the engine {self._engine.name} keeps no vectors with the data",
+                "use a store on PostgreSQL, or PgvectorArm('postgresql://…') beside this one",
+            )
+        keeper.keep_vectors()
+
+    def nearest(self, log: str, query: bytes, count: int, numbers: Sequence[int] = ()) -> Near:
+        """The `count` nearest of a log's vectors, best first, and the cosines of some entries.
+
+        All vectors of the log are compared, and those of no other. `query` is as
+        `Vector.numbers`. Entries without a vector are left out.
+        """
+        self._naming.check_text("log", log)
+        if type(query) is not bytes:
+            raise Invalid("query", shown(query), "give bytes of float32, little endian")
+        require_numbers(query)
+        require_count(count, "count", 0, _MOST_ASKED)
+        return self._kept().nearest(self._tenant, log, query, count, numbers)
+
+    def vector_numbers(self, log: str, first: int = 0) -> list[int]:
+        """Which entries of a log, from `first` on, have a vector; in no order."""
+        self._naming.check_text("log", log)
+        require_count(first, "first")
+        return self._kept().vector_numbers(self._tenant, log, first)
+
+    def fill_vectors(self, log: str, vectors: Mapping[int, Vector]) -> None:
+        """Give vectors to entries that came without: by their number, if they are still there.
+
+        For what was stored before the store kept vectors, or copied into it. A slot
+        that has a vector keeps it.
+        """
+        self._naming.check_text("log", log)
+        for number, vector in vectors.items():
+            require_count(number, "number")
+            require_numbers(require_vector(vector).numbers)
+        if vectors:
+            self._kept().fill_vectors(self._tenant, log, vectors)
+
+    def remove_vectors(self, log: str, numbers: Sequence[int]) -> None:
+        """Let vectors go whose entries were replaced by somebody who knew of no vectors."""
+        self._naming.check_text("log", log)
+        for number in numbers:
+            require_count(number, "number")
+        if numbers:
+            self._kept().remove_vectors(self._tenant, log, numbers)
+
+    def _kept(self) -> KeepsVectors:
+        keeper = _keeper_of(self._engine)
+        if keeper is None or not keeper.vectors:
+            raise no_vectors()
+        return keeper
+
+
+def kept_by(engine: Engine) -> str:
+    """What keeps vectors behind an engine, by name; "" where nothing does."""
+    keeper = _keeper_of(engine)
+    return "" if keeper is None else keeper.vectors
+
+
+#: Whether engines of a kind can: asking a protocol takes longer than preparing an entry.
+_KINDS: dict[type[Engine], bool] = {}
+
+
+def _keeper_of(engine: Engine) -> KeepsVectors | None:
+    kind = type(engine)
+    if kind not in _KINDS:
+        _KINDS[kind] = isinstance(engine, KeepsVectors)
+    return cast("KeepsVectors", engine) if _KINDS[kind] else None
+
 
 _T = TypeVar("_T")
 _UPDATE_ATTEMPTS = 1_000
@@ -144,31 +270,6 @@ class Store(Reading, VectorKeeping):
         if self._instant is not None:
             return self.append(operation)
         return (await self.commit_entries_async(Batch([operation])))[0]
-
-    def append_then_async(self, operation: Append, then: Then, *, key: str = "") -> None:
-        """`append_async` for whoever has no task to wait in: `then` is called by the loop.
-
-        With the entry; with the error that `append_async` would raise; or with None
-        when the key had committed before: `commit_entries_async` tells what came of
-        it. An error in the input is raised here, and nothing was sent.
-        """
-        # Imported here: whoever never awaits does not pay for loading it.
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-        batch = Batch([operation], (), key)
-        prepared = self._preparer.prepare(batch, self._reached)
-        content, log = prepared.writes[0].contents[0], operation.log
-
-        def entry_of(sealed: Sealed) -> Entry:
-            commit = sealed.commit
-            if commit.position > self._reached:
-                self._reached = commit.position
-            index = sealed.indexes[0]
-            return Entry(commit.position, commit.time_us, content, log, index, log)
-
-        place = Callback(loop, batch.key, entry_of, then)
-        self._committer.hand_in(self._tenant, prepared, place, loop)
 
     def commit_entries(self, batch: Batch) -> list[Entry]:
         """`commit`, and the entries that the batch's appends became, as they are stored."""

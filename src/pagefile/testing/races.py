@@ -24,7 +24,7 @@ import pytest
 from pagefile.store.batch import Append, Batch
 from pagefile.store.store import Store
 from pagefile.testing.backend import Backend, promise
-from pagefile.testing.contract.ground import ContractFixtures
+from pagefile.testing.contract.fixtures import ContractFixtures
 from pagefile.testing.racer import LIMIT, TASKS
 
 _PATIENCE_SECONDS = 900

@@ -24,10 +24,10 @@ from pagefile.store.batch import (
     Operation,
     Prune,
     Put,
+    Query,
     Selector,
     VersionIs,
 )
-from pagefile.store.query import Query
 from pagefile.store.store import Store
 from pagefile.testing.backend import Backend
 from pagefile.testing.faults import on_faulty_engine

@@ -63,8 +63,10 @@ def enable(tracer_provider: Any = None, *, content: bool = False) -> None:
         raise Unavailable(
             "OpenTelemetry is not installed", "pip install 'pagefile[otel]'"
         ) from error
-    from pagefile.tracing.operations import TRACED
-    from pagefile.tracing.spans import wrapped
+    from pagefile.tracing.spans import traced, wrapped
+
+    # What is traced is known far above: it is asked for by name, and only now.
+    table = importlib.import_module("pagefile.operations").table
 
     if type(content) is not bool:
         raise Invalid("content", shown(content), "give True or False")
@@ -73,14 +75,14 @@ def enable(tracer_provider: Any = None, *, content: bool = False) -> None:
     with _switching:
         _tracers[:] = [made_by]
         _providers[:] = [tracer_provider]
-        for traced in TRACED:
-            for place in traced.places:
-                module, _, name = place.partition(":")
-                cls = getattr(importlib.import_module(module), name)
-                own = cls.__dict__.get(traced.method)
-                made = wrapped(getattr(cls, traced.method), traced, made_by, content=content)
-                setattr(cls, traced.method, made)
-                _replaced.append((cls, traced.method, own))
+        for row in [row for row in table() if row.span]:
+            told = traced(row.method, row.span)
+            for cls in row.classes:
+                name = row.method.__name__
+                own = cls.__dict__.get(name)
+                made = wrapped(getattr(cls, name), told, made_by, content=content)
+                setattr(cls, name, made)
+                _replaced.append((cls, name, own))
 
 
 def disable() -> None:

@@ -9,22 +9,21 @@ import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from importlib import import_module
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
 from pagefile.context.slot import HandlerMetadata
-from pagefile.dispatch.effects import Effects
-from pagefile.dispatch.letter import Letter
-from pagefile.dispatch.listener import Listener
-from pagefile.dispatch.own_thread import OwnThread
-from pagefile.dispatch.response import HandlerResponse
-from pagefile.dispatch.retry import Refused
+from pagefile.dispatch.letter import Effects, HandlerResponse, Letter
+from pagefile.dispatch.listener import Listener, Refused
+from pagefile.dispatch.workers.own_thread import OwnThread
 from pagefile.dispatch.workers.pool_entry import run_task
 from pagefile.dispatch.workers.protocol import Task, decode_result, encode_task, encoded, outcome_of
-from pagefile.errors import Invalid, Unsupported
+from pagefile.errors import Invalid, Unsupported, shown
 from pagefile.settings import Settings
-from pagefile.store.bounds import require_count, require_seconds
+from pagefile.store.arguments import require_count, require_seconds
 from pagefile.store.store import Store
 
 _MOST_WORKERS = 1_024
@@ -191,8 +190,6 @@ def pool_for(
         raise Invalid("url", "is not known", "say where the workers find the store")
     at = str(url or place)
     if isinstance(executor, str):
-        from pagefile.dispatch.workers.remote_pool import remote_pool
-
         return remote_pool(at, tenant, executor, settings)
     if executor is not None:
         given = executor
@@ -247,3 +244,74 @@ def _end(executor: Executor) -> None:
     executor.shutdown(wait=False, cancel_futures=True)
     for process in living:
         process.kill()
+
+
+# Executors beyond this machine's own processes, by their address.
+
+
+#: Which module makes the executor of an address; it has `executor_at(address) -> Executor`.
+_SCHEMES = {"dask": "pagefile.dispatch.workers.dask_executor"}
+
+
+def executor_at(address: str) -> Executor:
+    """The executor behind an address such as `dask://host:port`.
+
+    Raises:
+        Invalid: nobody knows such addresses. Unsupported: its library is missing.
+    """
+    scheme = urlsplit(address).scheme
+    module = _SCHEMES.get(scheme)
+    if module is None:
+        raise Invalid("executor", f"{shown(address)} is no address", "use dask://host:port")
+    try:
+        found: Any = import_module(module)
+    except ModuleNotFoundError as error:
+        raise Unsupported(
+            f"executors at {scheme}:// need a library that is not installed",
+            f"pip install 'pagefile[{scheme}]'",
+        ) from error
+    made: Executor = found.executor_at(address)
+    return made
+
+
+# CPU-bound handlers on an executor that is named by its address.
+
+
+_AT_ONCE = 64
+_FILE = "sqlite:///"
+
+
+class RemotePool(Pool):
+    """A pool whose executor outlives the death of a worker, and is left at the end."""
+
+    def close(self) -> None:
+        """Leave the cluster; what still runs there is not waited for."""
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.shutdown(wait=False, cancel_futures=True)
+
+
+def remote_pool(url: str, tenant: str, address: str, settings: ProcessPool | None) -> RemotePool:
+    """The pool of an address such as `dask://host:port`.
+
+    Of the settings, `workers` is how many tasks are sent at once, and
+    `grace_seconds` how much longer than its time a handler is waited for.
+    """
+    first: list[Executor] = [executor_at(address)]  # An address that is wrong is told at once.
+    chosen = settings if settings is not None else ProcessPool(workers=_AT_ONCE)
+    process_pool(chosen)
+    return RemotePool(
+        _everywhere(url),
+        tenant,
+        lambda: first.pop() if first else executor_at(address),
+        owned=False,
+        workers=chosen.workers,
+        grace_seconds=chosen.grace_seconds,
+    )
+
+
+def _everywhere(url: str) -> str:
+    """A URL as processes in other folders understand it."""
+    if url.startswith(_FILE):
+        return _FILE + os.path.abspath(url.removeprefix(_FILE))
+    return url if ":" in url else os.path.abspath(os.path.expanduser(url))

@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pagefile
-from pagefile.dispatch.names import STATES
-from pagefile.dispatch.outcome import responses_of
-from pagefile.dispatch.own_thread import OwnThread, Reach
-from pagefile.dispatch.retry import Refused
+from pagefile.dispatch.letter import responses_of
+from pagefile.dispatch.listener import STATES, Refused
+from pagefile.dispatch.workers.own_thread import OwnThread, Reach
 from pagefile.dispatch.workers.protocol import Result, Task, decode_task, encode_result, result_of
 from pagefile.errors import Forbidden, Invalid, LimitExceeded, NotFound, Unsupported
 from pagefile.handle import Pagefile

@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 
 from pagefile.context.slot import HandlerMetadata
-from pagefile.dispatch.effects import (
+from pagefile.dispatch.letter import (
     CloseEffect,
     Effects,
+    HandlerResponse,
+    LetterKind,
     SlotEffect,
     StateEffect,
     WatchEffect,
 )
-from pagefile.dispatch.letter import LetterKind
-from pagefile.dispatch.response import HandlerResponse
 from pagefile.errors import Corrupt
 from pagefile.store import codec
 from pagefile.store.codec.decoder import msgpack_decoder

@@ -1,7 +1,9 @@
-"""Payloads as XML: schemas made from the classes, strict reading, and reading with repairs."""
+"""Payloads as XML: schemas made from the classes, strict reading, and reading with repairs.
 
-from pagefile.dispatch.xml.envelope import Envelope
-from pagefile.dispatch.xml.format import Repaired, XmlFormat
-from pagefile.dispatch.xml.limits import XmlLimits
+Read in this order: forms, writer (with the schema), parser, repair, format.
+"""
+
+from pagefile.dispatch.xml.format import Envelope, Repaired, XmlFormat
+from pagefile.dispatch.xml.writer import XmlLimits
 
 __all__ = ["Envelope", "Repaired", "XmlFormat", "XmlLimits"]

@@ -8,21 +8,117 @@ from typing import Any
 
 import msgspec
 
-from pagefile.dispatch.xml import envelope as envelopes
-from pagefile.dispatch.xml.envelope import Envelope
 from pagefile.dispatch.xml.forms import Forms, RecordForm
-from pagefile.dispatch.xml.limits import XmlLimits, lxml_etree, require_xml_limits
-from pagefile.dispatch.xml.markup import folded, mended_text, without_controls
-from pagefile.dispatch.xml.parser import decoded, parsed, recovered, refuse_dtd, text_within
-from pagefile.dispatch.xml.reader import payload_of
-from pagefile.dispatch.xml.repair import mended_tree, names_in
-from pagefile.dispatch.xml.repair_notes import Notes
-from pagefile.dispatch.xml.schema import schema_of
-from pagefile.dispatch.xml.writer import Writer
+from pagefile.dispatch.xml.parser import (
+    decoded,
+    parsed,
+    payload_of,
+    recovered,
+    refuse_dtd,
+    text_of,
+    text_within,
+)
+from pagefile.dispatch.xml.repair import (
+    Notes,
+    folded,
+    mended_text,
+    mended_tree,
+    names_in,
+    without_controls,
+)
+from pagefile.dispatch.xml.writer import (
+    Writer,
+    XmlLimits,
+    lxml_etree,
+    require_xml_limits,
+    schema_of,
+)
 from pagefile.errors import Invalid, NotFound, shown
 
+# The envelope of a message: who says it, to whom, in which thread.
+
+
+NAMESPACE = "urn:pagefile:envelope:1"
+#: The elements of the envelope's `meta`, and the attribute of each.
+PARTS = {"from": "from_id", "to": "to_id", "thread": "thread_id"}
+_XSD = f"""\
+<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" targetNamespace="{NAMESPACE}"
+           elementFormDefault="qualified">
+  <xs:simpleType name="name">
+    <xs:restriction base="xs:string">
+      <xs:minLength value="1"/>
+      <xs:maxLength value="1000"/>
+    </xs:restriction>
+  </xs:simpleType>
+  <xs:element name="message">
+    <xs:complexType>
+      <xs:sequence>
+        <xs:element name="meta">
+          <xs:complexType>
+            <xs:all xmlns:m="{NAMESPACE}">
+              <xs:element name="from" type="m:name"/>
+              <xs:element name="to" type="m:name" minOccurs="0"/>
+              <xs:element name="thread" type="m:name" minOccurs="0"/>
+            </xs:all>
+          </xs:complexType>
+        </xs:element>
+        <xs:any namespace="##local" processContents="skip"/>
+      </xs:sequence>
+    </xs:complexType>
+  </xs:element>
+</xs:schema>
+"""
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """A message in its envelope. `from_id` is what the document claims, and proves nothing."""
+
+    payload: Any
+    from_id: str
+    to_id: str | None = None
+    thread_id: str | None = None
+
+
+def envelope_schema() -> str:
+    """The XSD of the envelope; its payload has a schema of its own."""
+    return _XSD
+
+
+def envelope_validator() -> Any:
+    """What tells whether an envelope is one."""
+    etree = lxml_etree()
+    return etree.XMLSchema(etree.fromstring(_XSD.encode()))
+
+
+def tag(name: str) -> str:
+    """The qualified name of an element of the envelope."""
+    return f"{{{NAMESPACE}}}{name}"
+
+
+def wrapped(payload: Any, parts: dict[str, str | None]) -> Any:
+    """An envelope around the element of a payload; `parts` are those of `meta` by name."""
+    etree = lxml_etree()
+    root = etree.Element(tag("message"), nsmap={"m": NAMESPACE})
+    meta = etree.SubElement(root, tag("meta"))
+    for name, text in parts.items():
+        if text is not None:
+            etree.SubElement(meta, tag(name)).text = text
+    root.append(payload)
+    return root
+
+
+def parts_of(root: Any) -> dict[str, str]:
+    """What a checked envelope says, by the names of `Envelope`."""
+    return {PARTS[_local(child)]: text_of(child) for child in root[0]}
+
+
+def _local(element: Any) -> str:
+    name: str = element.tag.rpartition("}")[2]
+    return name
+
+
 _MOST_TOLD = 5
-_META = ("message", "meta", *envelopes.PARTS)
+_META = ("message", "meta", *PARTS)
 
 
 class Repaired(msgspec.Struct, frozen=True):
@@ -59,7 +155,7 @@ class XmlFormat:
         self._known = set[str]().union(*(names_in(each) for each in self._by_class.values()))
         self._schema = schema_of(self._by_class.values())
         self._validator = self._etree.XMLSchema(self._schema)
-        self._envelopes = envelopes.envelope_validator()
+        self._envelopes = envelope_validator()
         # A validator keeps its complaints in itself.
         self._lock = threading.Lock()
 
@@ -72,7 +168,7 @@ class XmlFormat:
 
     def envelope_xsd(self) -> str:
         """The schema of the envelope; the payload in it has its own."""
-        return envelopes.envelope_schema()
+        return envelope_schema()
 
     # Writing
 
@@ -97,7 +193,7 @@ class XmlFormat:
         """A payload in an envelope. Raises what `dump` does."""
         parts = {"from": from_id, "to": to_id, "thread": thread_id}
         try:
-            root = envelopes.wrapped(self._element(payload), parts)
+            root = wrapped(self._element(payload), parts)
         except (ValueError, TypeError) as error:
             if isinstance(error, Invalid):
                 raise
@@ -147,14 +243,14 @@ class XmlFormat:
         meta = next((child for child in root if folded(child.tag) == "meta"), None)
         for child in () if meta is None else meta.iter():
             # Its own text: whoever forgot an end tag has the next part inside.
-            if folded(child.tag) in envelopes.PARTS and (child.text or "").strip():
+            if folded(child.tag) in PARTS and (child.text or "").strip():
                 parts.setdefault(folded(child.tag), child.text.strip())
         payload = next((child for child in root.iter() if folded(child.tag) in self._folds), None)
         if payload is None:
             raise Invalid("document", "holds no known payload", "put the payload into the envelope")
         made = mended_tree(self._meant(payload), payload, notes)
         # A meta that is no more than its names: their order and namespace say nothing.
-        whole = envelopes.wrapped(made, {name: parts.get(name) for name in envelopes.PARTS})
+        whole = wrapped(made, {name: parts.get(name) for name in PARTS})
         return Repaired(self._opened(whole), notes.all())
 
     # Inside
@@ -182,7 +278,7 @@ class XmlFormat:
     def _opened(self, root: Any) -> Envelope:
         self._require(self._envelopes, root)
         payload = self._payload(root[1])
-        return Envelope(payload, **envelopes.parts_of(root))
+        return Envelope(payload, **parts_of(root))
 
     def _payload(self, element: Any) -> Any:
         record = self._by_element.get(element.tag)

@@ -16,14 +16,17 @@ import weakref
 import msgspec
 
 from pagefile.engines.manager import protocol as wire
-from pagefile.engines.manager.address import Address
-from pagefile.engines.manager.authentication import (
+from pagefile.engines.manager.protocol import (
     CLIENT_BYTES,
     NONCE_BYTES,
+    Address,
     client_digest,
+    error_of,
+    lost,
+    not_reached,
     server_digest,
+    started_anew,
 )
-from pagefile.engines.manager.errors import error_of, lost, not_reached, started_anew
 from pagefile.errors import Forbidden, PagefileError, Unavailable
 
 _CONNECT_SECONDS = 5.0

@@ -18,19 +18,19 @@ from types import FrameType
 
 import msgspec
 
-from pagefile.engines.manager.address import (
+from pagefile.engines.manager.event_loop import Bounds, Loop
+from pagefile.engines.manager.protocol import (
     DEFAULT_PORT,
     LOOPBACK,
     MOST_KEY_BYTES,
     Address,
     address_of,
     is_loopback,
+    new_key,
 )
-from pagefile.engines.manager.authentication import new_key
-from pagefile.engines.manager.event_loop import Bounds, Loop
 from pagefile.errors import Invalid, PagefileError, Unavailable, shown
 from pagefile.settings import Settings
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count
 
 #: What a key needs where strangers can listen and guess at leisure.
 LEAST_KEY_BYTES = 16

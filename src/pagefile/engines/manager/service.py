@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from pagefile.engines.manager import protocol as wire
-from pagefile.engines.manager.errors import refusal_of
+from pagefile.engines.manager.protocol import refusal_of
 from pagefile.engines.memory import MemoryEngine
 from pagefile.errors import Invalid, PagefileError
-from pagefile.store.content import Action
 from pagefile.store.engine import Hit, Prepared, RawCommit, Row, Sealed
+from pagefile.store.records import Action
 
 _ACTIONS = frozenset(
     {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import threading
@@ -10,26 +11,186 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, LiteralString, TypeVar
+from urllib.parse import parse_qsl, quote, urlsplit
 
+import msgspec
 import psycopg
+from psycopg.abc import PQGen
 from psycopg.adapt import AdaptersMap
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.numeric import Int8BinaryDumper
 from psycopg.types.string import BytesBinaryDumper, StrBinaryDumper
 
-from pagefile.engines.postgres.address import Address
-from pagefile.engines.postgres.binary_format import (
-    Bigints,
-    BigintsDumper,
-    Embedding,
-    EmbeddingDumper,
-)
 from pagefile.engines.postgres.errors import cannot_connect, is_lost, translate
-from pagefile.engines.postgres.timeouts import PatientConnection, asking
-from pagefile.errors import Corrupt, Forbidden, Unavailable, Unsupported
+from pagefile.engines.postgres.rows import Bigints, BigintsDumper, Embedding, EmbeddingDumper
+from pagefile.errors import Corrupt, Forbidden, Invalid, Unavailable, Unsupported, shown
 from pagefile.store.records import Durability
 
-Connection = PatientConnection
+DEFAULT_SCHEMA = "pagefile"
+_SHAPE = "write postgresql://user@host:5432/database?schema=pagefile"
+_MOST_SCHEMA_BYTES = 63
+#: A peer that is gone without a word is noticed within about this many seconds.
+_SILENCE_SECONDS = 20
+
+
+class Address(msgspec.Struct, frozen=True):
+    """What to connect to, which schema holds the store, and how to speak of it."""
+
+    parameters: dict[str, Any]
+    schema: str
+    #: Whether the store is to keep vectors with its entries.
+    vectors: bool = False
+
+    def __repr__(self) -> str:
+        # The parameters hold the password.
+        return f"<Address {self}>"
+
+    def __str__(self) -> str:
+        host = self.parameters.get("host", "")
+        port = self.parameters.get("port")
+        place = f"{host}:{port}" if port else f"{host}"
+        return f"postgresql://{place}/{self.parameters.get('dbname', '')}"
+
+    def number_for(self, what: str) -> int:
+        """The advisory lock that stands for something of this store: 64 bits of a digest."""
+        named = f"pagefile\x00{self.schema}\x00{what}"
+        digest = hashlib.sha256(named.encode()).digest()
+        return int.from_bytes(digest[:8], "big", signed=True)
+
+    @property
+    def channel(self) -> str:
+        """Where commits of this store are announced; an identifier of at most 63 bytes."""
+        digest = hashlib.sha256(self.schema.encode()).hexdigest()
+        return f"pagefile_{digest[:24]}"
+
+
+def address_of(url: str) -> Address:
+    """Take a URL apart. Everything but `schema` and `vectors` is libpq's own.
+
+    Raises:
+        Invalid: it is no URL that libpq understands; the message repeats nothing of it.
+    """
+    head, _, query = url.partition("?")
+    schema, vectors, rest = DEFAULT_SCHEMA, "", []
+    try:
+        urlsplit(url)
+        for name, value in parse_qsl(query, keep_blank_values=True):
+            if name == "schema":
+                schema = value
+            elif name == "vectors":
+                vectors = value
+            else:
+                rest.append(f"{quote(name)}={quote(value, safe='')}")
+        parameters = conninfo_to_dict(f"{head}?{'&'.join(rest)}" if rest else head)
+    except (psycopg.Error, ValueError):
+        # Without its cause: libpq and Python repeat parts of what they cannot read.
+        raise Invalid("url", "libpq cannot read it", _SHAPE) from None
+    if not 0 < len(schema.encode()) <= _MOST_SCHEMA_BYTES or schema.startswith("pg_"):
+        raise Invalid("url", f"{shown(schema)} cannot name a schema", "use 1 to 63 bytes, not pg_…")
+    if vectors not in ("", "pgvector"):
+        raise Invalid("url", f"there are no vectors of {shown(vectors)}", "write vectors=pgvector")
+    defaults = {
+        "application_name": "pagefile",
+        "connect_timeout": "10",
+        "keepalives_idle": "10",
+        "keepalives_interval": "5",
+        "keepalives_count": "2",
+        "tcp_user_timeout": str(_SILENCE_SECONDS * 1_000),
+    }
+    return Address({**defaults, **parameters}, schema, vectors != "")
+
+
 _T = TypeVar("_T")
+
+#: After so long without a byte, the server is asked; and again after each such time.
+QUIET_SECONDS = 20.0
+#: What it said just before the question may still be on its way.
+LAST_SECONDS = 2.0
+#: How long a commit may take beyond the wait for its turn, though the server is at work.
+MOST_SECONDS = 600.0
+_STATE = "SELECT state FROM pg_stat_activity WHERE pid = %s"
+
+
+class PatientConnection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection on which nobody waits without bound for a server that is not there."""
+
+    #: Whether the server is at work for this connection; without it, silence alone counts.
+    is_at_work: Callable[[PatientConnection], bool] | None = None
+    #: The bound on one answer whatever the server says; none for reading.
+    most_seconds: float | None = None
+
+    def wait(self, gen: PQGen[_T], *how: Any, **named: Any) -> _T:
+        """Every wait of the driver for this connection passes here."""
+        return super().wait(self._bounded(gen), *how, **named)
+
+    def _bounded(self, gen: PQGen[_T]) -> PQGen[_T]:
+        """The same steps; the driver also takes one whenever nothing came for a moment."""
+        silence: _Silence | None = None
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if ready == 0:
+                    silence = silence or _Silence()
+                    self._require_answer(silence)
+                else:
+                    silence = None
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            answer: _T = end.value
+            return answer
+
+    def _require_answer(self, silence: _Silence) -> None:
+        now = time.monotonic()
+        if now < silence.until:
+            return
+        seconds = now - silence.since
+        is_late = self.most_seconds is not None and seconds >= self.most_seconds
+        if not is_late and not silence.is_last:
+            if self.is_at_work is not None and self.is_at_work(self):
+                silence.until = time.monotonic() + QUIET_SECONDS
+            else:
+                silence.until, silence.is_last = time.monotonic() + LAST_SECONDS, True
+            return
+        self.close()
+        raise psycopg.OperationalError(f"the server has said nothing for {seconds:.0f} s")
+
+
+class _Silence:
+    def __init__(self) -> None:
+        self.since = time.monotonic()
+        self.until = self.since + QUIET_SECONDS
+        self.is_last = False
+
+
+def asking(parameters: dict[str, Any]) -> Callable[[PatientConnection], bool]:
+    """Asks the server behind a connection, on one that is made for it, what it does."""
+
+    def is_at_work(quiet: PatientConnection) -> bool:
+        own = parameters
+        if "," in str(parameters.get("host", "")):
+            # Of several servers, the one that is quiet.
+            own = {**parameters, "host": quiet.info.host, "port": quiet.info.port}
+            own.pop("hostaddr", None)
+        try:
+            other = PatientConnection.connect(**own, autocommit=True)
+        except psycopg.Error as error:
+            # A refusal is an answer, such as that there are too many connections.
+            return "FATAL" in str(error)
+        try:
+            found = other.execute(_STATE, (quiet.info.backend_pid,)).fetchone()
+        except psycopg.Error:
+            return False
+        finally:
+            with suppress(psycopg.Error):
+                other.close()
+        return found is not None and not str(found[0]).startswith("idle")
+
+    return is_at_work
+
+
+Connection = PatientConnection
+
 
 #: How many connections of one handle read at the same time.
 MOST_READERS = 16

@@ -1,26 +1,20 @@
-"""The PostgreSQL engine: many machines, one server, durable to a power cut.
-
-Reads are single statements, so each is one consistent snapshot and blocks nobody.
-Writing is in `writer.py`. Every session names the tenant it is about, and
-the server shows it no other tenant's rows, whatever the query says.
-"""
+"""The PostgreSQL engine: many machines, one server, durable to a power cut."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from pagefile.engines.common.queries import load_queries
-from pagefile.engines.postgres.address import address_of
-from pagefile.engines.postgres.check import examine
-from pagefile.engines.postgres.connection import Link, Session, whole
+from pagefile.engines.common import load_queries
+from pagefile.engines.postgres.connection import Link, Session, address_of, whole
 from pagefile.engines.postgres.notifications import Watch
 from pagefile.engines.postgres.rows import (
     MOST_RECORDS,
     TENANT_SPACE,
     fill_head,
     row_from,
+    space_for,
     space_of_log,
     space_of_user,
     stream_from,
@@ -30,18 +24,76 @@ from pagefile.engines.postgres.vectors import VectorTable
 from pagefile.engines.postgres.writer import Writer
 from pagefile.errors import PagefileError
 from pagefile.store.batch import Vector
-from pagefile.store.capabilities import Near
 from pagefile.store.engine import (
+    DOCUMENT,
     Hit,
     KeyRange,
+    Near,
     Prepared,
     RawCommit,
     Row,
     Sealed,
     Stream,
     TenantHead,
+    index_keys,
 )
 from pagefile.store.records import Durability, Erasure, Problem, StreamKind
+
+_COUNTED = (
+    ("records_astray", "records stand where they do not belong"),
+    ("gaps", "positions have no commit"),
+    ("holdings_wrong", "notes on which user has records where are wrong"),
+    ("used_keys_wrong", "idempotency keys are missing or invented"),
+)
+
+
+#: Only where the table is there.
+_VECTORS = (("vectors_astray", "vectors have no entry"),)
+
+
+def examine(session: Session, tenant: str, *, vectors: bool = False) -> Iterator[Problem]:
+    """Everything wrong with one tenant's rows; inside one snapshot."""
+    found = session.fetch("head", tenant)
+    if not found:
+        return
+    number, logs, documents = found[0][:3]
+    for name, what in (*_COUNTED, *(_VECTORS if vectors else ())):
+        count = session.fetch(name, number)[0][0]
+        if count:
+            yield Problem(None, f"{count} {what}")
+    for name, noted in (("living_logs", logs), ("living_documents", documents)):
+        counted = session.fetch(name, number)[0][0]
+        if counted != noted:
+            yield Problem(None, f"{name}: {counted} counted, {noted} noted")
+    yield from _wrong_keys(session, number)
+
+
+def _wrong_keys(session: Session, tenant: int) -> Iterator[Problem]:
+    """Every key that should be there is, and there are no others."""
+    users = dict(session.fetch("all_users", tenant))
+    stored: set[tuple[Any, ...]] = set(session.fetch("all_keys", tenant))
+    stored |= set(session.fetch("all_past_keys", tenant))
+    for columns in session.fetch("keyed_records", tenant):
+        number, position, ordinal = columns[:3]
+        oid, kind, until = columns[15:18]
+        try:
+            content = row_from(columns[:15]).content
+            keys = index_keys(kind, content) if content is not None else []
+        except PagefileError as unreadable:
+            yield Problem(position, f"the keys of a record cannot be read: {unreadable}")
+            continue
+        for key in keys:
+            space = space_for(key, oid, users.get(columns[5] or "", 0))
+            place: tuple[Any, ...] = (space, key.field, key.value)
+            if kind == DOCUMENT and until is not None:
+                place = (*place, until)
+            place = (*place, position, ordinal, oid, number)
+            if place not in stored:
+                yield Problem(position, f"key {key.field!r} does not lead to its record")
+            stored.discard(place)
+    if stored:
+        yield Problem(None, f"{len(stored)} keys lead to no record of theirs")
+
 
 _LAST_CHARACTER = "\U0010ffff"
 _MOST_CACHED = 100_000

@@ -20,7 +20,7 @@ import psycopg
 from pagefile.engines.postgres.connection import Link, query
 from pagefile.engines.postgres.errors import translate
 from pagefile.errors import Forbidden, PagefileError
-from pagefile.store.commit.flag import Crowd, Flag
+from pagefile.store.threads import Crowd, Flag
 
 #: The pause between two announcements of one process.
 _ANNOUNCE_SECONDS = 0.01

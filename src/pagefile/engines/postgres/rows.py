@@ -1,15 +1,20 @@
-"""Rows and streams read back from their columns, and how key spaces are numbered."""
+"""Rows and streams read back from their columns, and values in the binary form they are sent in."""
 
 from __future__ import annotations
 
+import struct
+import sys
 from typing import Any
 
 import msgspec
+from psycopg.adapt import Buffer, Dumper
+from psycopg.pq import Format
 
 from pagefile.errors import Corrupt
 from pagefile.store.codec.decoder import json_decoder
-from pagefile.store.content import Action, Content
+from pagefile.store.codec.vector import floats_of
 from pagefile.store.engine import LOG, IndexKey, Row, Stream, TenantHead
+from pagefile.store.records import Action, Content
 
 #: A number no record of a stream reaches.
 MOST_RECORDS = 1 << 32
@@ -85,3 +90,55 @@ def fill_head(head: TenantHead, columns: tuple[Any, ...]) -> None:
     if columns[6] is not None:
         head.position, head.time_us, head.digest = columns[6:9]
     head.oid = columns[9] or 0
+
+
+#: How many numbers, and a word that is not used; the numbers follow, all big endian.
+_HEAD = struct.Struct(">HH")
+#: One dimension, no NULL, items of bigint; then how many, counted from 1.
+_ARRAY = struct.Struct(">iiIii")
+_BIGINT, _BIGINTS = 20, 1016
+
+
+class Embedding:
+    """The numbers of a vector on their way to the server, in the form pgvector receives."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, numbers: bytes) -> None:
+        values = floats_of(numbers)
+        if sys.byteorder == "little":
+            values.byteswap()
+        self.raw = _HEAD.pack(len(values), 0) + values.tobytes()
+
+
+class EmbeddingDumper(Dumper):
+    """Binary, and of no type of its own: the statement says which."""
+
+    format = Format.BINARY
+    oid = 0
+
+    def dump(self, obj: Embedding) -> Buffer | None:
+        return obj.raw
+
+
+class Bigints:
+    """Whole numbers as one array of bigint."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, numbers: tuple[int, ...]) -> None:
+        count = len(numbers)
+        items = struct.pack(">" + "iq" * count, *(part for n in numbers for part in (8, n)))
+        # An empty array has no dimension.
+        head = (1, 0, _BIGINT, count, 1)
+        self.raw = _ARRAY.pack(*head) + items if count else struct.pack(">iiI", 0, 0, _BIGINT)
+
+
+class BigintsDumper(Dumper):
+    """bigint[], whatever the statement says."""
+
+    format = Format.BINARY
+    oid = _BIGINTS
+
+    def dump(self, obj: Bigints) -> Buffer | None:
+        return obj.raw

@@ -6,7 +6,7 @@ import psycopg
 from psycopg import errors as pg
 from psycopg import sql as compose
 
-from pagefile.engines.common.queries import load_migrations
+from pagefile.engines.common import load_migrations
 from pagefile.engines.postgres.connection import Link, Session, query
 from pagefile.engines.postgres.errors import translate
 from pagefile.errors import Forbidden, Invalid, Unsupported

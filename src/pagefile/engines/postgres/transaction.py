@@ -1,25 +1,25 @@
-"""One tenant's side of a PostgreSQL write transaction.
-
-Keeps what it has read, and collects what it is to write. Everything it keeps is
-true as long as the tenant is at the position it knows: the next commit takes the
-position after it, and fails if another process was faster.
-"""
+"""One tenant's side of a PostgreSQL write transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from pagefile.engines.postgres.binary_format import Embedding
-from pagefile.engines.postgres.index import KeyIndex
-from pagefile.engines.postgres.prefetch import Ahead, Name
-from pagefile.engines.postgres.rows import MOST_RECORDS, fill_head, row_from, stream_from
-from pagefile.engines.postgres.users import Users
-from pagefile.engines.postgres.write_buffer import Door, Pending, Statement
+from pagefile.engines.postgres.connection import whole
+from pagefile.engines.postgres.rows import (
+    MOST_RECORDS,
+    TENANT_SPACE,
+    Embedding,
+    fill_head,
+    row_from,
+    space_for,
+    space_of_user,
+    stream_from,
+)
 from pagefile.store.batch import Vector
-from pagefile.store.commit.idempotency_key import KeyExpiry
+from pagefile.store.commit.idempotency import KeyExpiry
 from pagefile.store.engine import (
     DOCUMENT,
     LOG,
@@ -29,8 +29,275 @@ from pagefile.store.engine import (
     Row,
     Stream,
     TenantHead,
+    index_keys,
 )
 from pagefile.store.records import StreamKind
+
+#: A named query and its parameters.
+Statement = tuple[str, Any]
+
+
+class Door(Protocol):
+    """The writing connection, as a tenant's transaction sees it."""
+
+    def fetch(self, tenant: str, name: str, bindings: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """Ask; outside the tenant's turn the answer counts only if the commit succeeds."""
+
+    def write(self, tenant: str, statements: list[Statement]) -> None:
+        """Write inside the tenant's turn, which is taken if it was not yet."""
+
+
+class Pending:
+    """Statements of one tenant. The tenant's number is put before their parameters."""
+
+    def __init__(self, door: Door, tenant: str, number: int) -> None:
+        self._door = door
+        self.tenant = tenant
+        #: The tenant's number, or 0 before its first commit.
+        self.number = number
+        self.statements: list[Statement] = []
+
+    def add(self, name: str, *parameters: Any) -> None:
+        """Collect a statement."""
+        self.statements.append((name, (self.number, *parameters)))
+
+    def read(self, name: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """Ask what does not depend on anything collected."""
+        if not self.number:
+            return []
+        return self._door.fetch(self.tenant, name, (self.number, *parameters))
+
+    def read_after(self, name: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """Ask after everything collected is written."""
+        self.write_out()
+        return self.read(name, *parameters)
+
+    def write_out(self) -> None:
+        """Send what was collected."""
+        if self.statements:
+            statements, self.statements = self.statements, []
+            self._door.write(self.tenant, statements)
+
+    def create_tenant(self) -> None:
+        """Give the tenant its number."""
+        self._door.write(self.tenant, [])  # Takes the turn: two may have the same idea.
+        self.number = int(self._door.fetch(self.tenant, "add_tenant", (self.tenant,))[0][0])
+
+
+class Users:
+    """What a write transaction knows of a tenant's users; None stands for nobody."""
+
+    def __init__(self, pending: Pending, last: int) -> None:
+        self._pending = pending
+        #: Numbers given out so far.
+        self.last = last
+        #: Numbers looked up so far.
+        self.known: dict[str | None, int] = {}
+        #: (user's number, oid) of which the server already knows, or will.
+        self.held: set[tuple[int, int]] = set()
+        #: Numbers of users who may be forgotten by what is collected: the server will say.
+        self._released: dict[str | None, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.known) + len(self.held) + len(self._released)
+
+    def find(self, user: str | None) -> int | None:
+        """The user's number, if there is one."""
+        number = self.known.get(user)
+        if number is None:
+            read = self._pending.read
+            if self._released.pop(user, None) is not None:
+                read = self._pending.read_after
+            found = read("user_number", user or "")
+            if not found:
+                return None
+            number = self.known[user] = int(found[0][0])
+        return number
+
+    def number(self, user: str | None) -> int:
+        """The user's number, given out if need be."""
+        number = self.find(user)
+        if number is None:
+            self.last += 1
+            number = self.known[user] = self.last
+            self._pending.add("add_user", number, user or "")
+        return number
+
+    def holder(self, user: str | None) -> int:
+        """The number of a user who still has a record, and so was not forgotten."""
+        return self.known.get(user) or self._released.get(user) or self.number(user)
+
+    def hold(self, number: int, oid: int) -> None:
+        """Note that the user has a record in the stream."""
+        self._pending.add("add_holding", number, oid)
+        self.held.add((number, oid))
+
+    def release(self, oid: int, users: Iterable[str | None]) -> None:
+        """Forget those of the users who have no record left in the stream, or anywhere."""
+        for user in users:
+            number = self.holder(user)
+            self._pending.add("remove_holding", number, oid, user or "")
+            self._pending.add("forget_user", number)
+            self.held.discard((number, oid))
+            self.known.pop(user, None)
+            self._released[user] = number
+
+
+class _Top(NamedTuple):
+    """The keys that a document's newest version stands under."""
+
+    number: int
+    position: int
+    ordinal: int
+    user: int
+    keys: Sequence[IndexKey]
+
+
+class KeyIndex:
+    """Adds, counts, retires and removes keys."""
+
+    def __init__(self, pending: Pending, users: Users) -> None:
+        self._pending = pending
+        self._users = users
+        #: By oid; what is here need not be read to be retired.
+        self._tops: dict[int, _Top] = {}
+
+    def __len__(self) -> int:
+        return len(self._tops)
+
+    def count(self, key: IndexKey, user: str | None, most: int) -> int:
+        """How many records the key finds now, at most `most`."""
+        space = self._space(key, user)
+        if space is None:
+            return 0
+        found = self._pending.read_after("count_key", space, key.field, key.value, most)
+        return int(found[0][0]) if found else 0
+
+    def last_change(self, key: IndexKey, user: str | None) -> int:
+        """The last position that changed what the key finds."""
+        space = self._space(key, user)
+        if space is None:
+            return 0
+        found = self._pending.read_after("last_key_change", space, key.field, key.value)
+        return int(found[0][0]) if found else 0
+
+    def _space(self, key: IndexKey, user: str | None) -> int | None:
+        if key.scope == "tenant":
+            return TENANT_SPACE
+        number = self._users.find(user)
+        return None if number is None else space_of_user(number)
+
+    def add(self, oid: int, row: Row, user: int, keys: Sequence[IndexKey]) -> None:
+        """The record stands under these keys from now on."""
+        for key in keys:
+            self._pending.add(
+                "add_key",
+                space_for(key, oid, user),
+                key.field,
+                key.value,
+                row.position,
+                row.ordinal,
+                oid,
+                row.number,
+            )
+
+    def set_top(self, oid: int, row: Row, user: int, keys: Sequence[IndexKey]) -> None:
+        """This is a document's newest version now."""
+        self._tops[oid] = _Top(row.number, row.position, row.ordinal, user, keys)
+
+    def retire(self, stream: Stream, version: int, until: int) -> None:
+        """The keys of the version that `until` replaces lead to it only in the past."""
+        top = self._tops.get(stream.oid) or self._read_top(stream, version)
+        if top is None:
+            return
+        for key in top.keys:
+            place = (space_for(key, stream.oid, top.user), key.field, key.value)
+            self._pending.add("remove_key", *place, top.position, top.ordinal)
+            self._pending.add(
+                "add_past_key", *place, top.position, top.ordinal, stream.oid, top.number, until
+            )
+
+    def _read_top(self, stream: Stream, version: int) -> _Top | None:
+        found = self._pending.read_after("rows", stream.oid, version, version, 1)
+        row = row_from(found[0]) if found else None
+        if row is None or row.content is None:
+            return None
+        keys = index_keys(stream.kind, row.content)
+        user = self._users.number(row.content.user) if keys else 0
+        return _Top(version, row.position, row.ordinal, user, keys)
+
+    def remove(self, stream: Stream, rows: Sequence[Row]) -> None:
+        """The rows' keys lead nowhere any more, in the present and in the past."""
+        self._tops.pop(stream.oid, None)
+        for row in rows:
+            if row.content is None or not (row.content.keys or row.content.tenant_keys):
+                continue
+            user = self._users.holder(row.content.user)
+            for key in index_keys(stream.kind, row.content):
+                place = (space_for(key, stream.oid, user), key.field, key.value)
+                for name in ("remove_key", "remove_past_key"):
+                    self._pending.add(name, *place, row.position, row.ordinal)
+
+
+#: How many rows are held at once, as far as the lengths of their streams tell.
+_ROWS_AT_ONCE = 1_000
+_NAMES_AT_ONCE = 1_000
+
+Name = tuple[StreamKind, str]
+
+
+class Ahead:
+    """What was announced and not asked for yet. Any write makes it void."""
+
+    def __init__(self, pending: Pending) -> None:
+        self._pending = pending
+        self._streams: dict[Name, list[tuple[Any, ...]]] = {}
+        self._expected: dict[int, Stream] = {}
+        self._rows: dict[int, list[Row]] = {}
+
+    def forget(self) -> None:
+        """Something was written: what was read may no longer be so."""
+        if self._streams or self._expected or self._rows:
+            self._streams, self._expected, self._rows = {}, {}, {}
+
+    def expect_names(self, names: Sequence[Name]) -> None:
+        """Read every stream of these names."""
+        self._streams = {name: [] for name in names}
+        for kind in {kind for kind, _ in names}:
+            wanted = [name for of, name in self._streams if of == kind]
+            for start in range(0, len(wanted), _NAMES_AT_ONCE):
+                some = wanted[start : start + _NAMES_AT_ONCE]
+                for columns in self._pending.read_after("streams_of_names", kind, some):
+                    self._streams[kind, columns[2]].append(columns)
+
+    def named(self, kind: StreamKind, name: str) -> list[tuple[Any, ...]] | None:
+        """The columns of every stream that had the name; None when that was not announced."""
+        return self._streams.pop((kind, name), None)
+
+    def expect_rows(self, streams: Sequence[Stream]) -> None:
+        """The rows of these will be asked for, in this order."""
+        self._expected = {stream.oid: stream for stream in streams}
+
+    def rows(self, stream: Stream) -> list[Row] | None:
+        """All rows of a stream; None when it was not announced."""
+        if stream.oid in self._expected:
+            self._fetch(stream)
+        return self._rows.pop(stream.oid, None)
+
+    def _fetch(self, stream: Stream) -> None:
+        count, oids = stream.length, [stream.oid]
+        del self._expected[stream.oid]
+        for oid, other in self._expected.items():
+            count += other.length
+            if count > _ROWS_AT_ONCE:
+                break
+            oids.append(oid)
+        self._rows = {oid: [] for oid in oids}
+        for oid in oids[1:]:
+            del self._expected[oid]
+        for columns in self._pending.read_after("rows_of_streams", whole(oids)):
+            self._rows[columns[15]].append(row_from(columns))
+
 
 _MOST_CACHED = 100_000
 #: Conditions on streams, and on which kind.

@@ -16,13 +16,13 @@ from typing import Any
 import psycopg
 from psycopg import errors as pg
 
-from pagefile.engines.common.queries import load_migrations, load_queries
-from pagefile.engines.postgres.binary_format import Embedding
+from pagefile.engines.common import load_migrations, load_queries
 from pagefile.engines.postgres.connection import Link, Session, query, whole
 from pagefile.engines.postgres.errors import translate
+from pagefile.engines.postgres.rows import Embedding
 from pagefile.errors import Forbidden, Unsupported
 from pagefile.store.batch import Vector
-from pagefile.store.capabilities import Near
+from pagefile.store.engine import Near
 
 _FOLDER = "postgres/vectors"
 _PAIR = struct.Struct(">qd")

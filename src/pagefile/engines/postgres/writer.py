@@ -1,19 +1,9 @@
-"""The connection that commits: turns, groups, retries, and answers that got lost.
-
-A tenant's position is the version of everything this process remembers of it, and
-the primary key of `records` lets only one commit take the next one. So a process
-that writes alone sends its group as it is, in one round trip that waits for the
-tenant's turn, inserts and commits. If somebody else was faster, nothing is stored;
-the group is applied anew, this time with the turn taken before anything is read.
-
-On a server whose advisory locks lock nothing, the tenant's row is locked instead. Nothing
-relies on that: if somebody else was faster, it shows, and the group is applied again;
-and a refusal counts only if it was made of one snapshot.
-"""
+"""The connection that commits: turns, groups, retries, and answers that got lost."""
 
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,15 +13,62 @@ from typing import Any
 import psycopg
 from psycopg import errors as pg
 
-from pagefile.engines.postgres.connection import Link, Session, query
+from pagefile.engines.postgres.connection import MOST_SECONDS, Link, Session, query
 from pagefile.engines.postgres.errors import TRANSIENT, UNFIT, is_lost, translate
-from pagefile.engines.postgres.inserts import MOST_IN_TURN, Inserts
-from pagefile.engines.postgres.timeouts import MOST_SECONDS
-from pagefile.engines.postgres.transaction import PostgresTransaction
-from pagefile.engines.postgres.write_buffer import Statement
+from pagefile.engines.postgres.transaction import PostgresTransaction, Statement
 from pagefile.errors import PagefileError, Unavailable
 from pagefile.store.commit.rules import apply
 from pagefile.store.engine import Prepared, Sealed
+
+#: How many records one statement takes when there are as many; the rest go one by one.
+_SIZES = (64, 32, 16, 8, 4, 2, 1)
+#: The largest group that is one statement as it is: each size is prepared by itself.
+MOST_IN_TURN = 16
+_PARAMETER = re.compile(r"\$(\d+)")
+
+
+class Inserts:
+    """The statements, made when first needed."""
+
+    def __init__(self, one: str) -> None:
+        self._head, _, self._values = one.rpartition("VALUES ")
+        self._width = self._values.count("$")
+        self._made: dict[tuple[int, str], str] = {}
+
+    def chunks(self, rows: list[Any]) -> Iterator[tuple[str, list[Any]]]:
+        """Statements and parameters that insert all the rows."""
+        at = 0
+        for size in _SIZES:
+            while len(rows) - at >= size:
+                yield self._statement(size), _flat(rows[at : at + size])
+                at += size
+
+    def in_turn(self, rows: list[Any], turn: str, number: int) -> tuple[str, list[Any]]:
+        """One statement that takes the turn and inserts the rows; `turn` names its `number` {}."""
+        return self._statement(len(rows), turn), [*_flat(rows), number]
+
+    def _statement(self, size: int, turn: str = "") -> str:
+        made = self._made.get((size, turn))
+        if made is None:
+            rows = "VALUES " + ", ".join(self._shifted(at * self._width) for at in range(size))
+            made = f"{self._head}{rows}"
+            if turn:
+                taken = turn.format(f"${size * self._width + 1}::bigint")
+                # Materialized, and every row is joined to it: no row without the turn.
+                made = (
+                    f"WITH turn AS MATERIALIZED ({taken}) "
+                    f"{self._head}SELECT v.* FROM turn CROSS JOIN ({rows}) v"
+                )
+            self._made[size, turn] = made
+        return made
+
+    def _shifted(self, by: int) -> str:
+        return _PARAMETER.sub(lambda found: f"${int(found[1]) + by}", self._values)
+
+
+def _flat(rows: list[Any]) -> list[Any]:
+    return [value for row in rows for value in row]
+
 
 Outcomes = list[Sealed | PagefileError]
 

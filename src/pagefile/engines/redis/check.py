@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pagefile.engines.redis import layout as layout
+from pagefile.engines.redis import layout
 from pagefile.engines.redis.connection import Link
 from pagefile.engines.redis.layout import Keys
 from pagefile.engines.redis.rows import commit_from, head_from, row_from, stream_from

@@ -14,10 +14,7 @@ from typing import Any, Protocol
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from redis.exceptions import AskError, ClusterDownError, MovedError, RedisError, TryAgainError
 
-from pagefile.engines.redis.address import Address
-from pagefile.engines.redis.connection import FAILURES, Link, NotSent
-from pagefile.engines.redis.protocol import Command
-from pagefile.engines.redis.server import Server
+from pagefile.engines.redis.connection import FAILURES, Address, Command, Link, NotSent, Server
 from pagefile.errors import Corrupt, PagefileError, Unavailable, Unsupported
 
 #: Between two questions about a slot that is on its way to another server.

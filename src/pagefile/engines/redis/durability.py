@@ -1,27 +1,16 @@
-"""What an acknowledged commit survives on this server, by the settings it really has.
-
-Redis answers after it has handed its buffer to the operating system, with one exception:
-under `appendfsync everysec` it holds the buffer back, for up to two seconds, while an
-earlier sync is under way. So
-
-- `always` syncs before it answers: a power cut loses nothing. While a child process writes,
-  `no-appendfsync-on-rewrite yes` leaves the sync out: a kill still loses nothing.
-- `no` writes before it answers: a kill of the server loses nothing, a power cut may.
-- `everysec` may answer before it has written: a kill can lose what was acknowledged.
-  WAITAOF waits for the sync itself, and makes it as good as `always`.
-- without the append-only file nothing acknowledged is safe.
-"""
+"""What an acknowledged commit survives on this server, and how far an erasure reaches in it."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 from redis.exceptions import ResponseError
 
-from pagefile.engines.redis.address import Address
-from pagefile.engines.redis.server import Server
-from pagefile.errors import Forbidden, Unavailable, Unsupported
+from pagefile.engines.redis.connection import Address, Server
+from pagefile.errors import Forbidden, PagefileError, Unavailable, Unsupported
 from pagefile.store.records import Durability
 
 RANK: dict[Durability, int] = {"none": 0, "process": 1, "power": 2}
@@ -124,3 +113,89 @@ def require_level(found: Found, address: Address, wanted: Durability | None) -> 
             "set appendonly yes and appendfsync always, or open it with ?waitaof=1",
         )
     return wanted
+
+
+_PAUSE_SECONDS = 0.02
+
+
+def scrub(server: Server, timeout: float) -> tuple[str, ...]:
+    """Have the append-only file and the snapshot written anew; what could not be done."""
+    deadline = time.monotonic() + timeout
+    remaining: list[str] = []
+    try:
+        info = _info(server)
+        if info.get("aof_enabled") == "1" and not _rewrite(
+            server, "BGREWRITEAOF", "aof_rewrites", "aof_last_bgrewrite_status", deadline
+        ):
+            remaining.append(
+                f"the append-only file of {server.where} is not written anew yet: "
+                "the next erase does it, or BGREWRITEAOF"
+            )
+        if _has_snapshots(server, info) and not _rewrite(
+            server, "BGSAVE", "rdb_saves", "rdb_last_bgsave_status", deadline
+        ):
+            remaining.append(
+                f"the snapshot of {server.where} is not written anew yet: "
+                "the next erase does it, or BGSAVE"
+            )
+        if info.get("role") != "master" or info.get("connected_slaves", "0") != "0":
+            remaining.append(
+                f"replicas of {server.where} keep files of their own: run BGREWRITEAOF on each"
+            )
+    except PagefileError as failure:
+        # The erasure itself is committed; only its last step is still to do.
+        remaining.append(
+            f"files of {server.where} may hold old bytes ({failure.fact}): run BGREWRITEAOF there"
+        )
+    return tuple(remaining)
+
+
+def _info(server: Server) -> dict[str, str]:
+    return parse_info(server.ask_one("INFO"))
+
+
+def _has_snapshots(server: Server, info: dict[str, str]) -> bool:
+    """Whether the server writes dump files, by itself or because it was told to."""
+    config = server.ask_one("CONFIG", "GET", "save")
+    return info.get("rdb_saves", "0") != "0" or bool(config and config[1])
+
+
+def _rewrite(server: Server, command: str, counter: str, status: str, deadline: float) -> bool:
+    """Start a rewrite that begins after now, and wait for its end."""
+    kind = "aof_rewrite" if command == "BGREWRITEAOF" else "rdb_bgsave"
+
+    def is_idle(info: dict[str, str]) -> bool:
+        # One that is under way began before the erasure, and its file may hold the content.
+        return info.get(f"{kind}_in_progress") == "0" and info.get(f"{kind}_scheduled", "0") == "0"
+
+    while (before := _until(server, is_idle, deadline)) is not None:
+        if not _started(server, command):
+            continue  # Another one was asked for at the same moment: wait for it, too.
+        wanted = int(before.get(counter, "0")) + 1
+
+        def is_done(info: dict[str, str], wanted: int = wanted) -> bool:
+            return is_idle(info) and int(info.get(counter, "0")) >= wanted
+
+        after = _until(server, is_done, deadline)
+        return after is not None and after.get(status) == "ok"
+    return False
+
+
+def _started(server: Server, command: str) -> bool:
+    try:
+        server.ask_one(*((command, "SCHEDULE") if command == "BGSAVE" else (command,)))
+    except PagefileError as failure:
+        if "in progress" not in failure.fact:
+            raise
+        return False
+    return True
+
+
+def _until(
+    server: Server, reached: Callable[[dict[str, str]], bool], deadline: float
+) -> dict[str, str] | None:
+    while not reached(info := _info(server)):
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(_PAUSE_SECONDS)
+    return info

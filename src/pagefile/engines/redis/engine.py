@@ -1,33 +1,27 @@
-"""The Redis engine: a Redis 7 or Valkey server or cluster, many processes on many machines.
-
-A commit is computed here, by the rules that all engines share, and stored by one
-script that first compares the tenant's head with the one it was computed on. A
-writer alone knows the head and needs one round trip; when others were faster, the
-script says what they did, and the batch is computed again.
-"""
+"""The Redis engine: a Redis 7 or Valkey server or cluster, many processes on many machines."""
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
-from pagefile.engines.common.chunks import parts_of
-from pagefile.engines.redis.address import Address
-from pagefile.engines.redis.attempt import Attempt
+from pagefile.engines.common import parts_of
+from pagefile.engines.redis import layout
 from pagefile.engines.redis.check import Examination
 from pagefile.engines.redis.cluster import ask_each, shards_of
-from pagefile.engines.redis.connection import Link
-from pagefile.engines.redis.key_search import find
-from pagefile.engines.redis.layout import Keys, name_field, tenants_key
-from pagefile.engines.redis.prefetch import current, gather, streams
+from pagefile.engines.redis.connection import Address, Command, Link
+from pagefile.engines.redis.durability import scrub
+from pagefile.engines.redis.layout import Found, Keys, name_field, tenants_key
 from pagefile.engines.redis.rows import commit_from, head_from, row_from, stream_from
-from pagefile.engines.redis.scrub import scrub
-from pagefile.engines.redis.sender import Sender
 from pagefile.engines.redis.tenant_cache import Known
+from pagefile.engines.redis.writer import Attempt, Sender
 from pagefile.errors import Corrupt, PagefileError
 from pagefile.store.engine import (
+    DOCUMENT,
     Hit,
     KeyRange,
     Prepared,
@@ -38,6 +32,185 @@ from pagefile.store.engine import (
     TenantHead,
 )
 from pagefile.store.records import Durability, Erasure, Problem, StreamKind
+
+_ATTEMPTS = 100
+
+
+def current(link: Link, keys: Keys, names: Sequence[str]) -> list[Row | None]:
+    """The last row of each living document, None where there is none."""
+    rows: dict[str, Row] = {}
+    left = list(dict.fromkeys(names))
+    for _ in range(_ATTEMPTS):
+        if not left:
+            return [rows.get(name) for name in names]
+        living = _living(link, keys, left)
+        asked: list[Command] = [
+            ("HGET", keys.rows(stream.oid), stream.length) for stream in living.values()
+        ]
+        answers = link.ask(*asked) if asked else []
+        left = []
+        for (name, stream), raw in zip(living.items(), answers, strict=True):
+            if raw is None:
+                # Put anew and pruned between the two questions: once more.
+                left.append(name)
+            else:
+                rows[name] = row_from(stream.length, raw)
+    raise Corrupt(
+        f"the last version of document {left[0]!r} is gone from Redis",
+        "run `verify` to see how far it goes, then restore a copy",
+    )
+
+
+def _living(link: Link, keys: Keys, names: Sequence[str]) -> dict[str, Stream]:
+    fields = [name_field(DOCUMENT, name) for name in names]
+    places = (keys.head, keys.commits, keys.names, keys.streams)
+    found = link.run("look", places, (b"", 0, 0, *fields))[2]
+    read = [(name, stream_from(raw)) for name, raw in zip(names, found, strict=False) if raw]
+    return {name: stream for name, stream in read if not stream.dropped}
+
+
+def gather(link: Link, keys: Keys, places: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Row]:
+    """The rows at these pairs of a stream's number and a row's, where there are any."""
+    numbers: dict[int, list[int]] = {}
+    for oid, number in places:
+        numbers.setdefault(oid, []).append(number)
+    asked: list[Command] = [("HMGET", keys.rows(oid), *of) for oid, of in numbers.items()]
+    found: dict[tuple[int, int], Row] = {}
+    answers = link.ask(*asked) if asked else []
+    for (oid, of), stored in zip(numbers.items(), answers, strict=True):
+        for number, raw in zip(of, stored, strict=True):
+            if raw is not None:
+                found[oid, number] = row_from(number, raw)
+    return found
+
+
+def streams(link: Link, keys: Keys, oids: Sequence[int]) -> dict[int, Stream]:
+    """The streams with these numbers, where there are any."""
+    if not oids:
+        return {}
+    stored = link.ask_one("HMGET", keys.streams, *oids)
+    read = zip(oids, stored, strict=True)
+    return {oid: stream_from(raw) for oid, raw in read if raw is not None}
+
+
+_AT_ONCE = 256
+
+
+def find(link: Link, keys: Keys, span: KeyRange, limit: int, at: int | None) -> list[Hit]:
+    """See `Engine.find`."""
+    if limit < 1:
+        return []
+    search = _Search(link, keys, span, min(limit, _AT_ONCE))
+    found = search.live() if at is None else search.then(at)
+    within = (
+        place
+        for place in found
+        if span.above <= place.number and (span.below is None or place.number < span.below)
+    )
+    return _hits(link, keys, list(itertools.islice(within, limit)))
+
+
+def _hits(link: Link, keys: Keys, chosen: list[Found]) -> list[Hit]:
+    """The records at these places, with one question for each stream.
+
+    Those that were let go since their keys were read come without content: whoever asked
+    for them asks again.
+    """
+    numbers: dict[int, list[int]] = {}
+    for place in chosen:
+        numbers.setdefault(place.oid, []).append(place.number)
+    asked: list[Command] = [("HMGET", keys.rows(oid), *some) for oid, some in numbers.items()]
+    answers = link.ask(*asked) if asked else []
+    rows: dict[tuple[int, int], Row] = {
+        (place.oid, place.number): Row(place.number, place.position, place.ordinal, 0, 0, None)
+        for place in chosen
+    }
+    for (oid, some), answer in zip(numbers.items(), answers, strict=True):
+        for number, raw in zip(some, answer, strict=True):
+            if raw is not None:
+                rows[oid, number] = row_from(number, raw)
+    return [Hit(place.value, place.oid, rows[place.oid, place.number]) for place in chosen]
+
+
+class _Search:
+    """One range of one field's keys."""
+
+    def __init__(self, link: Link, keys: Keys, span: KeyRange, at_once: int) -> None:
+        self._link = link
+        self._keys = keys
+        self._span = span
+        self._at_once = at_once
+        self._space = layout.space(span.scope, span.owner, span.field)
+
+    def live(self) -> Iterator[Found]:
+        """What the keys lead to now, from the cursor on."""
+        span, space = self._span, self._space
+        low = b"[" + space + layout.ordered(span.low)
+        high = b"(" + space + layout.ordered(span.high)
+        if span.after is not None:
+            value, position, ordinal = span.after
+            mark = space + layout.ordered(value) + layout.order(position, ordinal)
+            if span.reverse:
+                high = b"(" + min(mark, high[1:])
+            elif mark >= low[1:]:
+                # All that begins like the mark is the record that the cursor stands on.
+                low = b"(" + mark + layout.BEHIND * layout.PLACE_BYTES
+        return self._scan(self._keys.live, low, high, past=False)
+
+    def then(self, at: int) -> Iterator[Found]:
+        """What the keys led to at a position: what is left of it, and what has gone since."""
+        reverse = self._span.reverse
+        live = (place for place in self.live() if place.position <= at)
+        yield from heapq.merge(live, self._past(at), reverse=reverse)
+
+    def _past(self, at: int) -> Iterator[Found]:
+        span, space = self._span, self._space
+        low, high = span.low, span.high
+        if span.after is not None:
+            if span.reverse:
+                # The value of the cursor itself belongs to it.
+                high = min(high, span.after[0] + b"\x00")
+            else:
+                low = max(low, span.after[0])
+        bounds = b"[" + space + layout.ordered(low), b"(" + space + layout.ordered(high)
+        group: list[Found] = []
+        for place in self._scan(self._keys.past, *bounds, past=True):
+            # Within a value they come in the order in which they went.
+            if group and group[0].value != place.value:
+                yield from self._sorted(group)
+                group = []
+            if place.position <= at < place.until:
+                group.append(place)
+        yield from self._sorted(group)
+
+    def _sorted(self, group: list[Found]) -> list[Found]:
+        after, reverse = self._span.after, self._span.reverse
+        return sorted(
+            (
+                place
+                for place in group
+                if after is None or (place[:3] < after if reverse else place[:3] > after)
+            ),
+            reverse=reverse,
+        )
+
+    def _scan(self, key: bytes, low: bytes, high: bytes, *, past: bool) -> Iterator[Found]:
+        reverse = self._span.reverse
+        while low[1:] < high[1:]:
+            bounds = (high, low) if reverse else (low, high)
+            order = ("REV",) if reverse else ()
+            members = self._link.ask_one(
+                "ZRANGE", key, *bounds, "BYLEX", *order, "LIMIT", 0, self._at_once
+            )
+            for member in members:
+                yield layout.found_in(member, len(self._space), past=past)
+            if len(members) < self._at_once:
+                return
+            if reverse:
+                high = b"(" + members[-1]
+            else:
+                low = b"(" + members[-1]
+
 
 _MOST_CACHED_TENANTS = 1_000
 _ROWS_AT_ONCE = 512

@@ -8,8 +8,8 @@ import msgspec
 
 from pagefile.errors import Corrupt
 from pagefile.store.codec.decoder import msgpack_decoder
-from pagefile.store.content import Content
 from pagefile.store.engine import DOCUMENT, LOG, RawCommit, Row, Stream, TenantHead
+from pagefile.store.records import Content
 
 
 class _StoredRow(msgspec.Struct, array_like=True, gc=False, frozen=True):

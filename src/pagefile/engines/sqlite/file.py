@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,10 +17,55 @@ import apsw
 
 from pagefile.engines.sqlite.errors import misshapen, translate, translating
 from pagefile.engines.sqlite.format import bring_up_to_date, count_names, pragma, require_place
-from pagefile.engines.sqlite.gate import Gate, waited_too_long
 from pagefile.engines.sqlite.rows import fetch
 from pagefile.errors import Forbidden, Unavailable, Unsupported
 from pagefile.store.records import Durability
+
+_FIRST_PAUSE_SECONDS = 0.0002
+_LONGEST_PAUSE_SECONDS = 0.002
+
+
+class Gate:
+    """One process's way through the turnstile; used by one thread at a time."""
+
+    def __init__(self, path: Path, mode: int) -> None:
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
+        except PermissionError:
+            # Another user's: the lock is advisory, and reading is enough for it.
+            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        #: Take the gate if nobody holds it, or raise BlockingIOError: a plain system call.
+        self.enter = partial(fcntl.flock, self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        #: Let the next one in; harmless when not held.
+        self.leave = partial(fcntl.flock, self._file, fcntl.LOCK_UN)
+
+    def pass_through(self, deadline: float) -> None:
+        """Take the gate, or raise when the deadline (monotonic seconds) has passed.
+
+        Raises:
+            Unavailable: other processes kept the gate; nothing was written.
+        """
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                return self.enter()
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise waited_too_long() from None
+                time.sleep(pause * random.uniform(0.5, 1.0))
+                pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def waited_too_long() -> Unavailable:
+    """What both waits, for the gate and for SQLite's lock, end with."""
+    return Unavailable(
+        "other processes held the write lock for too long",
+        "look for a stopped or debugged process on this file, then retry",
+    )
+
 
 #: Older ones can lose pages when two connections checkpoint at the same instant.
 OLDEST_SAFE_SQLITE = (3, 51, 3)

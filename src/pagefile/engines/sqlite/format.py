@@ -9,7 +9,7 @@ from pathlib import Path
 
 import apsw
 
-from pagefile.engines.common.queries import load_migrations
+from pagefile.engines.common import load_migrations
 from pagefile.engines.sqlite.errors import translate, translating
 from pagefile.engines.sqlite.rows import fetch, transaction
 from pagefile.errors import Corrupt, Forbidden, Invalid, Unsupported

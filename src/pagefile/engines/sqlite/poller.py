@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pagefile.engines.sqlite.file import SqliteFile
 from pagefile.engines.sqlite.rows import fetch
 from pagefile.errors import Forbidden, PagefileError, Unavailable
-from pagefile.store.commit.flag import Crowd
+from pagefile.store.threads import Crowd
 
 _LEAST_POLL_SECONDS = 0.005
 #: What another process's commit waits at worst, after half a second of quiet.

@@ -1,8 +1,8 @@
-"""How records, streams and key spaces are numbered in the file, and rows written and read back."""
+"""How records, streams, users and keys stand in the file, and are written and read back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -11,8 +11,8 @@ import msgspec
 
 from pagefile.errors import Corrupt
 from pagefile.store.codec.decoder import json_decoder
-from pagefile.store.content import Action, Content
-from pagefile.store.engine import DOCUMENT, LOG, RawCommit, Row, Stream
+from pagefile.store.engine import DOCUMENT, LOG, IndexKey, RawCommit, Row, Scope, Stream, index_keys
+from pagefile.store.records import Action, Content
 
 #: A number no record of a stream reaches.
 MOST_RECORDS = 1 << 32
@@ -243,3 +243,146 @@ def emptied(record: int, stream_id: int, row: Row) -> list[Any]:
     """The columns of a record whose content is gone."""
     place = [record, stream_id, row.number, row.position, row.ordinal, row.time_us, row.action]
     return place + [None] * 13
+
+
+class Users:
+    """What a write transaction knows of a tenant's users; None stands for nobody."""
+
+    def __init__(self, writer: apsw.Connection, sql: dict[str, str]) -> None:
+        self._writer = writer
+        self._sql = sql
+        #: The tenant's number, or 0 before its first commit.
+        self.tenant = 0
+        #: Partition numbers looked up so far.
+        self.known: dict[str | None, int] = {}
+        #: (partition, stream id) of which the file knows, or will with `new_holdings`.
+        self.held: set[tuple[int, int]] = set()
+        self.new_holdings: list[tuple[int, int]] = []
+        self._names: dict[int, str | None] = {}
+
+    def __len__(self) -> int:
+        return len(self.known) + len(self.held) + len(self._names)
+
+    def _all(self, query: str, *bindings: Any) -> list[Any]:
+        return fetch(self._writer, self._sql[query], *bindings)
+
+    def find(self, user: str | None) -> int | None:
+        """The user's partition, if there is one."""
+        partition = self.known.get(user)
+        if partition is None:
+            found = self._all("partition", self.tenant, user)
+            if not found:
+                return None
+            partition = self.known[user] = found[0][0]
+        return partition
+
+    def number(self, user: str | None) -> int:
+        """The user's partition, made if need be."""
+        partition = self.find(user)
+        if partition is None:
+            partition = self.known[user] = self._all("add_partition", self.tenant, user)[0][0]
+        return partition
+
+    def name(self, partition: int) -> str | None:
+        """The user behind a partition."""
+        if partition not in self._names:
+            found = self._all("partition_user", partition)
+            if not found:
+                raise UserGone
+            self._names[partition] = user_from(found[0][0])
+        return self._names[partition]
+
+    def hold(self, partition: int, stream_id: int) -> None:
+        """Note that the user has a record in the stream."""
+        self.new_holdings.append((partition, stream_id))
+        self.held.add((partition, stream_id))
+
+    def release(self, stream_id: int, users: Iterable[str | None]) -> None:
+        """Forget those of the users who have no record left in the stream, or anywhere.
+
+        The file must know of all holdings.
+        """
+        assert not self.new_holdings
+        for user in users:
+            partition = self.number(user)
+            if not self._all("still_holds", stream_id, partition)[0][0]:
+                self._all("remove_holding", partition, stream_id)
+                self.held.discard((partition, stream_id))
+                self._all("forget_partition", partition)
+                del self.known[user]
+
+
+class KeyIndex:
+    """Counts, retires and removes keys. Reads the file, so what was collected goes in first."""
+
+    def __init__(self, writer: apsw.Connection, sql: dict[str, str], users: Users) -> None:
+        self._writer = writer
+        self._sql = sql
+        self._users = users
+        #: Documents' versions of the commit under way: stream id to row, partition, record id.
+        self.open_versions: dict[int, tuple[Row, int, int]] = {}
+
+    def _all(self, query: str, *bindings: Any) -> list[Any]:
+        return fetch(self._writer, self._sql[query], *bindings)
+
+    def count(self, key: IndexKey, user: str | None, most: int) -> int:
+        """How many records the key finds now, at most `most`."""
+        space = self._space(key, user)
+        if space is None:
+            return 0
+        return int(self._all("count_key", space, key.field, key.value, most)[0][0])
+
+    def last_change(self, key: IndexKey, user: str | None) -> int:
+        """The last position that changed what the key finds."""
+        space = self._space(key, user)
+        if space is None:
+            return 0
+        return int(self._all("last_key_change", space, key.field, key.value)[0][0])
+
+    def _space(self, key: IndexKey, user: str | None) -> int | None:
+        if key.scope == "tenant":
+            return space_of_tenant(self._users.tenant)
+        partition = self._users.find(user)
+        return None if partition is None else space_of_user(partition)
+
+    def spaces(self, stream_id: int, partition: int) -> dict[Scope, int]:
+        """Where keys of a record in the stream belong, by their scope."""
+        return {
+            "log": space_of_log(stream_id),
+            "user": space_of_user(partition),
+            "tenant": space_of_tenant(self._users.tenant),
+        }
+
+    def retire(self, stream: Stream, version: int, until: int) -> None:
+        """The keys of the version that `until` replaces lead to it only in the past."""
+        if stream.id in self.open_versions:
+            row, partition, record = self.open_versions[stream.id]
+        else:
+            found = self._all("rows", stream.id, version, version, 1)
+            if not found:
+                return
+            row = row_from(found[0], self._users.name)
+            partition, record = found[0][5], found[0][15]
+        if row.content is None:
+            return
+        spaces = self.spaces(stream.id, partition)
+        for key in index_keys(stream.kind, row.content):
+            place = (spaces[key.scope], key.field, key.value)
+            self._all("remove_key", *place, row.position, row.ordinal)
+            self._all("add_past_key", *place, until, row.position, row.ordinal, record)
+
+    def remove(self, stream: Stream, rows: Sequence[Row]) -> None:
+        """The rows' keys lead nowhere any more, in the present and in the past."""
+        for row in rows:
+            if row.content is None or not (row.content.keys or row.content.tenant_keys):
+                continue
+            partition = self._users.number(row.content.user)
+            until = 0
+            if stream.kind == DOCUMENT and row.number < stream.length:
+                until = self._all("next_position", stream.id, row.number + 1)[0][0]
+            spaces = self.spaces(stream.id, partition)
+            for key in index_keys(stream.kind, row.content):
+                place = (spaces[key.scope], key.field, key.value)
+                self._all("remove_key", *place, row.position, row.ordinal)
+                if until:
+                    self._all("remove_past_key", *place, until, row.position, row.ordinal)

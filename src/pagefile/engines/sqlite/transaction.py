@@ -1,23 +1,18 @@
-"""One tenant's side of an SQLite write transaction.
-
-Keeps what it has read, and collects what it is to insert. Everything it keeps is
-true as long as no other process writes; when one did, it catches up or is dropped.
-"""
+"""One tenant's side of an SQLite write transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import apsw
 import msgspec
 
-from pagefile.engines.sqlite.foreign_commits import MOST_COMMITS, news_of
-from pagefile.engines.sqlite.idempotency_keys import MadeKeys
-from pagefile.engines.sqlite.index import KeyIndex
 from pagefile.engines.sqlite.rows import (
     MOST_RECORDS,
     POSITION_BITS,
+    KeyIndex,
+    Users,
     broken,
     columns_of,
     commit_from,
@@ -30,11 +25,10 @@ from pagefile.engines.sqlite.rows import (
     row_from,
     stream_from,
 )
-from pagefile.engines.sqlite.streams import KnownStreams
-from pagefile.engines.sqlite.users import Users
-from pagefile.store.commit.idempotency_key import KeyExpiry
+from pagefile.store.commit.idempotency import KeyExpiry
 from pagefile.store.engine import (
     DOCUMENT,
+    LOG,
     IndexKey,
     Prepared,
     RawCommit,
@@ -42,7 +36,147 @@ from pagefile.store.engine import (
     Stream,
     TenantHead,
 )
-from pagefile.store.records import StreamKind
+from pagefile.store.records import NO_MANIFEST, Action, StreamKind, unpack
+
+#: Beyond, reading the commits takes longer than beginning anew.
+MOST_COMMITS = 512
+
+
+class News(NamedTuple):
+    """What some commits did, where all they did was to add records."""
+
+    #: The new length of each log that was appended to.
+    lengths: dict[int, int]
+    #: Documents with a new version, to be looked at again.
+    changed: set[int]
+    #: The newest stream that was written to.
+    newest: int
+
+
+def news_of(commits: Sequence[RawCommit]) -> News | None:
+    """What they did; None when more than adding, or when it cannot be read."""
+    lengths: dict[int, int] = {}
+    changed: set[int] = set()
+    try:
+        for commit in commits:
+            for entry in unpack(commit.manifest):
+                action, oid, number = int(entry[0]), int(entry[1]), int(entry[2])
+                if action == Action.APPEND:
+                    lengths[oid] = number + 1
+                elif action == Action.PUT:
+                    changed.add(oid)
+                else:
+                    return None
+    except (*NO_MANIFEST, IndexError, ValueError):
+        return None
+    return News(lengths, changed, max((*lengths, *changed), default=0))
+
+
+_MOST_RECENT = 4_096
+
+
+class MadeKeys:
+    """Where the commits of one tenant with made keys are: the last ones, and the group's."""
+
+    def __init__(self, position: int) -> None:
+        #: All commits after a position.
+        self._recent: dict[str, int] = {}
+        self._from = position
+        #: Older ones that the group under way asked for, 0 for one that is not there.
+        self._looked_for: dict[str, int] = {}
+
+    def note(self, key: str, position: int) -> None:
+        """A commit with this key is there now."""
+        self._recent[key] = position
+        if len(self._recent) > _MOST_RECENT:
+            self._recent.clear()
+            self._from = position
+            self.forget_group()  # They may be among what is not known any more.
+
+    def knows_of(self, key: str, after: int) -> bool:
+        """Whether `place` tells what there is to tell of a key that was made after a position."""
+        return after >= self._from or key in self._looked_for
+
+    def place(self, key: str) -> int:
+        """The position of the commit with this key; 0 when there is none."""
+        return self._recent.get(key) or self._looked_for.get(key, 0)
+
+    def old_ones(self, batches: Sequence[Prepared]) -> list[Prepared]:
+        """Those whose keys have to be looked for."""
+        return [batch for batch in batches if 0 <= batch.after < self._from]
+
+    def were_looked_for(self, keys: Iterable[str], found: Iterable[tuple[str, int]]) -> None:
+        """What was found of the group's keys."""
+        self._looked_for = dict.fromkeys(keys, 0) | dict(found)
+
+    def forget_group(self) -> None:
+        """It is over: what was looked for is known no longer."""
+        if self._looked_for:
+            self._looked_for.clear()
+
+
+_MOST_MISSING = 4_096
+
+
+class KnownStreams:
+    """Living streams, by name and by number; and names that were looked for in vain."""
+
+    def __init__(self) -> None:
+        self._logs: dict[str, Stream] = {}
+        self._documents: dict[str, Stream] = {}
+        self._by_number: dict[int, Stream] = {}
+        #: A new name is asked about twice, and some are in every commit.
+        self._missing: dict[StreamKind, set[str]] = {LOG: set(), DOCUMENT: set()}
+
+    def __len__(self) -> int:
+        return len(self._logs) + len(self._documents)
+
+    def _of(self, kind: StreamKind) -> dict[str, Stream]:
+        return self._documents if kind == DOCUMENT else self._logs
+
+    def get(self, kind: StreamKind, name: str) -> Stream | None:
+        """The living stream of that name, if it was looked at."""
+        return (self._documents if kind == DOCUMENT else self._logs).get(name)
+
+    def remember(self, stream: Stream) -> Stream:
+        """Keep a living stream, or find the object that already stands for it."""
+        if stream.dropped:
+            return stream
+        known = self._of(stream.kind).setdefault(stream.name, stream)
+        self._by_number[known.oid] = known
+        return known
+
+    def create(self, stream: Stream) -> None:
+        """Keep one that did not exist before."""
+        self._of(stream.kind)[stream.name] = self._by_number[stream.oid] = stream
+        self._missing[stream.kind].discard(stream.name)
+
+    def let_go(self, stream: Stream) -> None:
+        """It is gone, or to be read again."""
+        self._of(stream.kind).pop(stream.name, None)
+        self._by_number.pop(stream.oid, None)
+
+    def miss(self, kind: StreamKind, name: str) -> None:
+        """There is none of that name."""
+        missing = self._missing[kind]
+        if len(missing) >= _MOST_MISSING:
+            missing.clear()
+        missing.add(name)
+
+    def is_missing(self, kind: StreamKind, name: str) -> bool:
+        return name in self._missing[kind]
+
+    def take_in(self, news: News) -> None:
+        """Be as others' commits have left the streams."""
+        for oid, length in news.lengths.items():
+            if (stream := self._by_number.get(oid)) is not None:
+                stream.length = length
+        for oid in news.changed:
+            if (stream := self._by_number.get(oid)) is not None:
+                self.let_go(stream)
+        for missing in self._missing.values():
+            missing.clear()
+
 
 _MOST_CACHED = 100_000
 #: How often, in commits, expired idempotency keys are swept out.

@@ -18,9 +18,8 @@ from pagefile.engines.sqlite.file import SqliteFile
 from pagefile.engines.sqlite.poller import Watch
 from pagefile.engines.sqlite.transaction import SqliteTransaction
 from pagefile.errors import Corrupt, LimitExceeded, PagefileError
-from pagefile.store.commit.rules import apply
-from pagefile.store.commit.single_log import append_one, batch_of
-from pagefile.store.commit.ticket import result_of
+from pagefile.store.commit.committer import result_of
+from pagefile.store.commit.rules import append_one, apply, batch_of
 from pagefile.store.engine import Lone, Prepared, RawCommit, Sealed
 
 _MOST_CACHED_TENANTS = 1_000

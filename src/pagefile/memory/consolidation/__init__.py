@@ -1,6 +1,5 @@
 """From unread episodes to facts, or to candidates for review.
 
-Read in this order: policy, report, extraction_state, claims, contradiction, triage,
-consolidation, reset, worker, consolidator (without a memory), mixin (what `Memory` offers of
-it).
+Read in this order: claims (how far the reading of an episode is), triage, consolidation, worker;
+consolidator does the same without a memory.
 """

@@ -27,18 +27,10 @@ from pagefile.errors import (
     Unsupported,
     shown,
 )
-from pagefile.memory.consolidation.claims import ClaimedEpisode, EpisodeClaims
-from pagefile.memory.consolidation.extraction_state import put_state, told
-from pagefile.memory.consolidation.policy import (
-    ConsolidationPolicy,
-    require_bounded,
-    require_policy,
-)
-from pagefile.memory.consolidation.report import ConsolidationReport, summed
+from pagefile.memory.consolidation.claims import ClaimedEpisode, EpisodeClaims, put_state, told
 from pagefile.memory.consolidation.triage import CandidateSorting
-from pagefile.memory.episodes.episode import UNREAD, merging, put_episode
-from pagefile.memory.episodes.speaker import as_spoken
-from pagefile.memory.extraction.candidate import Candidate, Extractor
+from pagefile.memory.episodes.episode import UNREAD, as_spoken, merging, put_episode
+from pagefile.memory.extraction.candidate import Candidate, Extractor, TokenBudget
 from pagefile.memory.extraction.errors import (
     BudgetSpent,
     Cancelled,
@@ -53,13 +45,99 @@ from pagefile.memory.facts.index import FactIndexing
 from pagefile.memory.facts.proposal import put_candidate
 from pagefile.memory.facts.store import FactStore
 from pagefile.memory.serializer import is_kept, living
-from pagefile.store.batch import Batch, Condition, Operation
+from pagefile.store.arguments import require_count, require_type
+from pagefile.store.batch import Batch, Condition, Operation, Query
 from pagefile.store.codec.sort_key import microseconds
-from pagefile.store.names import require_type
-from pagefile.store.query import Query
 from pagefile.store.store import Store
 
-__all__ = ["Consolidation", "ConsolidationPolicy", "ConsolidationReport"]
+# What one consolidation did.
+
+
+_MOST_ERRORS = 100
+
+
+class ConsolidationReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What one consolidation did.
+
+    `errors` names the episodes that could not be read, or of which a statement
+    was `dropped` because it can be no fact, and why. `budget_spent` says that
+    the token budget ended it before all was read.
+    """
+
+    episodes: int = 0
+    facts: int = 0
+    proposed: int = 0
+    dropped: int = 0
+    failed: int = 0
+    cancelled: bool = False
+    budget_spent: bool = False
+    errors: tuple[tuple[str, str], ...] = ()
+
+
+def summed(report: ConsolidationReport, one: ConsolidationReport) -> ConsolidationReport:
+    """Both together, with the first hundred errors."""
+    return ConsolidationReport(
+        episodes=report.episodes + one.episodes,
+        facts=report.facts + one.facts,
+        proposed=report.proposed + one.proposed,
+        dropped=report.dropped + one.dropped,
+        failed=report.failed + one.failed,
+        errors=(report.errors + one.errors)[:_MOST_ERRORS],
+    )
+
+
+# What becomes of what an extractor reads, and within which bounds.
+
+
+class ConsolidationPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of what an extractor reads.
+
+    What it is at least `auto_commit` sure of becomes a fact, the rest waits for
+    review; None lets everything wait. A claim lasts `lease_seconds`: who does
+    not come back in that time has lost it. After `attempts` failures an episode
+    is given up. `token_budget` is what a model may spend in one consolidation.
+    """
+
+    auto_commit: float | None = 0.8
+    lease_seconds: int = 300
+    attempts: int = 5
+    concurrency: int = 1
+    max_facts_per_episode: int = 20
+    token_budget: int | None = None
+
+
+def require_policy(policy: object) -> None:
+    """Refuse a policy that says nothing, or bounds nothing."""
+    if not isinstance(policy, ConsolidationPolicy):
+        raise Invalid("policy", shown(policy), "give a ConsolidationPolicy")
+    sure = policy.auto_commit
+    if sure is not None and (type(sure) not in (int, float) or not 0 <= sure <= 1):
+        raise Invalid("auto_commit", shown(sure), "give 0 to 1, or None")
+    for field in ("lease_seconds", "attempts", "concurrency", "max_facts_per_episode"):
+        number = getattr(policy, field)
+        if type(number) is not int or not 1 <= number <= 86_400:
+            raise Invalid(field, shown(number), "give a whole number from 1 to 86,400")
+    if policy.token_budget is not None:
+        require_count(policy.token_budget, "token_budget", least=1)
+
+
+def require_bounded(extractor: Extractor, policy: ConsolidationPolicy) -> Extractor:
+    """The extractor as far as the policy lets it go: under its budget, if there is one.
+
+    Raises:
+        Invalid: it knows of no budgets, or could not ask anything within this one.
+    """
+    if policy.token_budget is None:
+        return extractor
+    within: Callable[[TokenBudget], Extractor] | None = getattr(extractor, "within", None)
+    if not callable(within):
+        raise Invalid(
+            "token_budget",
+            f"{shown(extractor)} keeps to none",
+            "leave it out, or give an extractor that has within(budget)",
+        )
+    return within(TokenBudget(policy.token_budget))
+
 
 _PAGE = 50
 #: The pause after the first failure; each further one doubles it.

@@ -7,14 +7,17 @@ from collections.abc import Sequence
 
 from pagefile.errors import Invalid, shown
 from pagefile.memory.consolidation.triage import fact_from, says_it_ended
-from pagefile.memory.episodes.episode import Episode
-from pagefile.memory.episodes.speaker import as_spoken
-from pagefile.memory.extraction.candidate import Candidate, Extractor, signature_of
-from pagefile.memory.extraction.choice import chosen_extractor, require_extractor
+from pagefile.memory.episodes.episode import Episode, as_spoken
+from pagefile.memory.extraction.candidate import (
+    Candidate,
+    Extractor,
+    chosen_extractor,
+    require_extractor,
+    signature_of,
+)
 from pagefile.memory.facts.fact import Fact
 from pagefile.memory.facts.store import FactStore
-from pagefile.store.bounds import require_count
-from pagefile.store.names import require_type
+from pagefile.store.arguments import require_count, require_type
 
 
 class Consolidator:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pagefile.errors import Invalid, shown
-from pagefile.memory.consolidation.report import ConsolidationReport
-from pagefile.store.names import require_callable
-from pagefile.store.periodic_thread import Rounds
+from pagefile.memory.consolidation.consolidation import ConsolidationReport
+from pagefile.store.arguments import require_callable
+from pagefile.store.threads import Rounds
 
 
 class Consolidates(Protocol):

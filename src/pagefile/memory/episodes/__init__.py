@@ -1,5 +1,4 @@
 """Episodes: finished exchanges, stored once each and findable in the same commit.
 
-Read in this order: message, episode, writer, store, cache, session, speaker, recognition,
-duplicates.
+Read in this order: episode (with messages and tool calls), writer, store, duplicates.
 """

@@ -8,6 +8,8 @@ another user has under the same id.
 
 from __future__ import annotations
 
+import enum
+import hashlib
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -16,19 +18,126 @@ from typing import Any
 import msgspec
 
 from pagefile.errors import Invalid, shown
-from pagefile.memory.episodes.message import Message, ToolCall
 from pagefile.memory.facts.fact import require_moment
-from pagefile.memory.ids import new_id
-from pagefile.memory.owner import owner_key, require_user, users_key
-from pagefile.memory.serializer import shaped
-from pagefile.memory.text import MOST_SESSION_BYTES, require_session, require_text
+from pagefile.memory.names import new_id, owner_key, require_user, users_key
+from pagefile.memory.serializer import MOST_SESSION_BYTES, require_session, require_text, shaped
+from pagefile.recall.records import speaker_in
 from pagefile.recall.vectors.embedding import embedding_of
-from pagefile.store import clock
+from pagefile.store import clock, codec
+from pagefile.store.arguments import require_flag, require_type
 from pagefile.store.batch import Put
-from pagefile.store.codec.raw import encoded
 from pagefile.store.codec.sort_key import microseconds
+from pagefile.store.codec.writer import encoded
 from pagefile.store.records import Document
 
+# Chat messages and tool calls, as an episode keeps them.
+
+
+class Role(enum.StrEnum):
+    """Who speaks."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+
+
+class Image(msgspec.Struct, frozen=True):
+    """A picture in a message, as base64."""
+
+    data: str
+    media_type: str = "image/png"
+
+    def __post_init__(self) -> None:
+        require_text("data", self.data)
+        require_text("media_type", self.media_type)
+
+
+class ToolDef(msgspec.Struct, frozen=True):
+    """What a model was told about a tool."""
+
+    name: str
+    description: str = ""
+    input_schema: dict[str, Any] = {}
+    server: str | None = None
+    destructive: bool = False
+
+    def __post_init__(self) -> None:
+        for field in ("name", "description", "server"):
+            if getattr(self, field) is not None or field != "server":
+                require_text(field, getattr(self, field))
+        require_flag("destructive", self.destructive)
+        _require_values("input_schema", self.input_schema)
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One call that a model asked for."""
+
+    tool: str
+    args: dict[str, Any] = {}
+    id: str = msgspec.field(default_factory=lambda: new_id("tcall"))
+    tool_def: ToolDef | None = None
+    destructive: bool = False
+
+    def __post_init__(self) -> None:
+        require_text("tool", self.tool)
+        require_text("id", self.id)
+        require_flag("destructive", self.destructive)
+        if self.tool_def is not None:
+            require_type("tool_def", self.tool_def, ToolDef)
+        _require_values("args", self.args)
+
+    def is_destructive(self) -> bool:
+        """Whether the call, or its tool, says that it destroys something."""
+        return self.destructive or (self.tool_def is not None and self.tool_def.destructive)
+
+    def idempotency_key(self) -> str:
+        """The same for the same tool and arguments, whatever their order."""
+        spelled = msgspec.json.encode([self.tool, self.args], order="deterministic")
+        return hashlib.sha256(spelled).hexdigest()
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One message of a conversation."""
+
+    role: Role
+    content: str
+    name: str | None = None
+    tool_call_id: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    images: tuple[Image, ...] = ()
+
+    def __post_init__(self) -> None:
+        try:
+            msgspec.structs.force_setattr(self, "role", Role(self.role))
+        except ValueError:
+            words = ", ".join(Role)
+            raise Invalid("role", shown(self.role), f"use one of {words}") from None
+        require_text("content", self.content)
+        for field in ("name", "tool_call_id"):
+            if getattr(self, field) is not None:
+                require_text(field, getattr(self, field))
+        for field, kind in (("tool_calls", ToolCall), ("images", Image)):
+            given = getattr(self, field)
+            if not isinstance(given, (list, tuple)):
+                raise Invalid(field, shown(given), f"give a list of {kind.__name__}s")
+            for each in given:
+                require_type(field, each, kind)
+            msgspec.structs.force_setattr(self, field, tuple(given))
+
+
+def _require_values(field: str, values: object) -> None:
+    """Refuse what could not be stored, before it is part of anything."""
+    if type(values) is not dict:
+        raise Invalid(field, shown(values), "give a dict")
+    try:
+        codec.encode(msgspec.to_builtins(values))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Invalid(field, f"cannot be stored ({error})", "give values that JSON has") from error
+
+
+#: Documents, one per episode.
+EPISODES = "memory/episode/"
 #: A session's episodes stand under this key in the order of their time, then of their id.
 BY_SESSION = "memory.session"
 BY_TIME = "memory.time"
@@ -102,7 +211,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def document_of(episode_id: str, user_id: str | None) -> str:
     """The name of the document of the episode of that id."""
-    return f"memory/episode/{owner_key(user_id)}/{episode_id}"
+    return f"{EPISODES}{owner_key(user_id)}/{episode_id}"
 
 
 def require_episode_id(episode_id: object) -> None:
@@ -218,3 +327,23 @@ def _as_tuple(field: str, given: Any) -> tuple[Any, ...]:
         return tuple(given)
     except TypeError:
         raise Invalid(field, shown(given), "give a list") from None
+
+
+# Who says "I" in an episode, where its text says so.
+
+
+#: Names that stand for the two who always take part.
+_THE_USER = ("user", "human", "me")
+_THE_AGENT = ("assistant", "ai", "agent", "bot", "system")
+
+
+def as_spoken(episode: Episode) -> Episode:
+    """The episode with its speaker named, where the text itself says who it was."""
+    if episode.speaker is not None:
+        return episode
+    name, rest = speaker_in(episode.input)
+    if not name:
+        return episode
+    who = None if name.casefold() in _THE_USER else name
+    said = "" if name.casefold() in _THE_AGENT else rest
+    return msgspec.structs.replace(episode, speaker=who, input=said)

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from pagefile.memory.extraction.word_list import listed
+from pagefile.memory.extraction.words import listed
 
 _MONTHS = listed(
     """

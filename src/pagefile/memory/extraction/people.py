@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from pagefile.memory.extraction import words
-from pagefile.memory.extraction.word_list import listed
+from pagefile.memory.extraction.words import listed
 
 _ROLES: dict[str, tuple[str, str]] = {}
 for _predicate, _role, _spoken in (

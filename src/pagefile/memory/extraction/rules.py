@@ -15,28 +15,28 @@ from typing import Self
 
 import msgspec
 
-from pagefile.memory.extraction import (
-    activities,
-    attributes,
-    dates,
-    moods,
-    objects,
-    people,
-    rules_life,
-    rules_taste,
+from pagefile.memory.extraction import clauses, dates, objects, people, rule_table, statements
+from pagefile.memory.extraction.candidate import (
+    Candidate,
+    Exchange,
+    TokenBudget,
+    distinct,
+    speaker_of,
 )
-from pagefile.memory.extraction.activities import Doing
-from pagefile.memory.extraction.attributes import Attribute
-from pagefile.memory.extraction.budget import TokenBudget
-from pagefile.memory.extraction.candidate import Candidate, Exchange, distinct, speaker_of
-from pagefile.memory.extraction.clauses import Sentence, own_words, sentences
-from pagefile.memory.extraction.patterns import Emit, Rule
+from pagefile.memory.extraction.clauses import (
+    Phrase,
+    Sentence,
+    own_words,
+    phrase_of,
+    plain,
+    sentences,
+)
 from pagefile.memory.extraction.people import Subject
-from pagefile.memory.extraction.phrases import Phrase, phrase_of, plain
-from pagefile.memory.extraction.predicates import MULTI
-from pagefile.memory.extraction.word_list import listed
+from pagefile.memory.extraction.rule_table import Emit, Rule
+from pagefile.memory.extraction.statements import Attribute, Doing
+from pagefile.memory.extraction.words import MULTI, listed
 
-_TABLE: tuple[Rule, ...] = (*rules_life.RULES, *rules_taste.RULES)
+_TABLE: tuple[Rule, ...] = (*rule_table.LIFE_RULES, *rule_table.TASTE_RULES)
 _MOST_QUOTED = 200
 #: Of somebody else one knows less than of oneself.
 _OTHERS = 0.9
@@ -122,7 +122,7 @@ class RuleExtractor:
         speaker = speaker_of(exchange)
         found: list[Candidate] = []
         for sentence in sentences(own_words(exchange.input)):
-            if moods.is_task(sentence.text):
+            if clauses.is_task(sentence.text):
                 break  # What follows is material for the task, not about the speaker.
             found += _Reading(speaker, exchange.occurred_at, sentence).candidates()
         return distinct(found)
@@ -143,10 +143,10 @@ class _Reading:
         self._parted: datetime | None = None
 
     def candidates(self) -> list[Candidate]:
-        for clause in moods.statements(self._sentence):
+        for clause in clauses.statements(self._sentence):
             self._read(clause)
         found = [self._over(candidate) for candidate in self._found]
-        if moods.without_laughter(self._sentence.text) == self._sentence.text:
+        if clauses.without_laughter(self._sentence.text) == self._sentence.text:
             return found
         return [
             msgspec.structs.replace(one, confidence=round(one.confidence * _LAUGHED, 3))
@@ -166,11 +166,11 @@ class _Reading:
         if self._is_not(clause, quote):
             return
         if found := _NICKNAME.match(clause):
-            self._attribute(self._speaker, attributes.named("nickname", found["o"]), quote)
+            self._attribute(self._speaker, statements.named("nickname", found["o"]), quote)
             return
         if self._corrects(clause, quote) or self._attributes(clause, quote):
             return
-        for doing in activities.pastime(clause):
+        for doing in statements.pastime(clause):
             self._doing(self._speaker, doing, quote)
         if not self._found and _ELIDED.match(clause):
             subject: Subject | None = Subject(self._speaker, clause, True)
@@ -205,11 +205,11 @@ class _Reading:
         if denied is None or found is None:
             return False
         owner, attribute = denied
-        self._owned(owner, attributes.again(attribute, found["o"]), quote)
+        self._owned(owner, statements.again(attribute, found["o"]), quote)
         return True
 
     def _attributes(self, clause: str, quote: str) -> bool:
-        attribute = attributes.reversed_attribute_of(clause)
+        attribute = statements.reversed_attribute_of(clause)
         if attribute is not None:
             self._attribute(self._speaker, attribute, quote)
             return True
@@ -222,7 +222,7 @@ class _Reading:
         else:
             instead = None
         clean, _ = dates.split_tail(owner.rest)
-        attribute = attributes.attribute_of(owner.rest if "birth" in owner.rest else clean)
+        attribute = statements.attribute_of(owner.rest if "birth" in owner.rest else clean)
         if attribute is None or (owner.vague and attribute.predicate != "has_name"):
             return False
         if attribute.denied:
@@ -324,14 +324,14 @@ class _Reading:
         if phrase.polarity == "denied":
             return []
         if not subject.first_person:
-            had = activities.household(phrase) if re.match("has ", phrase.text) else []
-            return had or activities.birth(phrase, self._at)
+            had = statements.household(phrase) if re.match("has ", phrase.text) else []
+            return had or statements.birth(phrase, self._at)
         return (
-            activities.household(phrase)
-            or activities.birth(phrase, self._at)
+            statements.household(phrase)
+            or statements.birth(phrase, self._at)
             or (
                 phrase.polarity == "affirmed"
-                and (activities.plan(phrase, self._at) or activities.habit(phrase))
+                and (statements.plan(phrase, self._at) or statements.habit(phrase))
             )
             or []
         )

@@ -1,4 +1,4 @@
-"""How assertions, retractions and aliases are stored. None is ever written twice.
+"""How assertions, retractions and aliases are stored and committed, each written once.
 
     fact/<owner>/<id>               an assertion
     fact-retraction/<owner>/<id>    what takes one away, under the same keys
@@ -12,25 +12,27 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from pagefile.errors import Conflict, Invalid, shown
 from pagefile.memory.facts.fact import Fact, normalised
 from pagefile.memory.facts.plane import Claim, Order, Withdrawal
-from pagefile.memory.ids import new_id
-from pagefile.memory.owner import owner_key, users_key
+from pagefile.memory.names import new_id, owner_key, users_key
 from pagefile.memory.serializer import plain, shaped
-from pagefile.store.batch import Absent, Condition, Operation, Put
+from pagefile.recall.index import SearchIndex
+from pagefile.recall.partition_cache import Shelf
+from pagefile.recall.records import DOCUMENT
+from pagefile.store.batch import Absent, Batch, Condition, LengthIs, Operation, Put, Query, Selector
 from pagefile.store.codec import sort_key
 from pagefile.store.codec.sort_key import KeyValue
-from pagefile.store.query import Query
 from pagefile.store.records import Document
 from pagefile.store.store import Store
 
 FACTS = "fact/"
 ASSERTION, RETRACTION, ALIAS = "fact", "fact-retraction", "fact-alias"
+RETRACTIONS, ALIASES = f"{RETRACTION}/", f"{ALIAS}/"
 BY_SUBJECT, BY_OBJECT, BY_PREDICATE = "fact.subject", "fact.object", "fact.predicate"
 BY_ALIAS = "fact.alias"
 
@@ -207,7 +209,7 @@ def retraction_put(
     """What takes an assertion away, wholly or from a moment on."""
     name = retraction_id or new_id("retr")
     return Put(
-        f"{RETRACTION}/{owner_key(fact.user_id)}/{name}",
+        f"{RETRACTIONS}{owner_key(fact.user_id)}/{name}",
         plain(StoredRetraction(fact.id, since_us, recorded_us, place, reason)),
         user=fact.user_id,
         kind=RETRACTION,
@@ -230,7 +232,7 @@ def alias_put(
 ) -> Put:
     """What says that a name stands for another, or for itself again."""
     return Put(
-        f"{ALIAS}/{owner_key(user_id)}/{alias_id or new_id('alias')}",
+        f"{ALIASES}{owner_key(user_id)}/{alias_id or new_id('alias')}",
         plain(StoredAlias(name, canonical, recorded_us, place)),
         user=user_id,
         kind=ALIAS,
@@ -391,3 +393,85 @@ def _said(fact: Fact) -> tuple[object, ...]:
         fact.reason,
         fact.actor,
     )
+
+
+# Commits of facts, in step with what stands beside them.
+
+
+#: How often a commit is tried again after what stands beside it has changed.
+_ATTEMPTS = 100
+
+
+class Beside(Protocol):
+    """What else belongs in the commit of facts: a search index, say, that is to be in step."""
+
+    def beside(self, facts: Sequence[Fact]) -> tuple[Sequence[Operation], Sequence[Condition]]:
+        """Further operations and conditions for facts that are asserted, or taken away."""
+        ...
+
+    def erasure(
+        self, user_id: str | None, documents: Sequence[str]
+    ) -> tuple[Sequence[Selector], Sequence[Operation], Sequence[Condition]]:
+        """What else to erase with these documents, and what goes beside that.
+
+        The entries of memory's own index go without being named here.
+        """
+        ...
+
+    def settles(self, conflict: Conflict, facts: Sequence[Fact]) -> bool:
+        """Whether the conflict was about these, and trying again makes sense."""
+        ...
+
+
+class FactCommits:
+    """Commits and erases facts together with what is beside them, trying again while that moves."""
+
+    def __init__(self, store: Store, beside: Beside | None) -> None:
+        self._store = store
+        self._beside = beside
+
+    def commit(
+        self,
+        operations: Sequence[Operation],
+        conditions: Sequence[Condition],
+        facts: Sequence[Fact],
+    ) -> None:
+        """Commit these operations, which assert the facts or take them away."""
+        more: Sequence[Operation] = ()
+        when: Sequence[Condition] = ()
+        for attempt in range(_ATTEMPTS):
+            if self._beside is not None and facts:
+                more, when = self._beside.beside(facts)
+            try:
+                self._store.commit(Batch([*operations, *more], [*conditions, *when]))
+                return
+            except Conflict as conflict:
+                last = attempt == _ATTEMPTS - 1
+                if last or self._beside is None or not self._beside.settles(conflict, facts):
+                    raise
+
+    def erase(self, user_id: str | None, documents: Sequence[str]) -> None:
+        """Erase these documents, their entries in the index, and what else belongs to them."""
+        # Whoever erases, and whoever made them findable: their words are in the index.
+        index = SearchIndex(self._store, None, Shelf(self._store, most=1, idle_seconds=None))
+        for attempt in range(_ATTEMPTS):
+            entries, again, when = index.erasure(user_id, owner_key(user_id), documents)
+            selectors = [*(Selector(document=name) for name in documents), *entries]
+            operations, conditions = list(again), list(when)
+            if self._beside is not None:
+                more, beside, needed = self._beside.erasure(user_id, documents)
+                selectors += more
+                operations += beside
+                conditions += needed
+            if not selectors:
+                return
+            try:
+                self._store.erase(selectors, beside=Batch(operations, conditions))
+                return
+            except Conflict as conflict:
+                grew = {each.log for each in when if isinstance(each, LengthIs)}
+                settled = conflict.target in {DOCUMENT, *grew}
+                if self._beside is not None and not settled:
+                    settled = self._beside.settles(conflict, ())
+                if attempt == _ATTEMPTS - 1 or not settled:
+                    raise

@@ -7,11 +7,9 @@ from datetime import datetime
 
 import msgspec
 
-from pagefile.memory.facts.aliases import Names
 from pagefile.memory.facts.documents import Alias, Ledger
 from pagefile.memory.facts.fact import Fact
-from pagefile.memory.facts.kinds import Statement, kinds_at
-from pagefile.memory.facts.view import Group, Viewpoint, groups_of
+from pagefile.memory.facts.view import Group, Names, Statement, Viewpoint, groups_of, kinds_at
 from pagefile.store.codec import sort_key
 
 #: How many changes of belief a history goes through, counted from the newest.

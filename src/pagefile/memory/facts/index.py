@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pagefile.errors import Conflict
 from pagefile.memory.facts.documents import assertions_of, document_of
 from pagefile.memory.facts.fact import Fact
-from pagefile.memory.owner import owner_key
-from pagefile.memory.privacy.guard import Guard
-from pagefile.recall.entry import IndexEntry
+from pagefile.memory.names import owner_key
+from pagefile.memory.privacy.tombstones import Guard
 from pagefile.recall.index import Findable, SearchIndex
+from pagefile.recall.records import IndexEntry
 from pagefile.store.batch import Condition, Operation, Selector
 from pagefile.store.codec.sort_key import microseconds
 

@@ -14,18 +14,19 @@ import msgspec
 from pagefile.errors import Conflict, Invalid, NotFound, shown
 from pagefile.memory.facts.fact import Fact, require_reason
 from pagefile.memory.items.change import require_name
-from pagefile.memory.owner import owner_key, require_user, users_key
+from pagefile.memory.names import owner_key, require_user, users_key
 from pagefile.memory.privacy.isolation import warn_if_anonymous
 from pagefile.memory.serializer import living, plain, shaped
-from pagefile.store.batch import Batch, Condition, Operation, Put, VersionIs
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count
+from pagefile.store.batch import Batch, Condition, Operation, Put, Query, VersionIs
 from pagefile.store.codec.sort_key import microseconds
-from pagefile.store.query import Query
 from pagefile.store.records import Document
 from pagefile.store.store import Store
 
 Decision = Literal["proposed", "committed", "rejected"]
 _DECISIONS = ("proposed", "committed", "rejected")
+#: Documents, one per candidate.
+CANDIDATES = "memory/candidate/"
 #: A user's candidates, and the tenant's for those who review them, by status and time.
 BY_STATUS = "memory.candidate"
 OF_TENANT = "memory.candidates"
@@ -193,7 +194,7 @@ class ProposedFacts:
 
 def candidate_name(fact_id: str, user_id: str | None) -> str:
     """The document of a candidate."""
-    return f"memory/candidate/{owner_key(user_id)}/{fact_id}"
+    return f"{CANDIDATES}{owner_key(user_id)}/{fact_id}"
 
 
 def put_candidate(candidate: ProposedFact) -> Put:

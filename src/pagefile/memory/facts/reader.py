@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+import unicodedata
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from heapq import nsmallest
 from typing import get_args
 
 from pagefile.errors import Invalid, NotFound, shown
-from pagefile.memory.facts.aliases import Names
 from pagefile.memory.facts.documents import (
     ASSERTION,
+    BY_OBJECT,
+    BY_PREDICATE,
+    BY_SUBJECT,
     FACTS,
     Assertion,
+    Ledger,
     aliases_of,
     assertion_in,
     document_of,
+    key_of,
+    ledger_of,
 )
 from pagefile.memory.facts.fact import (
     Fact,
@@ -26,18 +33,220 @@ from pagefile.memory.facts.fact import (
     require_text,
 )
 from pagefile.memory.facts.history import History, Story, history_of, story_of
-from pagefile.memory.facts.kinds import PredicateKinds
-from pagefile.memory.facts.ledgers import Ledgers
-from pagefile.memory.facts.text_search import ranked
-from pagefile.memory.facts.view import Group, Sight, Viewpoint, active, groups_of
+from pagefile.memory.facts.view import (
+    Group,
+    Names,
+    PredicateKinds,
+    Sight,
+    Viewpoint,
+    WhileUnchanged,
+    active,
+    groups_of,
+)
+from pagefile.memory.items.bm25 import bm25
 from pagefile.memory.items.change import MOST_ID_BYTES, require_name_or_none
-from pagefile.memory.owner import owner_key
-from pagefile.memory.read_cache import WhileUnchanged
+from pagefile.memory.names import owner_key
 from pagefile.store import clock
-from pagefile.store.bounds import MOST_PER_READ, bounded
-from pagefile.store.names import Naming, require_flag
+from pagefile.store.arguments import MOST_PER_READ, Naming, bounded, require_flag
+from pagefile.store.batch import Query
 from pagefile.store.records import Document
 from pagefile.store.store import Store
+
+# What has to be read of a store to see certain facts: no more than they depend on.
+
+
+#: How often reading goes on after the first predicate that would have to be read in part.
+_ROUNDS = 3
+#: So many records take about as long to read as one more question to the store.
+_FEW = 20
+
+
+class Ledgers:
+    """Reads assertions and retractions; subjects, predicates and objects are canonical."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def read(
+        self,
+        view: Viewpoint,
+        user_id: str | None,
+        subject: str | None = None,
+        predicate: str | None = None,
+        object_: str | None = None,
+    ) -> Ledger:
+        """All that is needed to see the facts that have these parts."""
+        if subject is None and object_ is not None:
+            return self.pointing(view, user_id, object_, predicate=predicate)[0]
+        if subject is None:
+            return ledger_of(self._store, Query(BY_PREDICATE, predicate, user=user_id))[0]
+        ledger = Ledger({}, {})
+        for spelling in view.names.spellings(subject):
+            key = key_of(spelling)
+            if predicate is None:
+                query = Query(BY_SUBJECT, (key,), prefix=True, user=user_id)
+            else:
+                query = Query(BY_SUBJECT, (key, predicate), user=user_id)
+            ledger.take(ledger_of(self._store, query)[0])
+        return ledger
+
+    def supporting(
+        self,
+        view: Viewpoint,
+        user_id: str | None,
+        plane: tuple[str, str],
+        objects: Collection[str],
+    ) -> Ledger:
+        """What is needed to see the facts of a subject and predicate with one of these objects."""
+        subject, predicate = plane
+        if view.kinds.of(predicate) == "multi":
+            few = _FEW * (len(objects) + 1)
+            ledger, cut = self._some(view, user_id, plane, few)
+            if not cut:
+                return ledger
+            # Where a predicate holds many, its objects have nothing to do with one another.
+            ledger = Ledger({}, {})
+            for object_ in sorted(objects):
+                some = self.pointing(view, user_id, object_, predicate=predicate)[0]
+                some.assertions = {
+                    name: each
+                    for name, each in some.assertions.items()
+                    if view.names.canonical(each.subject) == subject
+                }
+                ledger.take(some)
+            return ledger
+        return self.read(view, user_id, subject, predicate)
+
+    def _some(
+        self, view: Viewpoint, user_id: str | None, plane: tuple[str, str], most: int
+    ) -> tuple[Ledger, bool]:
+        """A plane of at most so many records; True when it has more."""
+        subject, predicate = plane
+        ledger = Ledger({}, {})
+        for spelling in view.names.spellings(subject):
+            query = Query(BY_SUBJECT, (key_of(spelling), predicate), user=user_id)
+            found, more = ledger_of(self._store, query, most)
+            if more:
+                return found, True
+            ledger.take(found)
+        return ledger, False
+
+    def leaving(
+        self, view: Viewpoint, user_id: str | None, subject: str, most: int
+    ) -> tuple[Ledger, list[str]]:
+        """What is needed to see the facts of a subject, and in words what was left out.
+
+        Of a predicate with more than `most` records that holds many objects,
+        the newest are read.
+        """
+        ledger, cut = Ledger({}, {}), dict[str, None]()
+        for spelling in view.names.spellings(subject):
+            key, after = key_of(spelling), ""
+            for _ in range(_ROUNDS):
+                # Bytes sort after every text.
+                query = Query(BY_SUBJECT, low=(key, after), high=(key, b""), user=user_id)
+                found, more = ledger_of(self._store, query, most)
+                if not more:
+                    ledger.take(found)
+                    break
+                # They come by predicate, and part of the last one could say too much.
+                last = max((e.stored.predicate for e in found.assertions.values()), default="")
+                found.assertions = {
+                    name: each
+                    for name, each in found.assertions.items()
+                    if each.stored.predicate != last
+                }
+                ledger.take(found)
+                if view.kinds.of(last) == "single":
+                    # Which object holds depends on all that was ever said.
+                    ledger.take(self.read(view, user_id, subject, last))
+                else:
+                    # A retraction is newer than what it takes away, so none of theirs is missed.
+                    query = Query(BY_SUBJECT, (key, last), user=user_id, reverse=True)
+                    newest, more = ledger_of(self._store, query, most)
+                    ledger.take(newest)
+                    if more:
+                        cut[f"only the newest of {last!r} were read"] = None
+                # No predicate has a space in it, so this is where the next one may begin.
+                after = f"{last} "
+            else:
+                cut["not all of its predicates were read"] = None
+        return ledger, list(cut)
+
+    def pointing(
+        self,
+        view: Viewpoint,
+        user_id: str | None,
+        object_: str,
+        most: int | None = None,
+        predicate: str | None = None,
+    ) -> tuple[Ledger, bool]:
+        """What is needed to see the facts with an object; True when `most` records were not all.
+
+        The newest are read. Facts of other objects are among them.
+        """
+        found, cut = Ledger({}, {}), False
+        for spelling in view.names.spellings(object_):
+            query = Query(BY_OBJECT, key_of(spelling), user=user_id, reverse=True)
+            some, more = ledger_of(self._store, query, most)
+            found.take(some)
+            cut = cut or more
+        if predicate is not None:
+            found.assertions = {
+                name: each
+                for name, each in found.assertions.items()
+                if each.stored.predicate == predicate
+            }
+        planes = {
+            (view.names.canonical(each.subject), each.stored.predicate)
+            for each in found.assertions.values()
+            # Where a predicate holds many, its objects have nothing to do with one another.
+            if cut or view.kinds.of(each.stored.predicate) == "single"
+        }
+        for plane in sorted(planes):
+            found.take(self.read(view, user_id, *plane))
+        return found, cut
+
+
+# Which facts share words with a query, best first.
+
+
+_WORD = re.compile(r"[^\W_]+")
+#: Words that are in every question and say nothing about its answer.
+_EMPTY = """
+    a about am an and any are as at be been being but by can could did do does for from had has
+    have he her him his how i if in into is it its me my no not of on or our she should so some
+    tell than that the their them then there these they this those to us was we were what when
+    where which who whom whose why will with would you your
+"""
+_STOP = frozenset(_EMPTY.split())
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, whatever their case and form, without those that say nothing."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return [word for word in _WORD.findall(folded) if word not in _STOP]
+
+
+def ranked(query: str, sights: Sequence[Sight], limit: int) -> list[Sight]:
+    """Those that share a word with the query; equal ones newest first, then by id.
+
+    A query without a word that says something finds the newest.
+    """
+    wanted = words(query)
+    newest = sorted(sights, key=lambda sight: sight.order)
+    if not wanted:
+        return newest[:limit]
+    scores: dict[int, float] = {}
+    for i, score in enumerate(bm25(wanted, [words(sight.text) for sight in newest])):
+        if score:
+            # Doubtful facts come after sure ones that match as well.
+            window = newest[i].window
+            sure = newest[i].assertion.stored.confidence if window is None else window.confidence
+            scores[i] = score * (0.5 + 0.5 * sure)
+    best = sorted(scores, key=lambda i: (-scores[i], i))
+    return [newest[i] for i in best[:limit]]
+
 
 MOST_QUERY = 10_000
 MOST_IDS = 1_000

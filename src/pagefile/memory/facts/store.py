@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from pagefile.context.backend import Backend, store_behind
-from pagefile.context.lifecycle import ClosesItsStore
+from pagefile.context.backend import Backend, ClosesItsStore, store_behind
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, shown
-from pagefile.memory.facts.aliases import Names
-from pagefile.memory.facts.commits import Beside, FactCommits
 from pagefile.memory.facts.documents import (
     BY_ALIAS,
+    Beside,
+    FactCommits,
     alias_put,
     aliases_of,
     assertions_of,
@@ -21,19 +20,18 @@ from pagefile.memory.facts.documents import (
 from pagefile.memory.facts.fact import (
     Fact,
     moment_us,
+    normalised,
     require_actor,
     require_reason,
     require_text,
 )
-from pagefile.memory.facts.kinds import PredicateKinds
 from pagefile.memory.facts.plane import Kind
 from pagefile.memory.facts.reader import machine_clock
 from pagefile.memory.facts.user_facts import FactKeeper
+from pagefile.memory.facts.view import Names
 from pagefile.memory.items.change import require_name_or_none
+from pagefile.store.arguments import require_callable, require_flag, require_type
 from pagefile.store.batch import Absent, Batch, Condition, CountBelow, Put, Unchanged, VersionIs
-from pagefile.store.names import require_callable, require_flag, require_type
-
-__all__ = ["Beside", "FactStore", "PredicateKinds", "assertions_of"]
 
 MOST_AT_ONCE = 2_000
 MOST_ALIASES = 10_000
@@ -272,3 +270,46 @@ def _distinct(facts: Sequence[Fact]) -> list[Fact]:
     for i, fact in enumerate(facts):
         require_type(f"facts[{i}]", fact, Fact)
     return list(dict.fromkeys(facts))
+
+
+# A fact that gets a new object: the new one holds, and the old one does no longer.
+
+
+def give_new_object(
+    facts: FactStore,
+    fact_id: str,
+    object_: str,
+    now: datetime,
+    *,
+    since: datetime | None = None,
+    user_id: str | None,
+    actor: str,
+) -> str:
+    """Assert the fact with another object; the id of the new one.
+
+    It holds from `since` on, or from now on if that is None, as long as the old
+    one would; one that is yet to begin begins when it would have.
+
+    Raises:
+        NotFound: this user has no assertion of that id.
+    """
+    known = facts.assertion(fact_id, user_id=user_id).fact()
+    start = max(now, known.valid_from) if since is None else since
+    ends = known.valid_until is not None and known.valid_until > start
+    reason = f"update of {fact_id}"
+    made = Fact(
+        subject=known.subject,
+        predicate=known.predicate,
+        object=object_,
+        user_id=user_id,
+        actor=actor,
+        reason=reason,
+        valid_from=start,
+        valid_until=known.valid_until if ends else None,
+    )
+    new = facts.append(made)
+    is_other = normalised(object_) != normalised(known.object)
+    if is_other and facts.kinds.kind(known.predicate) == "multi":
+        # Where many may hold, the new one does not end the old one by itself.
+        facts.retract(fact_id, reason=reason, actor=actor, user_id=user_id, since=start)
+    return new

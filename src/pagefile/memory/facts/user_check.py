@@ -12,10 +12,10 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from pagefile.memory.facts.commits import Beside
+from pagefile.memory.facts.documents import Beside
 from pagefile.memory.facts.fact import Fact
+from pagefile.memory.facts.graph import FindsFacts, StoredGraph
 from pagefile.memory.facts.store import FactStore
-from pagefile.memory.facts.stored_graph import FindsFacts, StoredGraph
 from pagefile.memory.privacy.isolation import warn_if_anonymous
 from pagefile.store.store import Store
 

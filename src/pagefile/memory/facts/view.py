@@ -1,21 +1,271 @@
-"""Facts as a reader sees them: the plane of each subject and predicate, in words again.
+"""Facts as a reader sees them: planes with names, aliases and kinds of predicates resolved.
 
 Pure: from what was read to what is shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Literal
+import re
+import unicodedata
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 import msgspec
 
-from pagefile.memory.facts.aliases import Names
-from pagefile.memory.facts.documents import Assertion, Ledger, Retraction
-from pagefile.memory.facts.fact import MOST_SOURCES, Closing, Fact, Status
-from pagefile.memory.facts.kinds import Kinds
+from pagefile.errors import Invalid, shown
+from pagefile.memory.extraction.words import MULTI as EXTRACTED
+from pagefile.memory.facts.documents import Alias, Assertion, Ledger, Retraction
+from pagefile.memory.facts.fact import (
+    MOST_SOURCES,
+    Closing,
+    Fact,
+    Status,
+    canonical_predicate,
+    normalised,
+)
 from pagefile.memory.facts.plane import Claim, Kind, Window, standing, windows
+from pagefile.store.arguments import MOST_PER_READ, OF_TENANT
+from pagefile.store.batch import Append
 from pagefile.store.codec import sort_key
+from pagefile.store.records import Entry
+from pagefile.store.store import Store
+
+# Names that stand for others: what a subject or object is called, and what it is.
+
+
+_WORD = re.compile(r"[^\W_]+")
+#: So many other names are asked for with a question, and so many words of one are compared.
+_MOST_OTHERS = 100
+_MOST_WORDS = 8
+
+
+class Names:
+    """Who is who, as known at one moment."""
+
+    def __init__(self, aliases: Iterable[Alias], known_us: int | None = None) -> None:
+        self._stands_for: dict[str, str] = {}
+        for alias in aliases:
+            if known_us is not None and alias.order[0] > known_us:
+                continue
+            name = normalised(alias.name)
+            if alias.canonical is None:
+                self._stands_for.pop(name, None)
+            else:
+                self._stands_for[name] = normalised(alias.canonical)
+        self._canonical: dict[str, str] = {}
+        for name in self._stands_for:
+            self._resolve(name)
+        self._members: dict[str, list[str]] = {}
+        for name, canonical in self._canonical.items():
+            self._members.setdefault(canonical, []).append(name)
+
+    def __contains__(self, text: str) -> bool:
+        """Whether this name, as written, is an alias."""
+        return normalised(text) in self._stands_for
+
+    def canonical(self, name: str) -> str:
+        """What a normalised name stands for in the end."""
+        return self._canonical.get(name, name)
+
+    def _resolve(self, name: str) -> None:
+        """Find out what a name stands for, and all that it leads over."""
+        met: dict[str, None] = {}
+        while name in self._stands_for and name not in self._canonical and name not in met:
+            met[name] = None
+            name = self._stands_for[name]
+        if name in met:
+            # Two writers at once made a ring: all in it go by the same one.
+            way = list(met)
+            name = min(way[way.index(name) :])
+        canonical = self._canonical.get(name, name)
+        self._canonical.update(dict.fromkeys(met, canonical))
+
+    def of(self, text: str) -> str:
+        """What a name as written stands for."""
+        return self.canonical(normalised(text))
+
+    def spellings(self, canonical: str) -> list[str]:
+        """Every normalised name that stands for this one, itself first."""
+        others = (name for name in self._members.get(canonical, ()) if name != canonical)
+        return [canonical, *sorted(others)]
+
+    def table(self) -> dict[str, str]:
+        """Each alias, and what it stands for in the end."""
+        return dict(sorted(self._canonical.items()))
+
+    def widened(self, question: str) -> str:
+        """The question, and behind it what those whom it names are called otherwise."""
+        return f"{question} {self.others_in(question)}".rstrip()
+
+    def others_in(self, question: str) -> str:
+        """What those whom the question names are called otherwise, one after the other."""
+        if not self._members:
+            return ""
+        asked = _words(question)
+        others: dict[str, None] = {}
+        for size in {len(words) for words in self._by_words}:
+            for i in range(len(asked) - size + 1):
+                for canonical in self._by_words.get(asked[i : i + size], ()):
+                    others.update(dict.fromkeys(self.spellings(canonical)))
+        known = set(asked)
+        new = [name for name in others if not known.issuperset(_words(name))]
+        return " ".join(new[:_MOST_OTHERS])
+
+    @cached_property
+    def _by_words(self) -> dict[tuple[str, ...], list[str]]:
+        """What the words of names that stand for others, or are stood for, may mean."""
+        found: dict[tuple[str, ...], list[str]] = {}
+        for canonical in self._members:
+            for name in self.spellings(canonical):
+                if words := _words(name)[:_MOST_WORDS]:
+                    found.setdefault(words, []).append(canonical)
+        return found
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
+
+
+# What was read, kept for as long as nothing in the store has changed.
+
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+#: How many are kept; beyond, all are let go.
+_MOST = 256
+
+
+class WhileUnchanged(Generic[Key, Value]):
+    """Reads what is asked for, and not again before the next commit by anybody.
+
+    Where a store cannot say whether something has changed, it is read each time.
+    """
+
+    def __init__(self, store: Store, read: Callable[[Key], Value]) -> None:
+        self._store = store
+        self._read = read
+        self._kept: tuple[int | None, dict[Key, Value]] = (None, {})
+
+    def __call__(self, key: Key) -> Value:
+        # Before anything is read: whatever comes after it is found out by the next call.
+        stamp = self._store._stamp()
+        if stamp is None:
+            return self._read(key)
+        kept = self._kept
+        if kept[0] != stamp:
+            kept = self._kept = (stamp, {})
+        value = kept[1].get(key)
+        if value is None:
+            value = self._read(key)
+            if len(kept[1]) >= _MOST:
+                kept[1].clear()
+            kept[1][key] = value
+        return value
+
+
+# Which predicates hold one object at a time, and which hold many.
+
+
+#: Stands for every predicate that nobody declared.
+ANY = "*"
+LOG = "fact-kinds"
+
+_MULTI = """
+    allergic_to also_known_as attended attends authored bought cares_about child_of collects
+    colleague_of cooks created discussed dislikes enjoys friend_of friends_with has_access_to
+    has_allergy has_brother has_child has_daughter has_friend has_goal has_hobby has_interest
+    has_parent has_pet has_sibling has_sister has_skill has_son has_tag has_visited hates
+    interested_in is_a knows knows_about likes listens_to loves made member_of mentioned met
+    needs owns parent_of participated_in plans_to plays purchased read reads recommended
+    related_to sibling_of speaks studied studied_at supports takes tried uses visited
+    volunteers_at wants wants_to watched watches worked_at worked_on works_on works_with wrote
+"""
+#: Predicates that hold many objects at a time without being declared.
+MULTI = frozenset(_MULTI.split()) | EXTRACTED
+
+#: When it was declared, of which predicate, and what.
+Statement = tuple[int, str, Kind]
+
+
+class PredicateKinds:
+    """What was declared about predicates, for all users of the tenant, and durably.
+
+    Those in `MULTI` hold many objects without being declared. Any other holds
+    one, unless `declare("*", "multi")` says otherwise. Declarations have a
+    recorded time of their own: as known before one, it does not count.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._told = WhileUnchanged[str, list[Statement]](store, self._read)
+
+    def declare(self, predicate: str, kind: Kind, *, actor: str = "") -> None:
+        """Say how many objects a predicate holds at a time: "single" or "multi".
+
+        What is declared already is not stored again.
+        """
+        name = ANY if predicate == ANY else canonical_predicate(predicate)
+        if kind not in get_args(Kind):
+            raise Invalid("kind", shown(kind), f"use one of {', '.join(get_args(Kind))}")
+        if self.declared().declared.get(name) == kind:
+            return
+        value = {"predicate": name, "kind": kind}
+        self._store.append(Append(LOG, value, user=OF_TENANT, kind="fact-kind", actor=actor))
+
+    def declared(self, known_us: int | None = None) -> Kinds:
+        """What counts now, or counted then."""
+        return kinds_at(self.statements(), known_us)
+
+    def statements(self) -> Sequence[Statement]:
+        """All that was ever declared, in order."""
+        return self._told(LOG)
+
+    def _read(self, log: str) -> list[Statement]:
+        found: list[Statement] = []
+        start = 0
+        while True:
+            entries = self._store.read(log, start, limit=MOST_PER_READ)
+            found += [
+                (entry.time_us, value["predicate"], value["kind"])
+                for entry in entries
+                if (value := _declaration(entry)) is not None
+            ]
+            if len(entries) < MOST_PER_READ:
+                return found
+            start = entries[-1].index + 1
+
+    def kind(self, predicate: str) -> Kind:
+        """How many objects this predicate holds now."""
+        return self.declared().of(canonical_predicate(predicate))
+
+
+def _declaration(entry: Entry) -> Mapping[str, Any] | None:
+    """What an entry declares; one that is erased, or says something else, declares nothing."""
+    value = None if entry.erased else entry.value
+    if not isinstance(value, dict) or entry.user != OF_TENANT:
+        return None
+    is_one = isinstance(value.get("predicate"), str) and value.get("kind") in get_args(Kind)
+    return value if is_one else None
+
+
+class Kinds(msgspec.Struct, frozen=True):
+    """Declarations as they stood at one moment."""
+
+    declared: dict[str, Kind]
+
+    def of(self, predicate: str) -> Kind:
+        """The kind of a canonical predicate."""
+        if predicate in self.declared:
+            return self.declared[predicate]
+        return "multi" if predicate in MULTI else self.declared.get(ANY, "single")
+
+
+def kinds_at(statements: Iterable[Statement], known_us: int | None) -> Kinds:
+    """What the statements recorded up to a moment say; all of them when None."""
+    told = (each for each in statements if known_us is None or each[0] <= known_us)
+    return Kinds({predicate: kind for _, predicate, kind in told})
 
 
 class Viewpoint(msgspec.Struct, frozen=True):

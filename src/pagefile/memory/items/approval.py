@@ -21,7 +21,7 @@ from pagefile.store.batch import Condition, Operation, Put, VersionIs
 from pagefile.store.codec.decoder import convert
 from pagefile.store.store import Store
 
-_TOKENS = "item-token/"
+TOKENS = "item-token/"
 _FORM = re.compile(r"mst_([0-9a-f]{24})_([0-9a-f]{64})")
 _ASK_AGAIN = "issue_token() for the run of the batch, and use it once, in time"
 
@@ -58,7 +58,7 @@ def spend(store: Store, text: object, batch: ItemBatch, now_us: int) -> Pass:
         Forbidden: the token is no token, was used, is too old, or is another run's.
     """
     match = _FORM.fullmatch(text) if type(text) is str else None
-    found = None if match is None else store.get(_TOKENS + match[1])
+    found = None if match is None else store.get(TOKENS + match[1])
     if match is None or found is None or found.erased:
         raise Forbidden("the token is unknown", _ASK_AGAIN)
     token = shaped(found, _Token)
@@ -81,7 +81,7 @@ def user_of_token(value: object) -> str | None:
 
 
 def _put(name: str, token: _Token) -> Put:
-    return Put(_TOKENS + name, plain(token), user=token.user_id, kind="item-token")
+    return Put(TOKENS + name, plain(token), user=token.user_id, kind="item-token")
 
 
 def _digest(salt: str, secret: str) -> str:

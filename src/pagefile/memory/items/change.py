@@ -10,8 +10,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from pagefile.errors import Invalid, LimitExceeded, shown
+from pagefile.store.arguments import Naming
 from pagefile.store.codec.decoder import convert
-from pagefile.store.names import Naming
 
 Op = Literal["add", "supersede", "deprecate", "noop"]
 ItemType = Literal["fact", "preference", "policy", "decision", "invariant"]

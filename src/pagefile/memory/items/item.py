@@ -21,6 +21,10 @@ from pagefile.store.batch import Put
 from pagefile.store.codec.sort_key import KeyPart, KeyValue
 from pagefile.store.records import Document
 
+#: Documents, one per item.
+ITEMS = "item/"
+_GLOBAL = f"{ITEMS}global/"
+
 Status = Literal["proposed", "active", "superseded", "deprecated", "rejected"]
 Gate = Literal["", "reviewer", "token", "milestone", "none"]
 
@@ -98,9 +102,9 @@ class Place(msgspec.Struct, frozen=True):
     def document(self, memory_id: str) -> str:
         """The document of the item of that id."""
         if self.scope == "global":
-            return f"item/global/{memory_id}"
+            return f"{_GLOBAL}{memory_id}"
         digest = hashlib.sha256(self.owner.encode()).hexdigest()[:32]
-        return f"item/{self.scope}/{digest}/{memory_id}"
+        return f"{ITEMS}{self.scope}/{digest}/{memory_id}"
 
     @property
     def field(self) -> str:
@@ -120,7 +124,7 @@ class Place(msgspec.Struct, frozen=True):
 
 def id_in(document: str) -> str:
     """The id of the item that a document is."""
-    return document.split("/", 2 if document.startswith("item/global/") else 3)[-1]
+    return document.split("/", 2 if document.startswith(_GLOBAL) else 3)[-1]
 
 
 def place_of(scope: Scope, user_id: str | None, project_id: str | None) -> Place:

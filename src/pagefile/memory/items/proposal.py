@@ -15,16 +15,15 @@ from pagefile.errors import Conflict, Invalid, NotFound, shown
 from pagefile.memory.items.change import MOST_NAME_BYTES, Change, require_name
 from pagefile.memory.items.item import Gate, id_in
 from pagefile.memory.serializer import plain, shaped
-from pagefile.store.batch import Condition, Put, VersionIs
+from pagefile.store.batch import Condition, Put, Query, VersionIs
 from pagefile.store.codec.sort_key import KeyValue, moment
-from pagefile.store.query import Query
 from pagefile.store.records import Document
 from pagefile.store.store import Store
 
 BatchStatus = Literal["staged", "committed", "aborted", "undone", "expired"]
 STATUSES = ("staged", "committed", "aborted", "undone", "expired")
 
-_BATCHES = "item-batch/"
+BATCHES = "item-batch/"
 _ALL, _BY_STATUS, _BY_RUN, _BY_RUN_STATUS = (
     "item-batch",
     "item-batch.status",
@@ -115,7 +114,7 @@ class BatchPage(msgspec.Struct, frozen=True):
 
 def document_of(batch_id: str) -> str:
     """Where a batch is written."""
-    return _BATCHES + batch_id
+    return BATCHES + batch_id
 
 
 def read_batch(store: Store, batch_id: str, now_us: int) -> ReadBatch:

@@ -16,7 +16,7 @@ from pagefile.memory.items.item import (
     visible,
 )
 from pagefile.memory.items.text_search import Hit, candidates, ranked
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count
 from pagefile.store.store import Store
 
 _MOST_TOP_K = 1_000

@@ -15,7 +15,9 @@ from pagefile.store import clock
 from pagefile.store.batch import Append, Condition, VersionIs
 from pagefile.store.store import Store
 
+#: Documents: the working set of each run.
 RUNS = "run/"
+#: Logs: the events of each run.
 LEDGERS = "ledger/"
 _WORKING_SET = "working_set"
 

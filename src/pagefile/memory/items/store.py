@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 
-from pagefile.context.backend import Backend, store_behind
-from pagefile.context.lifecycle import ClosesItsStore
+from pagefile.context.backend import Backend, ClosesItsStore, store_behind
 from pagefile.errors import Conflict, Forbidden, Invalid, PagefileError, shown
 from pagefile.memory.items import approval
 from pagefile.memory.items.approval import Pass
@@ -35,10 +34,9 @@ from pagefile.memory.items.proposal import (
 from pagefile.memory.items.reader import ItemReader
 from pagefile.memory.items.run_events import RunEvent, run_event
 from pagefile.store import clock
+from pagefile.store.arguments import require_callable, require_count, require_flag
 from pagefile.store.batch import Absent, Batch, Operation
-from pagefile.store.bounds import require_count
 from pagefile.store.codec import sort_key
-from pagefile.store.names import require_callable, require_flag
 
 #: How often a change is tried again after somebody else was faster.
 _ATTEMPTS = 100

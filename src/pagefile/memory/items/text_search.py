@@ -15,8 +15,8 @@ import msgspec
 
 from pagefile.memory.items.bm25 import bm25
 from pagefile.memory.items.item import MemoryItem, Place, Revision, revision_of
+from pagefile.store.batch import Query
 from pagefile.store.codec.sort_key import KeyValue
-from pagefile.store.query import Query
 from pagefile.store.records import Document
 from pagefile.store.store import Store
 

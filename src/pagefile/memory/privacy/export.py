@@ -19,17 +19,17 @@ import msgspec
 from pagefile.errors import Corrupt, Invalid, Unavailable, shown
 from pagefile.memory.episodes.episode import Episode, episode_of
 from pagefile.memory.episodes.store import Episodes
+from pagefile.memory.facts.documents import ALIAS, ASSERTION, RETRACTION
 from pagefile.memory.facts.fact import Fact
 from pagefile.memory.facts.store import FactStore
-from pagefile.memory.owner import RECEIPTS
-from pagefile.memory.privacy.dry_run import rehearsed
-from pagefile.memory.privacy.forget import of_nobody
+from pagefile.memory.privacy.erasure_plan import rehearsed
+from pagefile.memory.privacy.forget import of_anonymous
 from pagefile.store import codec
 from pagefile.store.atomic_file import new_file
 from pagefile.store.batch import Selector
 from pagefile.store.codec.decoder import from_json
-from pagefile.store.content import mapping_from_bytes
-from pagefile.store.records import Document, Entry
+from pagefile.store.kinds import registry
+from pagefile.store.records import Document, Entry, mapping_from_bytes
 from pagefile.store.store import Store
 
 FORMAT = "pagefile-export"
@@ -38,11 +38,8 @@ VERSION = 1
 TAKEN_AT = "taken_us"
 #: And which number it had there, where that was taken.
 TAKEN_NUMBER = "taken_number"
-#: Made from the rest; receipts of prompts speak of positions that another store does not have,
-#: and answers that a server keeps for a day, in case they are asked for again, are copies.
-_DERIVED = ("recall/", RECEIPTS, "http/once/")
 #: Bodies that leave it to their commit to say when a fact was recorded.
-_RECORDED = frozenset({"fact", "fact-retraction", "fact-alias"})
+_RECORDED = frozenset({ASSERTION, RETRACTION, ALIAS})
 _PAGE = 1_000
 _MOST_LINE = 64 * 1024 * 1024
 
@@ -135,12 +132,11 @@ class MemoryExport:
 
     def _records(self) -> Iterator[Entry | Document]:
         """Records of the user, stream by stream, as an erasure of the user would take them."""
-        selectors = self._selectors()
-        if not selectors:
-            return
-        for run in rehearsed(self._store, selectors).removed:
+        kinds = registry()
+        for run in rehearsed(self._store, self._selectors()).removed:
             name = run.name
-            if name is None or name.startswith(_DERIVED):
+            kind = None if name is None else kinds.of(name)
+            if name is None or (kind is not None and not kind.exported):
                 continue
             for first in range(run.first, run.last + 1, _PAGE):
                 last = min(first + _PAGE - 1, run.last)
@@ -160,7 +156,7 @@ class MemoryExport:
     def _selectors(self) -> list[Selector]:
         if self.user_id is not None:
             return [Selector(user=self.user_id)]
-        return of_nobody(self._store)
+        return of_anonymous(self._store)
 
 
 def _line_of(record: Entry | Document) -> ExportLine:

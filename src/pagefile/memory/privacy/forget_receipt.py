@@ -6,38 +6,11 @@ from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from typing import Self
 
-from pagefile.context.names import THREADS, USAGE
-from pagefile.memory.owner import RECEIPTS
+from pagefile.store.kinds import registry
 from pagefile.store.records import Receipt, Touched
 
-#: What streams are called, and what a receipt calls what was in them.
-_KINDS = {
-    "memory/episode/": "episodes",
-    "memory/block/": "blocks",
-    "memory/use/": "uses",
-    "memory/candidate/": "candidates",
-    "memory/extraction/": "extractions",
-    "fact/": "facts",
-    "fact-retraction/": "retractions",
-    "fact-alias/": "aliases",
-    "item/": "items",
-    THREADS: "slots",
-    USAGE: "usage_texts",
-    "run/": "runs",
-    "episode/": "milestones",
-    "ledger/": "events",
-    "recall/": "index",
-    RECEIPTS: "receipts",
-}
-#: What counts as one thing each however many versions it had.
-_DOCUMENTS = frozenset(
-    {"episodes", "blocks", "facts", "items", "runs", "milestones", "receipts", "usage_texts"}
-)
 #: Versions of documents that stay.
 _VERSIONS = "versions"
-#: Made from the rest, and in no export, or of what is still there: the number says how much
-#: of a user is gone.
-_NOT_COUNTED = frozenset({"index", "receipts", _VERSIONS})
 
 
 class ForgetReceipt(int):
@@ -64,9 +37,8 @@ class ForgetReceipt(int):
         receipt: Receipt,
         kept: Mapping[str, int] | None = None,
     ) -> Self:
-        made = super().__new__(
-            cls, sum(n for kind, n in counts.items() if kind not in _NOT_COUNTED)
-        )
+        apart = {_VERSIONS, *registry().derived}
+        made = super().__new__(cls, sum(n for kind, n in counts.items() if kind not in apart))
         made.counts = dict(counts)
         made.kept = dict(kept or {})
         made.dry_run = dry_run
@@ -119,14 +91,13 @@ def _counts(removed: Sequence[Touched], gone: Container[str] | None) -> Counter[
     """How many things of each kind; a document is one thing however many versions it had."""
     counts: Counter[str] = Counter()
     seen: set[str] = set()
-    for one in removed:
-        name = one.name or ""
-        kind = next((kind for prefix, kind in _KINDS.items() if name.startswith(prefix)), "other")
-        if kind not in _DOCUMENTS and one.stream == "log":
-            counts[kind] += one.last - one.first + 1
-        elif one.stream == "document" and gone is not None and name not in gone:
+    for name, kind, one in registry().each_of(removed):
+        counted_as = "other" if kind is None else kind.counted_as
+        if one.stream == "log":
+            counts[counted_as] += one.last - one.first + 1
+        elif gone is not None and name not in gone:
             counts[_VERSIONS] += one.last - one.first + 1
         elif name not in seen:
             seen.add(name)
-            counts[kind] += 1
+            counts[counted_as] += 1
     return counts

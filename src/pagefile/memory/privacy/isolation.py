@@ -9,8 +9,8 @@ from contextvars import ContextVar
 from types import FrameType
 from typing import Any, NamedTuple
 
-from pagefile.memory.owner import USERS
-from pagefile.store.query import Query
+from pagefile.memory.names import USERS
+from pagefile.store.batch import Query
 from pagefile.store.store import Store
 
 _INSIDE = re.compile(r"pagefile(?!\.testing)(\.|$)")

@@ -7,20 +7,19 @@ from datetime import datetime
 
 from pagefile.memory.facts.store import FactStore
 from pagefile.memory.index_source import Findables
-from pagefile.memory.owner import owner_key
+from pagefile.memory.names import owner_key
+from pagefile.memory.privacy.erasure_plan import Extent
 from pagefile.memory.privacy.export import MemoryExport
 from pagefile.memory.privacy.forget import Forgetting
 from pagefile.memory.privacy.forget_receipt import ForgetReceipt
 from pagefile.memory.privacy.importer import Bringing, ImportReceipt, Lines
-from pagefile.memory.privacy.scope import Extent
-from pagefile.memory.usage import UseRecorder
+from pagefile.memory.provenance import UseRecorder
 from pagefile.memory.user_check import WatchedCalls
-from pagefile.memory.vector_follower import VectorFollower, VectorsFollowed
-from pagefile.recall.arms.synchronizer import VectorStatus
+from pagefile.recall.arms.synchronizer import VectorFollower, VectorsFollowed, VectorStatus
 from pagefile.recall.index import SearchIndex
 from pagefile.recall.partition_cache import Shelf
 from pagefile.recall.rebuild import Rebuilding
-from pagefile.store.names import require_callable, require_flag
+from pagefile.store.arguments import require_callable, require_flag
 
 
 class Keeping(WatchedCalls):

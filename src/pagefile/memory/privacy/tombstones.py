@@ -13,22 +13,28 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections import OrderedDict
 from collections.abc import Iterable
 from functools import lru_cache
 
 import msgspec
 
-from pagefile.memory.owner import OF_TENANT, owner_key
+from pagefile.errors import Conflict, Forbidden
+from pagefile.memory.names import owner_key
 from pagefile.memory.serializer import plain, shaped
 from pagefile.store import clock
-from pagefile.store.batch import Operation, Prune, Put
+from pagefile.store.arguments import OF_TENANT
+from pagefile.store.batch import Operation, Prune, Put, VersionIs
 from pagefile.store.store import Store
 
+#: Documents, one per user of whom something was forgotten.
+FORGOTTEN = "memory/forgotten/"
 _DIGEST_BYTES = 8
 #: Eight megabytes of digests; the oldest leave first, long after any replay.
 MOST_REMEMBERED = 1_000_000
 #: So many versions add to one that has all before them; then they are put together.
 _MOST_PARTS = 1_000
+_USERS_KNOWN = 10_000
 
 
 class Forgotten(msgspec.Struct, frozen=True):
@@ -109,7 +115,62 @@ def _versions(store: Store, name: str, numbers: range) -> list[bytes]:
 
 def document_of(user_id: str | None) -> str:
     """The name of the document that says what was forgotten."""
-    return f"memory/forgotten/{owner_key(user_id)}"
+    return f"{FORGOTTEN}{owner_key(user_id)}"
+
+
+class Guard:
+    """What is thought to be forgotten of each user.
+
+    Most users have forgotten nothing, so nothing is read for them: a commit on
+    condition of what is thought finds out, and is tried again with what is so.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: OrderedDict[str | None, Forgotten] = OrderedDict()
+
+    @property
+    def knows_of_any(self) -> bool:
+        """Whether anything is thought to be forgotten of anybody."""
+        return bool(self._known)
+
+    def condition(self, user: str | None) -> VersionIs:
+        """That no more was forgotten of this user than is thought."""
+        known = self._known.get(user)
+        return VersionIs(document_of(user), 0 if known is None else known.version)
+
+    def learns(self, conflict: Conflict, user: str | None) -> bool:
+        """Whether the conflict was about this user's forgetting, which is then known."""
+        if conflict.target != document_of(user):
+            return False
+        self._known[user] = forgotten_of(self._store, user)
+        self._known.move_to_end(user)
+        while len(self._known) > _USERS_KNOWN:
+            self._known.popitem(last=False)
+        return True
+
+    def forgotten(self, user: str | None, documents: Iterable[str]) -> set[str]:
+        """Which of the documents are known to have been forgotten."""
+        known = self._known.get(user)
+        if known is None or known.is_empty:
+            return set()
+        return {name for name in documents if known.among([name]) is not None}
+
+    def refuse(self, user: str | None, documents: Iterable[str]) -> None:
+        """Refuse what was forgotten of this user.
+
+        Raises:
+            Forbidden: one of the documents was.
+        """
+        known = self._known.get(user)
+        if known is None or known.is_empty:
+            return
+        found = known.among(documents)
+        if found is not None:
+            raise Forbidden(
+                f"{found.rsplit('/', 1)[1]!r} was forgotten, and is not stored again",
+                "leave it; what is meant anew needs a new id",
+            )
 
 
 @lru_cache(maxsize=64)

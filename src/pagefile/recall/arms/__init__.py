@@ -1,6 +1,5 @@
 """Vectors that are kept outside this process: in pgvector, Qdrant or Redis, or by the store itself.
 
-Read in this order: arm (the interface), choice, index_log, remote_vectors, rows, synchronizer;
-store_arm and store_synchronizer for vectors in the store's own commits; then one module for
-each kind of server.
+Read in this order: arm (the interface), choice, remote_vectors, synchronizer; store_arm for
+vectors in the store's own commits; then one module for each kind of server.
 """

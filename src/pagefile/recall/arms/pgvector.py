@@ -21,7 +21,7 @@ from pagefile.errors import Forbidden, Invalid, Unavailable, Unsupported
 from pagefile.recall.arms.arm import NOTHING, Found, Mark, Part
 from pagefile.recall.embed.embedder import Floats
 from pagefile.recall.extras import required
-from pagefile.store.bounds import require_seconds
+from pagefile.store.arguments import require_seconds
 
 _T = TypeVar("_T")
 _MOST_CONNECTIONS = 8
@@ -100,7 +100,7 @@ class PgvectorArm:
             raise Invalid("url", "it leads to no PostgreSQL", "write postgresql://user@host/name")
         require_seconds(timeout_seconds, "timeout_seconds")
         self._driver = required("psycopg", "postgres")
-        from pagefile.engines.postgres.address import address_of
+        from pagefile.engines.postgres.connection import address_of
 
         self._address = address_of(url)
         self._place = str(self._address)

@@ -27,9 +27,8 @@ from pagefile.errors import Forbidden, Invalid, PagefileError, Unavailable, Unsu
 from pagefile.recall.arms.arm import NOTHING, Found, Mark, Part
 from pagefile.recall.embed.embedder import Floats
 from pagefile.recall.extras import required
-from pagefile.store.bounds import require_count, require_seconds
+from pagefile.store.arguments import require_count, require_flag, require_seconds
 from pagefile.store.codec.decoder import convert
-from pagefile.store.names import require_flag
 
 _PAGE = 10_000
 _MARK = "mark"

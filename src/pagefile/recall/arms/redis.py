@@ -22,7 +22,7 @@ from pagefile.errors import Invalid, PagefileError, Unavailable, Unsupported
 from pagefile.recall.arms.arm import NOTHING, Found, Mark, Part
 from pagefile.recall.embed.embedder import Floats
 from pagefile.recall.extras import required
-from pagefile.store.bounds import require_seconds
+from pagefile.store.arguments import require_seconds
 from pagefile.store.codec.decoder import msgpack_decoder
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class RedisArm:
             raise Invalid("url", "it leads to no Redis", "write redis://host:6379/0")
         require_seconds(timeout_seconds, "timeout_seconds")
         required("redis", "redis")
-        from pagefile.engines.redis.address import address_of
+        from pagefile.engines.redis.connection import address_of
         from pagefile.engines.redis.layout import escaped
 
         self._address = address_of(url)

@@ -14,12 +14,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pagefile.recall.arms.arm import Found
-from pagefile.recall.arms.index_log import VectorLog
+from pagefile.recall.arms.arm import Found, VectorLog
 from pagefile.recall.arms.remote_vectors import RowsElsewhere
 from pagefile.recall.embed.embedder import Floats, unit_rows
-from pagefile.recall.entry import IndexEntry
-from pagefile.recall.logs import log_of
+from pagefile.recall.records import IndexEntry, log_of
 from pagefile.recall.vectors.vector_index import VectorIndex
 from pagefile.store.batch import Vector
 from pagefile.store.codec.vector import SLOT_BYTES

@@ -1,4 +1,4 @@
-"""Filling a vector arm from the index logs, and taking out of it what is gone.
+"""Keeping a vector arm in step with the index logs, once or from a thread.
 
 The arm follows the logs: everything that is in them up to an entry is put in,
 then the mark says so, then what has died since is taken out. Killed anywhere,
@@ -8,19 +8,34 @@ When the arm's count is not what it should be, both sides are compared id by id.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import ClassVar, Protocol
 
 import msgspec
 
-from pagefile.errors import Unavailable
-from pagefile.recall.arms.arm import Mark, Part, VectorArm
-from pagefile.recall.arms.index_log import VectorLog
-from pagefile.recall.arms.rows import ArmRows
-from pagefile.recall.catalogue import NO_MODEL, Catalogue, Model, read_catalogue
-from pagefile.recall.logs import log_of
+from pagefile.errors import Forbidden, PagefileError, Unavailable, Unsupported
+from pagefile.recall.arms.arm import Mark, Part, VectorArm, VectorLog
+from pagefile.recall.arms.remote_vectors import ArmRows
+from pagefile.recall.arms.store_arm import KeptVectors, vectors_of
 from pagefile.recall.partition_cache import Resident, Shelf
+from pagefile.recall.records import (
+    NO_MODEL,
+    REREAD,
+    Catalogue,
+    Model,
+    decoded,
+    entries_of,
+    log_of,
+    read_catalogue,
+)
+from pagefile.settings import Settings
+from pagefile.store.arguments import require_seconds
+from pagefile.store.batch import Vector
+from pagefile.store.codec.vector import MOST_DIMENSIONS
 from pagefile.store.store import Store
+from pagefile.store.threads import Rounds
 
 #: How many ids are let go at once.
 _DELETED = 5_000
@@ -242,3 +257,223 @@ class ArmKeeper:
         with resident.index.vectors() as rows:
             if isinstance(rows, ArmRows):
                 rows.hold_from(seen)
+
+
+# Keeping vectors that the store keeps itself: mostly there is nothing to do.
+#
+# They come with their entries and go with them. What is left are entries that came
+# without: stored before the store kept vectors, or copied into it from elsewhere.
+
+
+#: How many vectors are sent at once.
+_AT_ONCE = 500
+
+
+class KeptKeeper:
+    """Fills in what the store's own vectors lack; any number of processes may do so at once."""
+
+    #: Nothing has to be followed: a vector is there when its entry is.
+    lags: ClassVar[bool] = False
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def require_room(self, model: Model) -> None:
+        """Refuse a model whose vectors are too long to be kept.
+
+        Raises:
+            Unsupported: they are.
+        """
+        if model.dimensions > MOST_DIMENSIONS:
+            raise Unsupported(
+                f"{self._store.vectors} keeps vectors of up to {MOST_DIMENSIONS} numbers, "
+                f"not of {model.dimensions}",
+                "embed with a model of fewer dimensions",
+            )
+
+    def status(self, whose: str) -> VectorStatus:
+        """How many of one user's vectors are in the table, and how many entries came without."""
+        catalogue = read_catalogue(self._store)
+        there, living = set[int](), set[int]()
+        if catalogue is not None and catalogue.model.dimensions:
+            log = log_of(catalogue.generation, whose)
+            there = set(self._store.vector_numbers(log))
+            living = set(self._living(log).values())
+        return VectorStatus(
+            arm=self._store.vectors, indexed=len(living & there), waiting=len(living - there)
+        )
+
+    def sync_all(
+        self, progress: Callable[[int], None] | None = None, cancelled: Cancelled = never
+    ) -> int:
+        """Give every user's entries the vectors they lack; return how many those were."""
+        catalogue = read_catalogue(self._store)
+        count = 0
+        if catalogue is None or not catalogue.model.dimensions:
+            return 0
+        for whose in owners_of(self._store, catalogue):
+            if cancelled():
+                break
+            count += self._synced(catalogue, whose)
+            if progress is not None:
+                progress(count)
+        return count
+
+    def erased(self, whose: str, *, whole: bool) -> str:
+        """Nothing is left to do: they went in the commit that erased their entries."""
+        return ""
+
+    def _synced(self, catalogue: Catalogue, whose: str) -> int:
+        log = log_of(catalogue.generation, whose)
+        # What is there first, what should be there second: nothing new is taken for a leftover.
+        there = set(self._store.vector_numbers(log))
+        living = set(self._living(log).values())
+        self._store.remove_vectors(log, sorted(there - living))
+        missing = living - there
+        if missing:
+            found = self._vectors(log, missing, catalogue.model)
+            while some := dict(islice(found, _AT_ONCE)):
+                self._store.fill_vectors(log, some)
+        return len(missing)
+
+    def _living(self, log: str) -> dict[str, int]:
+        """The last entry of each thing, where it has a vector."""
+        found: dict[str, int] = {}
+        for stored in entries_of(self._store, log):
+            if stored.erased:
+                continue
+            entry = decoded(stored)
+            if entry.vector and not entry.gone:
+                found[entry.key] = stored.index
+            elif entry.kind != REREAD:
+                found.pop(entry.key, None)
+        return found
+
+    def _vectors(self, log: str, wanted: set[int], model: Model) -> Iterator[tuple[int, Vector]]:
+        for stored in entries_of(self._store, log, min(wanted)):
+            if stored.index in wanted and not stored.erased:
+                yield stored.index, vectors_of([decoded(stored)], model.dimensions)[0]
+
+
+def keeper_of(store: Store, shelf: Shelf) -> Keeper | None:
+    """Who sees to vectors that are compared elsewhere than in this process; None where none are."""
+    if isinstance(shelf.arm, KeptVectors):
+        return KeptKeeper(store)
+    return None if shelf.arm is None else ArmKeeper(store, shelf, shelf.arm)
+
+
+# A thread that keeps the vector arm up to date, and ends when it is told to.
+
+
+#: How long closing waits for the request under way; an arm's own requests end sooner.
+CLOSE_SECONDS = 15.0
+
+
+class VectorsFollowed(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the thread of `vectors_every` has come.
+
+    `behind` commits were made since the ones it has looked at; 0 is up to date.
+    `failure` is the error of the last round, "" when that went well; the next
+    round tries again, and `is_running` says whether there will be one.
+    """
+
+    every_seconds: float
+    rounds: int
+    given: int
+    behind: int
+    failure: str
+    is_running: bool
+
+
+class VectorFollower(Rounds):
+    """Does what `sync_vectors` does, every few seconds, when something was committed since.
+
+    What the arm or the store refuses is kept and shown, and tried again. Any other
+    error ends the thread, is shown, and is raised by `end`.
+    """
+
+    def __init__(self, store: Store, keeper: Keeper, every_seconds: float) -> None:
+        super().__init__("pagefile-vectors", every_seconds, daemon=True)
+        self._store = store
+        self._keeper = keeper
+        self._state = threading.Lock()
+        self._rounds = self._given = 0
+        #: The position that the arm has followed to; before the first round none.
+        self._position = -1
+        self._trouble: Exception | None = None
+
+    def _round(self) -> bool:
+        position = self._head()
+        if position != self._position or self._trouble is not None:
+            given = self._keeper.sync_all(cancelled=self._stop.is_set)
+            with self._state:
+                self._given += given
+                if not self._stop.is_set():
+                    # What was committed while it went on is looked at in the next round.
+                    self._position, self._trouble = position, None
+        with self._state:
+            self._rounds += 1
+        return False
+
+    def _head(self) -> int:
+        try:
+            return self._store.head().position
+        except Forbidden:
+            # The handle below was closed: nothing will ever come again.
+            self._stop.set()
+            raise
+
+    def _goes_on_after(self, failure: Exception) -> bool:
+        with self._state:
+            self._rounds += 1
+            self._trouble = failure
+        return isinstance(failure, PagefileError)
+
+    def status(self) -> VectorsFollowed:
+        """How far it has come. Asks the store where it is, and never the arm."""
+        head = self._store.head().position
+        thread = self._thread
+        with self._state:
+            trouble = self._trouble
+            return VectorsFollowed(
+                every_seconds=self._interval,
+                rounds=self._rounds,
+                given=self._given,
+                behind=max(0, head - max(0, self._position)),
+                failure="" if trouble is None else f"{type(trouble).__name__}: {trouble}",
+                is_running=thread is not None and thread.is_alive() and not self._stop.is_set(),
+            )
+
+    def end(self) -> None:
+        """Stop: a round under way ends at its next request to the arm, and nothing is lost.
+
+        An arm that does not answer is not waited for longer than `CLOSE_SECONDS`: then the
+        thread ends by itself, later.
+
+        Raises:
+            Exception: what ended the thread before, when that was no refusal.
+        """
+        self._stop.set()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(CLOSE_SECONDS)
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+
+def follower_of(store: Store, keeper: Keeper | None, every: float | None) -> VectorFollower | None:
+    """The thread that `vectors_every` asks for, not started yet; None where there is none.
+
+    None is what PAGEFILE_VECTORS_EVERY says, and 0 never. Without an arm,
+    or where vectors come with their entries, there is nothing to follow.
+
+    Raises:
+        Invalid: it is no number of seconds.
+    """
+    if every is None:
+        every = Settings.from_environment().vectors_every
+    require_seconds(every, "vectors_every")
+    if keeper is None or not keeper.lags or not every:
+        return None
+    return VectorFollower(store, keeper, every)

@@ -6,8 +6,8 @@ import os
 from functools import lru_cache
 
 from pagefile.errors import Corrupt, Invalid, Unsupported, shown
-from pagefile.recall.catalogue import NO_MODEL, UNKNOWN, read_catalogue
 from pagefile.recall.embed.embedder import Embedder
+from pagefile.recall.records import NO_MODEL, UNKNOWN, read_catalogue
 from pagefile.settings import Settings
 from pagefile.store.store import Store
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from pagefile.errors import Invalid, Unavailable, shown
 from pagefile.recall.embed.embedder import MOST_DIMENSIONS, Floats, unit_rows
-from pagefile.store.bounds import require_count, require_seconds
+from pagefile.store.arguments import require_count, require_seconds
 
 _MOST_RETRIES = 20
 _MOST_BATCH = 2_048

@@ -12,10 +12,9 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
-from pagefile.recall.embed.model_files import RERANKER
-from pagefile.recall.embed.onnx import BertModel
+from pagefile.recall.embed.bundled import RERANKER, BertModel
 from pagefile.recall.hit import Boost, Hit
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count
 
 _MOST_THREADS = 256
 _MOST_CHARACTERS = 4_096

@@ -16,11 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pagefile.recall.columns import Column, Rows, room
 from pagefile.recall.embed.embedder import Floats
-from pagefile.recall.growable_array import Column, room
 from pagefile.recall.text.analysis import is_lone_sign
-
-Rows = NDArray[np.int64]
 
 #: A tail this long is still looked through faster than it is sorted in.
 _LEAST_TAIL = 16_384

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from pagefile.recall.text.analysis import folded, terms
-from pagefile.recall.text.english import STOP_WORDS
+from pagefile.recall.text.analysis import STOP_WORDS, folded, terms
 from pagefile.recall.text.time_words import TimeWords, time_words, without
 
 #: A question longer than this is cut: it is a document, and its beginning says what is meant.

@@ -9,19 +9,115 @@ that block by block: the same order, several times slower.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pagefile.errors import Invalid
-from pagefile.recall.embed.embedder import Floats, products
+from pagefile.recall.columns import Column, Rows
+from pagefile.recall.embed.embedder import (
+    Embedder,
+    Floats,
+    embed_query,
+    products,
+    unit_rows,
+    unit_vector,
+)
 from pagefile.recall.extras import optional, required
-from pagefile.recall.growable_array import Column
-from pagefile.recall.text.inverted_index import Rows, different
-from pagefile.recall.vectors.quantization import CompactRows
-from pagefile.recall.vectors.rotation import turned, turned_back, turned_one
-from pagefile.recall.vectors.slots import NOBODY, Slots
+from pagefile.recall.hit import Weights
+from pagefile.recall.text.inverted_index import different
+from pagefile.recall.text.question import Question
+from pagefile.recall.vectors.quantization import CompactRows, turned, turned_back, turned_one
+
+# Which row has which vector: rows are numbered by the index, slots by the vectors themselves.
+#
+# Almost always every row has one and none was removed; then both numbers are the same, and
+# nothing is kept. Slots are given in the order of rows.
+
+
+NOBODY = -1
+
+
+class Slots:
+    """The slot of each row, and the row of each slot; -1 for none."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._dead = 0
+        self._row_of: Column | None = None
+        self._slot_of: Column | None = None
+
+    def __len__(self) -> int:
+        """How many slots were given, those of removed rows included."""
+        return self._count if self._row_of is None else len(self._row_of)
+
+    @property
+    def living(self) -> int:
+        """How many rows have one."""
+        return len(self) - self._dead
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(c.size_bytes for c in (self._row_of, self._slot_of) if c is not None)
+
+    def extend(self, having: NDArray[np.bool_]) -> None:
+        """Give slots to those of the next rows that have a vector."""
+        if self._row_of is None and having.all():
+            self._count += len(having)
+            return
+        row_of, slot_of = self._kept()
+        first_slot, first_row = len(row_of), len(slot_of)
+        slots = np.full(len(having), NOBODY, np.int32)
+        slots[having] = np.arange(first_slot, first_slot + np.count_nonzero(having))
+        slot_of.extend(slots)
+        row_of.extend(first_row + np.flatnonzero(having))
+
+    def free(self, row: int) -> None:
+        """Let a row have none."""
+        row_of, slot_of = self._kept()
+        slot = int(slot_of.values[row])
+        if slot != NOBODY:
+            slot_of.values[row] = NOBODY
+            row_of.values[slot] = NOBODY
+            self._dead += 1
+
+    def of(self, rows: Rows) -> Rows:
+        """The slots of rows; -1 where one has none."""
+        return rows if self._slot_of is None else self._slot_of.values[rows].astype(np.int64)
+
+    def rows(self, slots: Rows) -> Rows:
+        """The rows of slots that are in use."""
+        return slots if self._row_of is None else self._row_of.values[slots].astype(np.int64)
+
+    def having(self, rows: Rows) -> NDArray[np.bool_]:
+        """Which of the rows have one."""
+        if self._slot_of is None:
+            return np.ones(len(rows), np.bool_)
+        found: NDArray[np.bool_] = self._slot_of.values[rows] != NOBODY
+        return found
+
+    def allowed(self, allowed: NDArray[np.bool_] | None) -> Rows | None:
+        """The slots of the rows that are allowed; None where that is every slot."""
+        if self._row_of is None:
+            return None if allowed is None else np.flatnonzero(allowed)
+        if allowed is None and not self._dead:
+            return None
+        rows = self._row_of.values
+        living = rows != NOBODY
+        if allowed is not None:
+            living &= allowed[rows]
+        return np.flatnonzero(living)
+
+    def _kept(self) -> tuple[Column, Column]:
+        """Both numbers of each, written down from now on."""
+        if self._row_of is None or self._slot_of is None:
+            self._row_of, self._slot_of = Column(np.int32), Column(np.int32)
+            for column in (self._row_of, self._slot_of):
+                column.extend(np.arange(self._count))
+        return self._row_of, self._slot_of
+
 
 #: A partition of so many rows is scored whole; of a larger one the best of each arm.
 WHOLE_ROWS = 10_000
@@ -304,3 +400,56 @@ def _ground(sample: Floats, floor: float) -> tuple[float, float]:
     middle = int(floor * (len(sample) - 1))
     parted = np.partition(sample, middle)
     return float(parted[middle]), float(parted[: middle + 1].min())
+
+
+# What the vector arm is asked with, and what it is given: vectors, fit to be compared.
+
+
+#: Whoever gives the question's vector: an embedder, a function of the text, or the vector.
+AsksVector = Embedder | Callable[[str], Sequence[float] | Floats] | Floats
+
+
+def asked_with(
+    question: Question, vector: AsksVector | None, weights: Weights, vectors: Vectors
+) -> Floats | None:
+    """The vector to ask with; None where the vector arm has no say."""
+    if vector is None and weights.alpha == 1:
+        raise Invalid("alpha", "1 asks for vectors alone", "give an embedder, or a lower alpha")
+    if vector is None or not weights.alpha or not len(vectors):
+        return None
+    if isinstance(vector, np.ndarray):
+        return unit_vector(vector, vectors.dimensions)
+    if not question.text.strip():
+        return None
+    told = weights.first_person if question.first_person else 0
+    if told in (0, 1):
+        return _embedded(vector, question.first_person if told else question.text, vectors)
+    forms = ((question.text, 1 - told), (question.first_person, told))
+    rows = [np.float32(share) * _embedded(vector, form, vectors) for form, share in forms]
+    mixed: Floats = np.sum(rows, axis=0)
+    # Two opposite vectors would leave nothing to ask with.
+    return unit_vector(mixed if mixed.any() else rows[0])
+
+
+def _embedded(
+    vector: Embedder | Callable[[str], Sequence[float] | Floats], text: str, vectors: Vectors
+) -> Floats:
+    if callable(vector):
+        return unit_vector(vector(text), vectors.dimensions)
+    vectors.require_dimensions(vector.dimensions)
+    return embed_query(vector, text)
+
+
+def unpacked_rows(raws: Sequence[bytes], vectors: Vectors) -> Floats:
+    """Vectors as entries keep them, as rows of unit length.
+
+    Raises:
+        Invalid: they are not all as long as those that are here.
+    """
+    if not raws:
+        return np.zeros((0, vectors.dimensions), np.float32)
+    length = len(raws[0])
+    if length % 2 or any(len(raw) != length for raw in raws):
+        raise Invalid("vector", "vectors of two lengths, or half a number", "embed with one model")
+    vectors.require_dimensions(length // 2)
+    return unit_rows(np.frombuffer(b"".join(raws), "<f2").reshape(len(raws), -1), len(raws))

@@ -18,18 +18,20 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from pagefile.errors import Unavailable, shown
-from pagefile.runs.packs.errors import (
+from pagefile.runs.packs.format import (
+    MANIFEST,
     DamagedPack,
     DuplicateMember,
     LinkMember,
     MissingMember,
     NotAPack,
+    PackLimits,
     PackTooDense,
     PackTooLarge,
     UnknownMember,
     WrongDigest,
+    require_safe,
 )
-from pagefile.runs.packs.format import MANIFEST, PackLimits, require_safe
 
 _CHUNK = 64 * 1024
 #: What the standard library raises for archives that are not what they seem.

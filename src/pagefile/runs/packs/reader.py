@@ -12,13 +12,18 @@ from pagefile.runs.config import RunConfig, config_from
 from pagefile.runs.names import path_from
 from pagefile.runs.packs import format as pack
 from pagefile.runs.packs.archive import Members, open_members, require_listed
-from pagefile.runs.packs.errors import MissingMember, NotAPack, UnknownMember, WrongContent
-from pagefile.runs.packs.items import PackedItem, read_item
+from pagefile.runs.packs.format import MissingMember, NotAPack, UnknownMember, WrongContent
 from pagefile.runs.packs.legacy import ManifestPack, RunFolder, SimplePack
-from pagefile.runs.packs.milestones import PackedEpisode, read_episode
-from pagefile.runs.packs.slots import PackedSlot, read_slots
+from pagefile.runs.packs.members import (
+    PackedEpisode,
+    PackedItem,
+    PackedSlot,
+    read_episode,
+    read_item,
+    read_slots,
+)
 from pagefile.runs.rebuild import Fold
-from pagefile.store.names import require_callable
+from pagefile.store.arguments import require_callable
 
 WorkingSet = dict[str, Any]
 

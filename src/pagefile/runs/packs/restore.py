@@ -17,7 +17,6 @@ from pagefile.context.names import THREADS
 from pagefile.errors import Conflict, Forbidden
 from pagefile.memory.privacy.tombstones import Forgotten, forgotten_of
 from pagefile.runs.config import config_from
-from pagefile.runs.evicted_items import Archive
 from pagefile.runs.ledger import Identity, copied
 from pagefile.runs.names import (
     BROUGHT,
@@ -30,9 +29,11 @@ from pagefile.runs.names import (
     require_id,
 )
 from pagefile.runs.packs.format import PackLimits, Progress, encode_json
+from pagefile.runs.packs.members import PackedSlot
 from pagefile.runs.packs.reader import Contents, open_pack
-from pagefile.runs.packs.slots import PackedSlot
 from pagefile.runs.run import Run
+from pagefile.runs.working_set import Archive
+from pagefile.store.arguments import require_callable, require_flag
 from pagefile.store.batch import (
     Absent,
     Append,
@@ -43,7 +44,6 @@ from pagefile.store.batch import (
     Put,
     VersionIs,
 )
-from pagefile.store.names import require_callable, require_flag
 from pagefile.store.store import Store
 
 if TYPE_CHECKING:

@@ -24,14 +24,19 @@ from pagefile.errors import (
 )
 from pagefile.runs import names as stored
 from pagefile.runs.packs import format as pack
-from pagefile.runs.packs.items import item_documents, item_lines
-from pagefile.runs.packs.milestones import episode_of
-from pagefile.runs.packs.slots import UsageTexts, erased_slot, slot_of
+from pagefile.runs.packs.members import (
+    UsageTexts,
+    episode_of,
+    erased_slot,
+    item_documents,
+    item_lines,
+    slot_of,
+)
 from pagefile.runs.redaction import redact
 from pagefile.runs.working_set import WorkingRun
 from pagefile.store import clock
+from pagefile.store.arguments import require_callable
 from pagefile.store.atomic_file import new_file
-from pagefile.store.names import require_callable
 from pagefile.store.records import Document, Entry, Head
 from pagefile.store.store import Store
 

@@ -30,12 +30,7 @@ from pagefile.store.codec.canonical_json import (
     parse_object,
     too_deep,
 )
-from pagefile.store.codec.hints import is_deeply_immutable
-from pagefile.store.codec.mismatch import misfit
-from pagefile.store.codec.plans import plan_for
-from pagefile.store.codec.raw import Encoded
-from pagefile.store.codec.reader import typed_value_of, value_of
-from pagefile.store.codec.record import Record
+from pagefile.store.codec.reader import Record, typed_value_of, value_of
 from pagefile.store.codec.registry import (
     OPEN_MARK,
     find_class,
@@ -44,7 +39,8 @@ from pagefile.store.codec.registry import (
     registered_name,
     type_name,
 )
-from pagefile.store.codec.writer import encode_fields, encode_tagged
+from pagefile.store.codec.shapes import is_deeply_immutable, plan_for
+from pagefile.store.codec.writer import Encoded, encode_fields, encode_tagged, misfit
 
 __all__ = [
     "MAX_DEPTH",

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from pagefile.errors import Invalid
 from pagefile.store.codec.aliases import MOVED
-from pagefile.store.codec.shapes import Shape, shape_of
+from pagefile.store.codec.shapes import shape_for
 
 C = TypeVar("C", bound=type[Any])
 
@@ -21,7 +21,6 @@ _STORED_AS: Final[dict[str, str]] = {now: stored for stored, now in MOVED.items(
 
 _classes: dict[str, type[Any]] = {}
 _names: dict[type[Any], str] = {}
-_shapes: dict[type[Any], Shape | None] = {}
 
 
 def register(cls: C, name: str | None = None) -> C:
@@ -62,13 +61,6 @@ def registered_name(cls: type[Any]) -> str:
         register(cls)
         name = _names[cls]
     return name
-
-
-def shape_for(cls: type[Any]) -> Shape | None:
-    """The shape of a class, compiled once."""
-    if cls not in _shapes:
-        _shapes[cls] = shape_of(cls)
-    return _shapes[cls]
 
 
 def find_class(name: str) -> type[Any] | None:

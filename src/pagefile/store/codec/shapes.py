@@ -1,4 +1,4 @@
-"""What a class stores, and how an instance is rebuilt without running its code."""
+"""What a class stores, how it is written, and how it is rebuilt without running its code."""
 
 from __future__ import annotations
 
@@ -8,11 +8,94 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable, Collection
-from enum import Enum
-from types import MemberDescriptorType
-from typing import Any, Final
+from datetime import date, datetime
+from decimal import Decimal
+from enum import Enum, Flag
+from types import MemberDescriptorType, NoneType, UnionType
+from typing import Any, Final, Generic, Literal, NewType, Union, get_args, get_origin
+from uuid import UUID
 
 import msgspec
+
+from pagefile.store.codec.decoder import json_decoder
+
+#: Compiled so far.
+_shapes: dict[type[Any], Shape | None] = {}
+
+JSON_SCALARS: Final = frozenset({str, int, float, bool, NoneType})
+_IMMUTABLE_SCALARS: Final = JSON_SCALARS | {bytes, datetime, date, Decimal, UUID}
+_UNIONS: Final = (Union, UnionType)
+
+
+def is_deeply_immutable(cls: type[Any]) -> bool:
+    """True for a frozen dataclass, Struct or pydantic model with immutable fields all through.
+
+    Judged by the annotations; a class that is none of these is False.
+    """
+    return isinstance(cls, type) and _is_immutable_class(cls, frozenset())
+
+
+def unwrapped(hint: Any) -> Any:
+    """The hint below any NewType."""
+    while isinstance(hint, NewType):
+        hint = hint.__supertype__
+    return hint
+
+
+def members_of_union(hint: Any) -> tuple[Any, ...]:
+    """The members of a union; the hint alone when it is none."""
+    return get_args(hint) if get_origin(hint) in _UNIONS else (hint,)
+
+
+def is_json_enum(cls: type[Enum]) -> bool:
+    """True when msgspec reads the Enum's members back without running its code."""
+    if issubclass(cls, Flag) or vars(Enum)["_missing_"].__func__ is not cls._missing_.__func__:  # type: ignore[attr-defined]
+        return False
+    kinds = {type(member._value_) for member in cls._member_map_.values()}
+    return kinds in ({str}, {int})
+
+
+def is_lossless(hint: Any, is_lossless_class: Callable[[type[Any]], bool]) -> bool:
+    """True when JSON and the annotation together bring back the exact value."""
+    hint = unwrapped(hint)
+    if isinstance(hint, type) and get_origin(hint) is None:
+        if issubclass(hint, Enum):
+            return is_json_enum(hint)
+        return hint in JSON_SCALARS or is_lossless_class(hint)
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return all(type(argument) in JSON_SCALARS for argument in arguments)
+    if origin is dict:
+        return arguments[:1] == (str,) and is_lossless(arguments[1], is_lossless_class)
+    if origin not in (*_UNIONS, list, tuple) or not arguments:
+        return False
+    return all(arg is ... or is_lossless(arg, is_lossless_class) for arg in arguments)
+
+
+def _is_immutable_class(cls: type[Any], seen: frozenset[type[Any]]) -> bool:
+    if cls in seen:
+        return True
+    shape = shape_for(cls)
+    if shape is None or not shape.frozen:
+        return False
+    hints = resolved_hints(shape)
+    inside = seen | {cls}
+    return hints is not None and all(_is_immutable(hint, inside) for hint in hints.values())
+
+
+def _is_immutable(hint: Any, seen: frozenset[type[Any]]) -> bool:
+    hint = unwrapped(hint)
+    if isinstance(hint, type) and get_origin(hint) is None:
+        return (
+            hint in _IMMUTABLE_SCALARS or issubclass(hint, Enum) or _is_immutable_class(hint, seen)
+        )
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return True
+    if origin not in (*_UNIONS, tuple, frozenset) or not arguments:
+        return False
+    return all(arg is ... or _is_immutable(arg, seen) for arg in arguments)
+
 
 Default = Callable[[], Any]
 Make = Callable[[type[Any], dict[str, Any], set[str]], Any]
@@ -59,6 +142,13 @@ class Shape:
         }
         extra = {name: value for name, value in stored.items() if name not in values}
         return self.make(self.cls, {**values, **extra}, set(stored))
+
+
+def shape_for(cls: type[Any]) -> Shape | None:
+    """The shape of a class, compiled once."""
+    if cls not in _shapes:
+        _shapes[cls] = shape_of(cls)
+    return _shapes[cls]
 
 
 def shape_of(cls: type[Any]) -> Shape | None:
@@ -237,3 +327,85 @@ def _private_values(cls: type[Any]) -> dict[str, Any] | None:
 
 def _is_undefined(value: Any) -> bool:
     return type(value).__name__ == "PydanticUndefinedType"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plan:
+    """A class's shape, and its C decoder when the class is closed."""
+
+    shape: Shape
+    decode: Callable[[bytes], Any] | None
+
+
+_plans: dict[type[Any], Plan | None] = {}
+
+
+def plan_for(cls: type[Any]) -> Plan | None:
+    """The plan of a class, compiled once; None when it is no typed value's class."""
+    try:
+        return _plans[cls]
+    except KeyError:
+        plan = _plans[cls] = _compiled(cls)
+        return plan
+
+
+def _compiled(cls: type[Any]) -> Plan | None:
+    shape = shape_for(cls)
+    return None if shape is None else Plan(shape, _closed_decoder(shape))
+
+
+def _closed_decoder(shape: Shape) -> Callable[[bytes], Any] | None:
+    if not _is_closed(shape.cls, frozenset()):
+        return None
+    try:
+        return json_decoder(shape.cls).decode
+    except HINT_ERRORS:
+        # msgspec refuses a union that JSON cannot tell apart.
+        return None
+
+
+def _is_closed(cls: type[Any], seen: frozenset[type[Any]]) -> bool:
+    if cls in seen:
+        return True
+    shape = shape_for(cls)
+    if shape is None or not shape.inert or Generic in cls.__mro__ or is_pydantic_model(cls):
+        return False
+    plain = _is_plain_struct if issubclass(cls, msgspec.Struct) else _is_plain_dataclass
+    hints = resolved_hints(shape) if plain(cls) else None
+    inside = seen | {cls}
+    return hints is not None and all(
+        is_lossless(hint, lambda nested: _is_closed(nested, inside)) for hint in hints.values()
+    )
+
+
+def _is_plain_struct(cls: type[Any]) -> bool:
+    config = cls.__struct_config__
+    unusual = (
+        config.tag_field
+        or config.array_like
+        or config.omit_defaults
+        or config.forbid_unknown_fields
+    )
+    renamed = cls.__struct_encode_fields__ != cls.__struct_fields__
+    return (
+        config.eq and not _overrides(cls, msgspec.Struct, "__eq__") and not unusual and not renamed
+    )
+
+
+def _is_plain_dataclass(cls: type[Any]) -> bool:
+    return (
+        not _overrides(cls, object, "__new__")
+        and cls.__dataclass_params__.eq
+        and _is_generated(cls.__eq__)
+        and all(field.init and field.compare for field in dataclasses.fields(cls))
+    )
+
+
+def _overrides(cls: type[Any], base: type[Any], method: str) -> bool:
+    return getattr(cls, method) is not getattr(base, method)
+
+
+def _is_generated(method: Any) -> bool:
+    # dataclass leaves an __eq__ of the user's alone, and marks its own in no other way.
+    code = getattr(method, "__code__", None)
+    return code is not None and code.co_filename == "<string>"

@@ -2,23 +2,139 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
+from itertools import repeat
 from math import isfinite
 from types import NoneType
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias, get_args, get_origin
 from uuid import UUID
 
-from pagefile.errors import shown
+import msgspec
+
+from pagefile.errors import Invalid, shown
 from pagefile.store.codec import tags
 from pagefile.store.codec.canonical_json import MAX_DEPTH, decode_json, encode_json
-from pagefile.store.codec.enums import find_member
-from pagefile.store.codec.location import ROOT, Location, invalid
-from pagefile.store.codec.record import Record
-from pagefile.store.codec.registry import registered_name, shape_for
-from pagefile.store.codec.shapes import Shape
+from pagefile.store.codec.decoder import json_decoder
+from pagefile.store.codec.reader import Record, find_member
+from pagefile.store.codec.registry import registered_name
+from pagefile.store.codec.shapes import (
+    Shape,
+    members_of_union,
+    resolved_hints,
+    shape_for,
+    unwrapped,
+)
+
+# A linked list costs nothing to extend; it is written out only for an error.
+Location: TypeAlias = "tuple[Location, str | int] | None"
+
+ROOT: Location = None
+
+
+def written(location: Location) -> str:
+    """The location as text."""
+    parts: list[str] = []
+    while location is not None:
+        location, step = location
+        parts.append(_written_step(step))
+    return "$" + "".join(reversed(parts))
+
+
+def _written_step(step: str | int) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    return f".{step}" if step.isidentifier() and step.isascii() else f"[{json.dumps(step)}]"
+
+
+def invalid(location: Location, fact: str, rule: str) -> Invalid:
+    """The error for a value that cannot be stored, at its place."""
+    return Invalid(written(location), fact, rule)
+
+
+def misfit(value: Any) -> Invalid:
+    """The error for an instance that would not be read back equal."""
+    found = _find(value, type(value), ROOT)
+    if found is not None:
+        return found
+    rule = "give its fields values of the annotated types"
+    return invalid(ROOT, f"this {type(value).__name__} would not be read back equal", rule)
+
+
+def _find(value: Any, hint: Any, at: Location) -> Invalid | None:
+    fact = _problem(value, hint)
+    if fact is None:
+        return None
+    for child, child_hint, child_at in _children(value, hint, at):
+        deeper = _find(child, child_hint, child_at)
+        if deeper is not None:
+            return deeper
+    return invalid(at, fact, f"give a value of the annotated type, {_written(hint)}")
+
+
+def _problem(value: Any, hint: Any) -> str | None:
+    try:
+        back = json_decoder(hint).decode(encode_json(value))
+    except msgspec.ValidationError as error:
+        return str(error).partition(" - at ")[0]
+    except TypeError as error:
+        return str(error)
+    if back == value:
+        return None
+    return f"this {type(value).__name__} would be read back as a different {type(back).__name__}"
+
+
+def _children(value: Any, hint: Any, at: Location) -> Iterator[tuple[Any, Any, Location]]:
+    hint = _only_candidate(hint)
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is dict and isinstance(value, dict):
+        for key, item in value.items():
+            yield item, arguments[1], (at, key)
+    elif origin in (list, tuple) and isinstance(value, (list, tuple)):
+        repeated = origin is list or arguments[-1] is ...
+        hints = repeat(arguments[0]) if repeated else arguments
+        for index, (item, item_hint) in enumerate(zip(value, hints, strict=False)):
+            yield item, item_hint, (at, index)
+    elif isinstance(hint, type) and type(value) is hint:
+        yield from _field_children(value, at)
+
+
+def _field_children(value: Any, at: Location) -> Iterator[tuple[Any, Any, Location]]:
+    shape = shape_for(type(value))
+    if shape is None:
+        return
+    hints = resolved_hints(shape) or {}
+    for field, item in shape.read(value).items():
+        yield item, hints[field], (at, field)
+
+
+def _only_candidate(hint: Any) -> Any:
+    """The one type in an Optional; other unions stay whole."""
+    members = [member for member in members_of_union(unwrapped(hint)) if member is not NoneType]
+    return unwrapped(members[0]) if len(members) == 1 else hint
+
+
+def _written(hint: Any) -> str:
+    return hint.__qualname__ if type(hint) is type else str(hint)
+
+
+class Encoded(msgspec.Struct, frozen=True, gc=False):
+    """A plain value in canonical JSON already; made by `encoded`, and stored as it is."""
+
+    body: bytes
+
+
+def encoded(fields: Any) -> Encoded:
+    """A struct or dict of text, whole numbers, truth values and bytes, under names of ours.
+
+    Nothing in it may be a number that is not finite, a dict whose keys others
+    chose, or deep: `codec.encode` looks for these, which takes longer than encoding.
+    """
+    return Encoded(encode_json(fields))
+
 
 Writer: TypeAlias = Callable[[Any, Location, int], Any]
 

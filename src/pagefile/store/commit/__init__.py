@@ -2,14 +2,10 @@
 
 Read in this order:
 
-preparation               checked, encoded, salted, digested; with `envelope`, `requirements`,
-                          `selector`
-committer                 group commit: the first caller commits for all; with `ticket`,
-                          `callback`, `flag`
-rules                     what each operation does inside the transaction; `single_log` is the
-                          short way
-conditions                what a batch depends on
-idempotency               a second commit with the same key; `idempotency_key` makes and checks
-                          keys
-erasure                   which records an erasure takes
+preparation               checked, encoded, salted, digested
+committer                 group commit: the first caller commits for all
+rules                     what each operation and condition does inside the transaction, and
+                          the short way for appends to one log
+idempotency               keys that make a repeat harmless, and what a second commit means
+erasure                   what an erasure selects, which records it takes, its receipt
 """

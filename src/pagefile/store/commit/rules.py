@@ -1,10 +1,4 @@
-"""The rules of a commit, the same on every engine.
-
-`apply` runs inside an engine's write lock. It checks everything before it
-changes anything that cannot be taken back, so a refused batch leaves no trace:
-conditions first, then each operation in order, then the rows, then the commit
-itself with its place in the hash chain.
-"""
+"""The rules of a commit, the same on every engine."""
 
 from __future__ import annotations
 
@@ -13,36 +7,258 @@ from typing import cast
 
 import msgspec
 
-from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, PagefileError
+from pagefile.errors import Conflict, Forbidden, Invalid, LimitExceeded, NotFound, PagefileError
 from pagefile.store.batch import Vector
-from pagefile.store.capabilities import TakesVectors
-from pagefile.store.commit.conditions import require, unfinished_copy
 from pagefile.store.commit.erasure import Rehearsed, bare_forks, doomed_by, runs_of
-from pagefile.store.commit.idempotency import repeat_of
-from pagefile.store.commit.idempotency_key import implausible
-from pagefile.store.commit.single_log import (
-    ManifestEntry,
-    append_alone,
-    numbered,
-    require_room,
-    seal,
-)
-from pagefile.store.content import Action, name_digest
+from pagefile.store.commit.idempotency import implausible, repeat_of
 from pagefile.store.engine import (
     DOCUMENT,
     LOG,
+    AddsLone,
     IndexKey,
     Limits,
+    Lone,
     Prepared,
+    RawCommit,
+    Requirement,
     Row,
     Sealed,
     Stream,
+    TakesVectors,
     Transaction,
     Wiped,
     Write,
 )
 from pagefile.store.log.replay import replay
-from pagefile.store.records import StreamKind
+from pagefile.store.records import Action, StreamKind, chain, name_digest, pack
+
+
+def require(tx: Transaction, need: Requirement) -> None:
+    """Raise unless the condition holds.
+
+    Raises:
+        Conflict: a version, a length or a key is not as expected.
+        LimitExceeded: a count or a length is not below its limit.
+    """
+    what = need.what
+    if what == "absent" or what == "version":
+        _require_version(tx, need)
+    elif what == "length" or what == "below":
+        _require_length(tx, need)
+    elif what == "created":
+        _require_created(tx, need)
+    else:
+        _require_key(tx, need)
+
+
+def _require_version(tx: Transaction, need: Requirement) -> None:
+    stream = tx.stream(DOCUMENT, need.name)
+    current = stream.length if stream is not None else 0
+    if need.what == "absent":
+        if stream is not None and not stream.deleted:
+            raise Conflict(
+                f"document {need.name!r} exists at version {current}",
+                "read it, or choose another name",
+                target=need.name,
+                expected=0,
+                current=current,
+            )
+    elif current != need.number:
+        raise Conflict(
+            f"document {need.name!r} is at version {current}, not {need.number}",
+            "read it again, then retry",
+            target=need.name,
+            expected=need.number,
+            current=current,
+        )
+
+
+def _require_length(tx: Transaction, need: Requirement) -> None:
+    stream = tx.stream(LOG, need.name)
+    current = stream.length if stream is not None else 0
+    if need.what == "below":
+        if current >= need.number:
+            raise log_is_full(need.name, need.number, current + 1)
+    elif current != need.number:
+        raise Conflict(
+            f"log {need.name!r} has {current} entries, not {need.number}",
+            f"read from {min(need.number, current)} to see what was added, then append again",
+            target=need.name,
+            expected=need.number,
+            current=current,
+        )
+
+
+def _require_created(tx: Transaction, need: Requirement) -> None:
+    stream = tx.stream(LOG, need.name)
+    current = stream.created if stream is not None else 0
+    if current != need.number:
+        raise Conflict(
+            f"log {need.name!r} came into being at position {current}, not {need.number}",
+            "look at it again, then retry",
+            target=need.name,
+            expected=need.number,
+            current=current,
+        )
+
+
+def _require_key(tx: Transaction, need: Requirement) -> None:
+    key = need.key
+    assert key is not None
+    if need.what == "count":
+        found = tx.count(key, need.user, need.number)
+        if found >= need.number:
+            raise LimitExceeded(
+                f"the number of records under {key.field!r}",
+                limit=need.number,
+                wanted=found + 1,
+                next_step="remove one, or raise the limit",
+            )
+        return
+    # What an erasure took away left no trace of its keys, so it counts as a
+    # change of every key: the caller re-reads and comes again.
+    last = max(tx.last_change(key, need.user), tx.head.last_erase)
+    if last > need.number:
+        raise Conflict(
+            f"records under {key.field!r} changed at position {last}, after {need.number}",
+            "read them again, then retry with the newer position",
+            target=key.field,
+            expected=need.number,
+            current=last,
+        )
+
+
+def log_is_full(name: str, limit: int, wanted: int) -> LimitExceeded:
+    """The refusal of an entry too many."""
+    return LimitExceeded(
+        f"the number of entries in log {name!r}",
+        limit=limit,
+        wanted=wanted,
+        next_step="start another log, fork it at an earlier entry, or raise the limit",
+    )
+
+
+def unfinished_copy(position: int, reached: int) -> Forbidden:
+    """A copy that was cut off: what is written there would part it from its source."""
+    return Forbidden(
+        f"this is an unfinished copy, at position {position} of at least {reached}",
+        "copy again to go on",
+    )
+
+
+#: What a commit says of one thing that it did.
+ManifestEntry = tuple[int | bytes, ...]
+
+
+def append_one(tx: AddsLone, one: Lone, now_us: int) -> tuple[RawCommit, int] | None:
+    """Commit a single append, for engines where every step of `rules.apply` is felt.
+
+    The same rules with less around them. Returns the commit and the index; or
+    None, with nothing done, when the log is not there, the clock is wrong or it is an
+    unfinished copy: those are for `rules.apply`, with `batch_of` the append. So are keys
+    that may have been used; who calls sees to that.
+    """
+    stream = tx.stream(LOG, one.log)
+    head = tx.head
+    if stream is None or type(now_us) is not int or not 0 <= now_us < 2**62:
+        return None
+    position = head.position + 1
+    if head.last_erase >= position:
+        return None
+    time_us = now_us if now_us > head.time_us else head.time_us
+    index = stream.length
+    if index >= one.most:
+        raise log_is_full(one.log, one.most, index + 1)
+    stream.length = index + 1
+    row = Row(index, position, 0, time_us, Action.APPEND, one.content)
+    manifest = pack(((Action.APPEND, stream.oid, index, one.digest),))
+    head.digest = digest = chain(head.digest, position, time_us, one.key, manifest)
+    head.position = position
+    head.time_us = time_us
+    commit = RawCommit(position, time_us, one.key, manifest, digest)
+    tx.add_lone(stream, row, one.keys, commit)
+    return commit, index
+
+
+def batched(batch: Prepared | Lone) -> Prepared:
+    """A single append in the form that every engine takes, and `rules.apply`."""
+    return batch_of(batch) if type(batch) is Lone else batch  # type: ignore[return-value]
+
+
+def batch_of(one: Lone) -> Prepared:
+    """The same append for `rules.apply`."""
+    keys = (one.keys,) if one.keys else ()
+    write = Write(Action.APPEND, LOG, one.log, (one.content,), (one.digest,), keys, one.most)
+    return Prepared(one.key, (write,), (), one.limits, one.after)
+
+
+def append_alone(tx: Transaction, batch: Prepared, position: int, time_us: int) -> Sealed | None:
+    """Appends to one log that exists: most commits there are, and nothing to take back.
+
+    The same steps as for any batch, without the draft; None when it is another.
+    """
+    write = batch.writes[0]
+    if write.action != Action.APPEND or write.vectors:
+        return None
+    stream = tx.stream(LOG, write.name)
+    if stream is None or stream.dropped:
+        return None
+    first, end = stream.length, stream.length + len(write.contents)
+    if end > batch.limits.log_entries or (write.limit is not None and end > write.limit):
+        require_room(write, batch.limits, end)
+    stream.length = end
+    if end - first > 1:
+        rows, entries = numbered(write, stream.oid, first, 0, position, time_us)
+        tx.add(stream, rows, write.keys)
+        commit = seal(tx, batch.key, position, time_us, entries)
+        return Sealed(commit, tuple(range(first, end)), ())
+    row = Row(first, position, 0, time_us, Action.APPEND, write.contents[0])
+    tx.add(stream, (row,), write.keys)
+    entry = (Action.APPEND, stream.oid, first, write.digests[0])
+    return Sealed(seal(tx, batch.key, position, time_us, [entry]), (first,), ())
+
+
+def require_room(write: Write, limits: Limits, end: int) -> None:
+    """Refuse appends that would make the log longer than it may be."""
+    limit = limits.log_entries
+    if write.limit is not None and write.limit < limit:
+        limit = write.limit
+    if end > limit:
+        raise log_is_full(write.name, limit, end)
+
+
+def numbered(
+    write: Write, oid: int, first: int, ordinal: int, position: int, time_us: int
+) -> tuple[list[Row], list[ManifestEntry]]:
+    """The rows of a run of appends and what the manifest says of them."""
+    action, contents, digests = write.action, write.contents, write.digests
+    if len(contents) == 1:
+        rows = [Row(first, position, ordinal, time_us, action, contents[0])]
+        return rows, [(action, oid, first, digests[0])]
+    shift = ordinal - first
+    numbers = range(first, first + len(contents))
+    rows = [
+        Row(number, position, number + shift, time_us, action, content)
+        for number, content in zip(numbers, contents, strict=True)
+    ]
+    return rows, [
+        (action, oid, number, digest) for number, digest in zip(numbers, digests, strict=True)
+    ]
+
+
+def seal(
+    tx: Transaction, key: str, position: int, time_us: int, entries: list[ManifestEntry]
+) -> RawCommit:
+    """Give the commit its place in the hash chain, and hand it to the engine."""
+    head = tx.head
+    manifest = pack(entries)
+    head.digest = digest = chain(head.digest, position, time_us, key, manifest)
+    head.position = position
+    head.time_us = time_us
+    commit = RawCommit(position, time_us, key, manifest, digest)
+    tx.seal(commit)
+    return commit
+
 
 _Undo = tuple[Callable[..., None], Stream] | tuple[Callable[..., None], Stream, bool, bool]
 

@@ -2,9 +2,8 @@
 
 Read in this order:
 
-audit                     walk the hash chain, compare every record; with `lifetimes` and
-                          `prefetch`
+audit                     walk the hash chain, compare every record
 feed, follower            learn that a log has grown, and iterate over it as it grows
-copy, copy_source         move a tenant to another engine while writers continue
+copy                      move a tenant to another engine while writers continue
 replay                    make a commit of another store again, with the same digest
 """

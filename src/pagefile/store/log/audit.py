@@ -3,23 +3,226 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 
+import msgspec
+
 from pagefile.errors import Corrupt, Invalid
-from pagefile.store.commit.conditions import unfinished_copy
-from pagefile.store.content import (
+from pagefile.store.commit.rules import unfinished_copy
+from pagefile.store.engine import DOCUMENT, LOG, NAMELESS, Engine, Gathers, RawCommit, Row, Stream
+from pagefile.store.records import (
     Action,
+    Head,
+    Problem,
+    Report,
     chain,
     digest_of,
     genesis,
     name_digest,
     read_manifest,
 )
-from pagefile.store.engine import DOCUMENT, LOG, NAMELESS, Engine, RawCommit, Row, Stream
-from pagefile.store.log.lifetimes import Gone, Life, Lives
-from pagefile.store.log.prefetch import Gathering, Place
-from pagefile.store.records import Head, Problem, Report
+
+
+class Life(msgspec.Struct, gc=False):
+    """What the commits say of one stream."""
+
+    oid: int
+    created: int
+    base: int = 0
+    base_at: int = 0
+    pruned: int = 0
+    dropped: int = 0
+
+    def is_of(self, stream: Stream) -> bool:
+        """Whether the stored stream says the same."""
+        return (self.created, self.base, self.base_at, self.pruned, self.dropped) == (
+            stream.created,
+            stream.base,
+            stream.base_at,
+            stream.pruned,
+            stream.dropped,
+        )
+
+
+class Lives:
+    """All streams of one tenant, as its commits tell them."""
+
+    def __init__(self) -> None:
+        self._all: dict[int, Life] = {}
+        self._forks: dict[int, list[Life]] = {}
+
+    def __iter__(self) -> Iterator[Life]:
+        return iter(self._all.values())
+
+    @property
+    def last_oid(self) -> int:
+        return max(self._all, default=0)
+
+    def note(self, position: int, action: int, entry: tuple[int | bytes, ...]) -> None:
+        """Take in one manifest entry."""
+        oid = int(entry[1])
+        life = self._all.get(oid)
+        if life is None:
+            life = self._all[oid] = Life(oid, position)
+        if action == Action.FORK:
+            life.base_at, life.base, life.pruned = int(entry[2]), int(entry[4]), int(entry[5])
+            if life.base >= oid:
+                # Whoever follows forks to their bases would never come to an end.
+                raise ValueError("a fork of what came after it")
+            self._forks.setdefault(life.base, []).append(life)
+        elif action == Action.PRUNE:
+            life.pruned = max(life.pruned, int(entry[2]))
+        elif action == Action.DROP:
+            life.dropped = position
+
+    def shared_up_to(self, oid: int) -> int:
+        """How much of a log its forks share that live now, or have living forks."""
+        most = 0
+        kin = [(fork, fork.base_at) for fork in self._forks.get(oid, ())]
+        while kin:
+            fork, reach = kin.pop()
+            if not fork.dropped:
+                most = max(most, reach)
+            kin += [(child, min(reach, child.base_at)) for child in self._forks.get(fork.oid, ())]
+        return most
+
+
+class Gone:
+    """Records without content, and the runs of numbers that were pruned or erased.
+
+    Erasing leaves the record's place, pruning does not: a record that is not
+    there at all must have been pruned.
+    """
+
+    def __init__(self) -> None:
+        self._emptied: dict[int, list[tuple[int, int]]] = {}
+        self._removed: dict[int, list[tuple[int, int]]] = {}
+        self._erasures: dict[int, list[tuple[int, int]]] = {}
+        self._prunings: dict[int, list[tuple[int, int]]] = {}
+
+    def miss(self, oid: int, number: int, position: int, *, removed: bool) -> None:
+        """A record that the commit at `position` stored has no content, or is not there at all."""
+        missing = self._removed if removed else self._emptied
+        missing.setdefault(oid, []).append((number, position))
+
+    def erase(self, oid: int, first: int, last: int) -> None:
+        """The content of these numbers was erased."""
+        self._erasures.setdefault(oid, []).append((first, last))
+
+    def prune(self, oid: int, first: int, last: int) -> None:
+        """These numbers were let go."""
+        self._prunings.setdefault(oid, []).append((first, last))
+
+    def unaccounted(self) -> list[tuple[int, int, int]]:
+        """What is missing and was never let go: stream, number and position."""
+        found: list[tuple[int, int, int]] = []
+        for oid, missing in self._removed.items():
+            found += _outside(oid, missing, self._prunings.get(oid, []))
+        for oid, missing in self._emptied.items():
+            runs = self._prunings.get(oid, []) + self._erasures.get(oid, [])
+            found += _outside(oid, missing, runs)
+        return found
+
+
+def _outside(
+    oid: int, missing: list[tuple[int, int]], runs: list[tuple[int, int]]
+) -> Iterator[tuple[int, int, int]]:
+    """What is missing and in none of the runs."""
+    runs = sorted(runs)
+    at, reach = 0, -1
+    for number, position in sorted(missing):
+        while at < len(runs) and runs[at][0] <= number:
+            reach = max(reach, runs[at][1])
+            at += 1
+        if number > reach:
+            yield oid, number, position
+
+
+#: A stream's number and a row's.
+Place = tuple[int, int]
+_ROWS_AT_ONCE = 256
+_STREAMS_AT_ONCE = 512
+
+
+class Gathering:
+    """Streams and rows of one tenant."""
+
+    def __init__(self, engine: Engine, tenant: str) -> None:
+        self._engine = engine
+        self._tenant = tenant
+        self._many: Gathers | None = engine if isinstance(engine, Gathers) else None
+        self._streams: dict[int, Stream | None] = {}
+        self._expected: deque[Place] = deque()
+        self._rows: dict[Place, Row | None] = {}
+        #: Those that could not be had together, and are asked for one by one.
+        self._alone: set[Place] = set()
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether saying what will be asked for saves anything."""
+        return self._many is not None
+
+    def expect(self, places: Sequence[Place]) -> None:
+        """These rows will be asked for, in this order."""
+        self._expected = deque(places)
+        self._rows.clear()
+        unknown = sorted({oid for oid, _ in places} - self._streams.keys())
+        self._streams.update(self.streams(unknown))
+
+    def stream(self, oid: int) -> Stream | None:
+        """The stream, as it was when first asked for."""
+        if oid not in self._streams:
+            self._streams[oid] = self._engine.stream_number(self._tenant, oid)
+        return self._streams[oid]
+
+    def stream_now(self, oid: int) -> Stream | None:
+        """The stream, as it is now."""
+        self._streams.pop(oid, None)
+        return self.stream(oid)
+
+    def streams(self, oids: Iterable[int]) -> Iterator[tuple[int, Stream | None]]:
+        """The streams as they are now."""
+        wanted = list(oids)
+        for start in range(0, len(wanted), _STREAMS_AT_ONCE):
+            some = wanted[start : start + _STREAMS_AT_ONCE]
+            if self._many is not None:
+                found = self._many.streams(self._tenant, some)
+                yield from ((oid, found.get(oid)) for oid in some)
+            else:
+                yield from ((oid, self._engine.stream_number(self._tenant, oid)) for oid in some)
+
+    def row(self, stream: Stream, number: int) -> Row | None:
+        """One row, or None.
+
+        Raises:
+            Corrupt: it cannot be read.
+        """
+        place = (stream.oid, number)
+        if place not in self._rows and place not in self._alone and self._many is not None:
+            self._fetch(self._many, place)
+        if place in self._rows:
+            return self._rows.pop(place)
+        rows = self._engine.rows(self._tenant, stream, number, number, 1)
+        return rows[0] if rows else None
+
+    def _fetch(self, many: Gathers, place: Place) -> None:
+        """This row and those expected after it."""
+        while self._expected and self._expected[0] != place:
+            self._expected.popleft()
+        count = min(_ROWS_AT_ONCE, len(self._expected))
+        some = [self._expected.popleft() for _ in range(count)]
+        if not some:
+            return
+        try:
+            found = many.gather(self._tenant, some)
+        except Corrupt:
+            # Each by itself will tell which.
+            self._alone = set(some)
+            return
+        self._rows = {one: found.get(one) for one in some}
+
 
 _PER_READ = 500
 _MOST_PROBLEMS = 100

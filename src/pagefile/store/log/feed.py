@@ -15,10 +15,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from pagefile.errors import Forbidden, PagefileError, Unavailable
-from pagefile.store.bounds import require_count, require_seconds
+from pagefile.store.arguments import require_count, require_seconds, require_type
 from pagefile.store.engine import LOG
 from pagefile.store.log.follower import AsyncFollower, Cursor, Follower
-from pagefile.store.names import require_type
 from pagefile.store.records import Change
 from pagefile.store.store import Store
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pagefile.errors import Conflict, Corrupt
-from pagefile.store.content import Action, chain, read_manifest
 from pagefile.store.engine import (
     DOCUMENT,
     LOG,
@@ -27,6 +26,7 @@ from pagefile.store.engine import (
     Transaction,
     index_keys,
 )
+from pagefile.store.records import Action, chain, read_manifest
 
 _RECORDS = (Action.APPEND, Action.PUT, Action.DELETE)
 #: How many rows an erasure looks at together.

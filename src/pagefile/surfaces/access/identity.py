@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from pagefile.errors import Forbidden, Invalid, shown
-from pagefile.store.names import Naming
+from pagefile.store.arguments import Naming
 
 Right = Literal["read", "write", "admin"]
 RIGHTS: tuple[Right, ...] = get_args(Right)

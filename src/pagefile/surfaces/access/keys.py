@@ -23,10 +23,9 @@ import msgspec
 
 from pagefile.errors import Conflict, Invalid, NotFound, shown
 from pagefile.handle import Admin, machine_clock
+from pagefile.store.arguments import Naming, require_count
 from pagefile.store.batch import Absent, Batch, Put, VersionIs
-from pagefile.store.bounds import require_count
 from pagefile.store.codec.decoder import convert
-from pagefile.store.names import Naming
 from pagefile.store.records import Document
 from pagefile.surfaces.access.identity import (
     ACCESS_TENANT,
@@ -36,10 +35,10 @@ from pagefile.surfaces.access.identity import (
     require_tenant,
     require_user,
 )
+from pagefile.surfaces.kinds import KEYS
 
 _KEY = re.compile(r"pf_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _ID = re.compile(r"[0-9a-f]{12}")
-_KEYS = "key/"
 _PAGE = 1_000
 _MOST_DAYS = 36_500
 _NAMES = Naming(128)
@@ -129,7 +128,7 @@ class KeyStore:
         )
         secret, salt = secrets.token_urlsafe(32), secrets.token_hex(16)
         stored = _Stored(key, salt, _digest(salt, secret))
-        document = _KEYS + key.key_id
+        document = KEYS + key.key_id
         put = Put(document, msgspec.to_builtins(stored), kind="key")
         self._store.commit(Batch([put], [Absent(document)]))
         return MadeKey(key, f"pf_{key.key_id}_{secret}")
@@ -138,7 +137,7 @@ class KeyStore:
         """All keys, revoked and expired ones too, or those of one tenant; oldest first."""
         found: list[Key] = []
         after = ""
-        while names := self._store.names("document", prefix=_KEYS, after=after, limit=_PAGE):
+        while names := self._store.names("document", prefix=KEYS, after=after, limit=_PAGE):
             documents = self._store.get_many(names)
             found += [_stored(each).key for each in documents if each is not None]
             after = names[-1]
@@ -153,7 +152,7 @@ class KeyStore:
         """
         if type(key_id) is not str or _ID.fullmatch(key_id) is None:
             raise Invalid("key_id", shown(key_id), "give the 12 digits between the underscores")
-        document = _KEYS + key_id
+        document = KEYS + key_id
         while True:
             found = self._store.get(document)
             if found is None:
@@ -173,7 +172,7 @@ class KeyStore:
 
     def is_empty(self) -> bool:
         """Whether no key was ever made here."""
-        return not self._store.names("document", prefix=_KEYS, limit=1)
+        return not self._store.names("document", prefix=KEYS, limit=1)
 
     def remembered(self, text: str) -> Identity | None:
         """Whose key this is, if that was asked moments ago; reads nothing."""
@@ -188,7 +187,7 @@ class KeyStore:
         if shape is None:
             return None
         key_id, secret = shape.groups()
-        found = self._store.get(_KEYS + key_id)
+        found = self._store.get(KEYS + key_id)
         stored = None if found is None else _stored(found)
         salt, digest = ("", _NOBODYS_DIGEST) if stored is None else (stored.salt, stored.digest)
         is_right = hmac.compare_digest(_digest(salt, secret).encode(), digest.encode())

@@ -19,8 +19,8 @@ from pagefile.store.codec.decoder import convert
 from pagefile.store.records import Entry
 from pagefile.store.store import Store
 from pagefile.surfaces.access.identity import ACCESS_TENANT
+from pagefile.surfaces.kinds import REFUSALS
 
-_LOG = "refusals"
 _MOST_KEPT = 100_000
 _SWEEP_EVERY = 1_000
 
@@ -77,12 +77,14 @@ class RefusalLog:
         if admitted is None:
             return
         entry = await self._store.append_async(
-            Append(_LOG, msgspec.to_builtins(admitted), kind="refusal", actor=refusal.who)
+            Append(REFUSALS, msgspec.to_builtins(admitted), kind="refusal", actor=refusal.who)
         )
         if entry.index % _SWEEP_EVERY == _SWEEP_EVERY - 1 and entry.index >= _MOST_KEPT:
-            await self._store.commit_async(Batch([Prune(entry.index - _MOST_KEPT + 1, log=_LOG)]))
+            await self._store.commit_async(
+                Batch([Prune(entry.index - _MOST_KEPT + 1, log=REFUSALS)])
+            )
 
     def list(self, *, after: int = -1, limit: int = 100) -> list[tuple[Entry, Refusal]]:
         """Refusals behind an index, oldest first."""
-        found = self._store.read(_LOG, after + 1, limit=limit)
+        found = self._store.read(REFUSALS, after + 1, limit=limit)
         return [(entry, convert(entry.value, Refusal)) for entry in found]

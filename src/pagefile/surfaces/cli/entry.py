@@ -14,12 +14,12 @@ from typing import Annotated, Any
 import typer
 import typer.main
 
-from pagefile.errors import Forbidden, NotFound, PagefileError, Unavailable, shown
+from pagefile.errors import Forbidden, NotFound, PagefileError, Unavailable, as_fields, shown
 from pagefile.surfaces.cli import exit_codes
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
 from pagefile.surfaces.cli.common_options import with_options
-from pagefile.surfaces.cli.envelope import envelope, told_error
+from pagefile.surfaces.cli.envelope import envelope
 from pagefile.surfaces.cli.registry import Commands, markup_mode
 
 
@@ -102,7 +102,7 @@ def _called(call: Call, given: list[str]) -> int:
     try:
         answer = program(markup_mode()).main(given, "pagefile", standalone_mode=False, obj=call)
     except PagefileError as error:
-        return _refused(call, given, told_error(error), exit_codes.status_of(error.code))
+        return _refused(call, given, as_fields(error), exit_codes.status_of(error.code))
     except typer.TyperException as error:
         if type(error).__name__ == "NoArgsIsHelpError" and not call.json:
             print(error.format_message())
@@ -164,7 +164,7 @@ def _refused_by_system(call: Call, given: list[str], error: OSError) -> int:
         IsADirectoryError: (NotFound, "name a file, not a folder"),
     }
     kind, step = kinds.get(type(error), (Unavailable, "look at the path and the disk, then retry"))
-    return _refused(call, given, told_error(kind(fact, step)), exit_codes.status_of(kind.code))
+    return _refused(call, given, as_fields(kind(fact, step)), exit_codes.status_of(kind.code))
 
 
 def _misused(error: typer.TyperException) -> dict[str, Any]:

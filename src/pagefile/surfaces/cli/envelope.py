@@ -8,12 +8,8 @@ from typing import Any
 
 import msgspec
 
-from pagefile.errors import PagefileError
-
 #: The password in a URL, which no output may show.
 _PASSWORD = re.compile(r"(?<=://)([^/@\s:]*):[^/@\s]*@")
-#: What of an error is told besides its words.
-_FIELDS = ("field", "target", "expected", "current", "what", "limit", "wanted", "outcome", "key")
 
 
 def plain(value: Any) -> Any:
@@ -57,13 +53,3 @@ def envelope(
     if error is not None:
         told["error"] = error
     return encoded(told)
-
-
-def told_error(error: PagefileError) -> dict[str, Any]:
-    """An error of the library, with its fields."""
-    fields = {
-        name: getattr(error, name)
-        for name in _FIELDS
-        if getattr(error, name, None) not in (None, "")
-    }
-    return {"code": error.code, "fact": error.fact, "next_step": error.next_step, **fields}

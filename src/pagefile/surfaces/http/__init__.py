@@ -2,16 +2,14 @@
 
 Read in this order:
 
-config, environment, server, workers, shutdown
-                          a server and its processes
-app, protocol, middleware, authentication, limits, deadlines
+config, server, workers   a server and its processes
+app, middleware, authentication, limits, router
                           the way of a request
 call, ownership, bodies, pagination, etag, query_times, timestamps, slots
                           what routes work with
-routes/                   one module for each noun; `hot_routes` and `express` are the fast ones
-problems, idempotency, sse, spool, packs, patches, item_pages, read_batcher, tenants
+routes/                   one module for each noun
+problems, idempotency, sse, packs, patches, item_pages, tenants
                           parts of answers
 openapi, pages            the document, for programs and for people
-logs, metrics, worker_metrics, worker_log, tracing
-                          watching it
+logs, metrics, tracing    watching it
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -28,10 +29,10 @@ from pagefile.surfaces.http.idempotency import Idempotent
 from pagefile.surfaces.http.limits import Rates, Streams
 from pagefile.surfaces.http.logs import Log
 from pagefile.surfaces.http.middleware import Front
-from pagefile.surfaces.http.shutdown import told_to_stop
+from pagefile.surfaces.http.router import Router
 from pagefile.surfaces.http.tenants import Tenants
 from pagefile.surfaces.http.tracing import traced
-from pagefile.surfaces.http.worker_metrics import Counting
+from pagefile.surfaces.http.workers import Counters, stopped_by_signal
 
 
 class Mounted(NamedTuple):
@@ -59,8 +60,8 @@ class Server:
 
     def __init__(self, config: ServerConfig, mounted: Sequence[Mounted] = ()) -> None:
         self.config = config.checked()
-        self.counting = Counting(config.metrics_dir)
-        self.metrics = self.counting.metrics
+        self.counters = Counters(config.metrics_dir)
+        self.metrics = self.counters.metrics
         self.log = Log(config.log_level)
         self.rates = Rates(config.rate_per_second)
         self.streams = Streams(config.max_streams)
@@ -105,14 +106,16 @@ def make_app(config: ServerConfig, mounted: Sequence[Mounted] = ()) -> ASGIApp:
         loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(config.threads, "pagefile"))
         await asyncio.to_thread(server.open)
+        if config.workers > 1:
+            server.log.tell("info", "worker started", {"pid": os.getpid()})
         if tracing.is_enabled() and not tracing.is_exported():
             mend = "start it with opentelemetry-instrument, or set a provider"
             server.log.tell("warning", "spans are made and exported by nobody", {"mend": mend})
         async with AsyncExitStack() as stack:
             stack.push_async_callback(server.close)
-            await stack.enter_async_context(server.counting.told())
+            await stack.enter_async_context(server.counters.shared())
             stops = (server.streams.stopping.set, *(each.stop for each in mounted if each.stop))
-            stack.enter_context(told_to_stop(*stops))
+            stack.enter_context(stopped_by_signal(*stops))
             for each in mounted:
                 if each.lifespan is not None:
                     await stack.enter_async_context(each.lifespan())
@@ -135,7 +138,7 @@ def make_app(config: ServerConfig, mounted: Sequence[Mounted] = ()) -> ASGIApp:
         app.router.routes.append(Route(each.path, each.app))
         app.mount(each.path, each.app)
     server.routes = app.router.routes
-    whole: ASGIApp = Front(Idempotent(app), server)
+    whole: ASGIApp = Front(Idempotent(Router(app, app.router.routes)), server)
     if config.allow_origins:
         whole = CORSMiddleware(
             whole,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,24 +13,12 @@ from pagefile.surfaces.http import pages
 from pagefile.surfaces.http.config import ServerConfig
 from pagefile.surfaces.http.limits import Rates
 from pagefile.surfaces.http.problems import Refused
+from pagefile.surfaces.http.table import ASKING
 
 Headers = Iterable[tuple[bytes, bytes]]
 
 #: What answers without a key: it says nothing about anybody's data.
 PUBLIC = pages.PUBLIC | {"/health", "/ready", "/docs", "/redoc", "/openapi.json", "/"}
-#: Sent with POST because a question can be long; they change nothing.
-READS = frozenset(
-    {
-        "/v1/recall",
-        "/v1/recall/facts",
-        "/v1/search",
-        "/v1/context",
-        "/v1/packs/verify",
-        "/v1/store/verify",
-        "/v1/store/check",
-    }
-)
-_VERIFIES = re.compile(r"/v1/context/receipts/[^/]+/verify")
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _CHALLENGE = {"www-authenticate": 'Bearer realm="pagefile"'}
 _MOST_CREDENTIAL = 16_384
@@ -39,10 +26,7 @@ _MOST_CREDENTIAL = 16_384
 
 def right_for(method: str, path: str) -> Right:
     """The least right that a request needs; a route may ask for more."""
-    if method in _READING or path in READS:
-        return "read"
-    # The end first: most paths have another, and a pattern costs more than that.
-    return "read" if path[-7:] == "/verify" and _VERIFIES.fullmatch(path) else "write"
+    return "read" if method in _READING or path in ASKING else "write"
 
 
 class Gate:

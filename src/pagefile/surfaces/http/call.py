@@ -7,20 +7,11 @@ from typing import TYPE_CHECKING, cast
 from starlette.requests import Request
 
 from pagefile.aio import AsyncPagefile
-from pagefile.context.buffer import ContextBuffer
 from pagefile.surfaces.access.identity import Identity
 from pagefile.surfaces.http.config import ServerConfig
-from pagefile.surfaces.http.read_batcher import GroupReads
 
 if TYPE_CHECKING:
-    from pagefile.surfaces.http.tenants import Lease
-
-
-#: What every answer has.
-SAFE_HEADERS = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"cache-control", b"no-store"),
-)
+    from pagefile.surfaces.http.tenants import GroupReads, Lease
 
 
 class Call:
@@ -42,7 +33,6 @@ class Call:
         "request_id",
         "route",
         "status",
-        "threads",
     )
 
     def __init__(
@@ -69,19 +59,11 @@ class Call:
         self.lease: Lease | None = None
         self.pf: AsyncPagefile | None = None
         self.reads: GroupReads | None = None
-        self.threads: ContextBuffer | None = None
 
     def take(self, lease: Lease) -> None:
         """The handle that answers."""
         self.lease = lease
-        self.pf, self.reads, self.threads = lease.pf, lease.reads, lease.threads
-
-    def answered(
-        self, status: int, headers: tuple[tuple[bytes, bytes], ...]
-    ) -> list[tuple[bytes, bytes]]:
-        """Note the status of a whole answer; its headers, with those that every answer has."""
-        self.status = status
-        return [*headers, (b"x-request-id", self.request_id.encode()), *SAFE_HEADERS]
+        self.pf, self.reads = lease.pf, lease.reads
 
 
 def call_of(request: Request) -> Call:

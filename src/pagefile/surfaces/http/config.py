@@ -1,19 +1,23 @@
-"""How a server is set up. It crosses to worker processes, so it is plain data."""
+"""How a server is set up: by arguments, by the environment. Plain data, for worker processes."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, get_origin
 
 import msgspec
 
 from pagefile.errors import Invalid, shown
-from pagefile.store.bounds import require_count, require_seconds
+from pagefile.settings import Settings
+from pagefile.store.arguments import require_count, require_seconds
+from pagefile.store.codec.decoder import convert, json_decoder
 from pagefile.store.records import Durability
 from pagefile.surfaces.access.identity import is_loopback, require_tenant
 from pagefile.surfaces.access.tokens import TokenSettings
 
 _MEGABYTE = 1_048_576
+_FLAGS = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,3 +106,60 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
             return Path("pagefile-packs").absolute()
         file = Path(rest.removeprefix("/") if mark else self.url).expanduser().absolute()
         return file.with_name(f"{file.name}-packs")
+
+
+def config_from(settings: dict[str, Any]) -> ServerConfig:
+    """A configuration from what was given; what is None is left as it is."""
+    given = {name: value for name, value in settings.items() if value is not None}
+    try:
+        return convert(given, ServerConfig).checked()
+    except msgspec.ValidationError as error:
+        raise Invalid("config", str(error), "see docs/howto/serve.md") from error
+
+
+def set_by(settings: Settings) -> dict[str, Any]:
+    """Fields of `ServerConfig` that variables set, and `tokens` where one of theirs does.
+
+    Raises:
+        Invalid: names the variable, and what it may be.
+    """
+    given = _fields(ServerConfig, settings.server, settings.origins, "server")
+    tokens = _fields(TokenSettings, settings.jwt, settings.origins, "jwt")
+    if tokens:
+        given["tokens"] = _tokens(tokens)
+    return given
+
+
+def _tokens(given: dict[str, Any]) -> TokenSettings:
+    for name in ("jwks", "issuer", "audience"):
+        if name not in given:
+            variable = f"PAGEFILE_JWT_{name.upper()}"
+            raise Invalid(variable, "is not set, and others of tokens are", "set it too")
+    try:
+        return convert(given, TokenSettings)
+    except msgspec.ValidationError as error:
+        raise Invalid("PAGEFILE_JWT_…", str(error), "see docs/reference/http.md") from error
+
+
+def _fields(
+    shape: type, texts: Mapping[str, str], origins: Mapping[str, str], part: str
+) -> dict[str, Any]:
+    kinds = {field.name: field.type for field in msgspec.structs.fields(shape)}
+    return {
+        name: _value(origins[f"{part}.{name}"], text, kinds[name])
+        for name, text in texts.items()
+        if text
+    }
+
+
+def _value(variable: str, text: str, kind: Any) -> Any:
+    if kind is bool:
+        if text.lower() not in _FLAGS:
+            raise Invalid(variable, f"{shown(text)} is not a switch", "set it to on or off")
+        return _FLAGS[text.lower()]
+    if kind in (int, float):
+        try:
+            return json_decoder(kind).decode(text)
+        except (msgspec.MsgspecError, UnicodeEncodeError):
+            raise Invalid(variable, f"{shown(text)} is not a number", "set it to one") from None
+    return text.replace(",", " ").split() if get_origin(kind) is tuple else text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from typing import Any
 
 import msgspec
@@ -11,28 +10,21 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from pagefile import operations
 from pagefile.errors import Conflict, Corrupt, Invalid, PagefileError, Unsupported
 from pagefile.operations import Operation
 from pagefile.operations.answer import Answer, Events, File, Lines
 from pagefile.store.codec.decoder import convert
-from pagefile.surfaces.http import earlier, etag, status
+from pagefile.surfaces.http import etag
 from pagefile.surfaces.http.bodies import body_of, reply
 from pagefile.surfaces.http.caller import Caller, caller_of
 from pagefile.surfaces.http.metrics import MEDIA_TYPE
 from pagefile.surfaces.http.problems import AsRefused
 from pagefile.surfaces.http.sse import after_of, event_stream
+from pagefile.surfaces.http.table import served
 from pagefile.surfaces.http.uploads import uploaded
 
 _RULE = "see the parameters at /docs"
 _MISSING = re.compile(r"Object missing required field `(.*)`")
-
-
-@cache
-def served() -> tuple[Operation, ...]:
-    """Every operation that is served over HTTP."""
-    every = (*operations.table(), *operations.rows(earlier, status))
-    return tuple(each for each in every if each.http is not None)
 
 
 def routes() -> list[Route]:

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import re
+import tempfile
 import time
-from typing import Any
+from typing import IO, Any, Protocol
 
 import msgspec
 from starlette.responses import Response
@@ -27,25 +27,31 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pagefile.aio import AsyncPagefile
 from pagefile.errors import Conflict, Invalid, Unavailable
 from pagefile.store import clock
-from pagefile.store.batch import Absent, Batch, Condition, Delete, Operation, Prune, Put, VersionIs
+from pagefile.store.batch import (
+    Absent,
+    Batch,
+    Condition,
+    Delete,
+    Operation,
+    Prune,
+    Put,
+    Query,
+    VersionIs,
+)
 from pagefile.store.codec.decoder import convert
-from pagefile.store.query import Query
 from pagefile.store.records import Document
 from pagefile.surfaces.access.identity import digest_of
-from pagefile.surfaces.http.authentication import READS
 from pagefile.surfaces.http.bodies import LARGE_BYTES
 from pagefile.surfaces.http.call import Call
 from pagefile.surfaces.http.caller import key_in
-from pagefile.surfaces.http.limits import UPLOADS, whole_body
+from pagefile.surfaces.http.limits import whole_body
 from pagefile.surfaces.http.problems import AsRefused, Problem, Refused
-from pagefile.surfaces.http.spool import Spool
+from pagefile.surfaces.http.table import EXACT, UNCHANGING, UPLOADS
+from pagefile.surfaces.kinds import ONCE
 
 #: What refusals are called, so that nobody has to know their words.
 UNDER_WAY, ALREADY_DONE = "under_way", "already_done"
-_NAME = "http/once/"
 _BY_TIME = "http.once"
-_SLOTS = re.compile(r"/v1/threads/[^/]+/slots(/batch)?")
-_STORING_NOTHING = frozenset({"/v1/packs/verify"})
 _CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _KEPT_HEADERS = frozenset({b"content-type", b"etag", b"location"})
 _MOST_BODY = 65_536
@@ -56,6 +62,7 @@ _SWEPT_AT_ONCE = 50
 _MOST_LEFT_ALONE = 1_000
 _MOST_BYTES_ALONE = 268_435_456
 _MOST_SECONDS_ALONE = 600.0
+_PIECE_BYTES = 1_048_576
 
 
 class _Once(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -93,7 +100,7 @@ class Idempotent:
             await self._app(scope, receive, send)
             return
         assert call.identity is not None
-        document = _NAME + digest_of(call.identity.principal, key)
+        document = ONCE + digest_of(call.identity.principal, key)
         body = _Body(Spool() if scope["path"] in UPLOADS else None)
         try:
             await body.fill(receive, call.config.max_body_bytes)
@@ -294,6 +301,57 @@ class _Keeping:
             await self._send(self._last)
 
 
+class Digest(Protocol):
+    """What is told every byte; `hashlib` makes them."""
+
+    def update(self, data: bytes, /) -> object: ...
+
+
+class Spool:
+    """One request's body, in a file without a name that goes when it is closed."""
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] = tempfile.TemporaryFile(prefix="pagefile-upload-")  # noqa: SIM115
+        self._is_given = False
+
+    async def fill(self, receive: Receive, digest: Digest) -> None:
+        """Take in the whole body. How large and slow it may be, the front sees to.
+
+        Raises:
+            Refused: the client went away. Unavailable: the disk takes no more.
+        """
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                raise Refused(400, "the client went away")
+            piece: bytes = message.get("body", b"")
+            digest.update(piece)
+            await asyncio.to_thread(self._write, piece)
+            if not message.get("more_body", False):
+                break
+        self._file.seek(0)
+
+    async def receive(self) -> Message:
+        """The body again, piece by piece."""
+        if self._is_given:
+            return {"type": "http.disconnect"}
+        piece = await asyncio.to_thread(self._file.read, _PIECE_BYTES)
+        self._is_given = len(piece) < _PIECE_BYTES
+        return {"type": "http.request", "body": piece, "more_body": not self._is_given}
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def _write(self, piece: bytes) -> None:
+        try:
+            self._file.write(piece)
+        except OSError as error:
+            raise Unavailable(
+                f"the upload could not be kept ({error.strerror})", "look at the server's disk"
+            ) from error
+
+
 class _Body:
     """What was sent, in memory or in a file, to be given again and told from others."""
 
@@ -336,15 +394,8 @@ def _says_nothing(answer: bytes) -> bool:
         return False
 
 
-def honours_key(method: str, path: str) -> bool:
-    """Whether a repeat is told from a new request, by the template of its path."""
-    is_own = path in _STORING_NOTHING or path in READS
-    return method in _CHANGING and not is_own
-
-
 def _passes(path: str) -> bool:
-    is_own = path in _STORING_NOTHING or path in READS or path.startswith("/mcp")
-    return is_own or _SLOTS.fullmatch(path) is not None
+    return path in UNCHANGING or path in EXACT or path.startswith("/mcp")
 
 
 def _replayed(body: bytes) -> Receive:

@@ -1,4 +1,8 @@
-"""How much, how fast, how long: the bounds of a request."""
+"""How much, how fast, how long: the bounds of a request.
+
+Deadlines are looked at twice a second: a timer for each request costs more than many a
+request, and a limit of a minute may end half a second later.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,18 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from types import TracebackType
+from typing import Any
 
 from starlette.types import Message, Receive, Send
 
+from pagefile.errors import Unavailable
 from pagefile.surfaces.http.call import Call
 from pagefile.surfaces.http.problems import Refused
 
 _MOST_BUCKETS = 10_000
+_LOOK_SECONDS = 0.5
 #: Bodies that are files: larger, and allowed to take longer.
-UPLOADS = frozenset({"/v1/packs", "/v1/packs/verify", "/v1/import", "/v1/runs/import"})
 
 
 class Rates:
@@ -86,34 +93,44 @@ class Streams:
 class BoundedBody:
     """A request's body that is neither larger nor slower than allowed.
 
-    Until the body is whole every wait ends at the deadline; afterwards nothing
-    is bounded, because who waits then waits for the client to go away.
+    Until the body is whole, a wait for a part of it ends at the body's deadline; after
+    that nothing is bounded, because what is waited for then is that the client goes.
     """
 
-    __slots__ = ("_deadline", "_is_whole", "_left", "_most", "_receive")
+    __slots__ = ("_deadline", "_ends", "_is_whole", "_left", "_most", "_receive", "is_coming")
 
-    def __init__(self, receive: Receive, most_bytes: int, seconds: float) -> None:
+    def __init__(
+        self, receive: Receive, most_bytes: int, deadline: Deadline, seconds: float
+    ) -> None:
         self._receive = receive
         self._most = most_bytes
         self._left = most_bytes
-        self._deadline = time.monotonic() + seconds
+        self._deadline = deadline
+        self._ends = time.monotonic() + seconds
         self._is_whole = False
+        #: Whether a part of it is being waited for, or was when the deadline came.
+        self.is_coming = False
 
     async def __call__(self) -> Message:
         if self._is_whole:
             return await self._receive()
-        try:
-            async with asyncio.timeout(max(0.0, self._deadline - time.monotonic())):
-                message = await self._receive()
-        except TimeoutError:
-            raise Refused(408, "the body took too long") from None
-        if message["type"] == "http.request":
-            self._left -= len(message.get("body", b""))
-            if self._left < 0:
-                raise too_large(self._most)
-            self._is_whole = not message.get("more_body", False)
-        else:
+        deadline = self._deadline
+        before = deadline.at
+        if before is not None:
+            deadline.at = min(before, self._ends)
+        self.is_coming = True
+        message = await self._receive()
+        self.is_coming = False
+        if deadline.at is not None:
+            # An answer that has begun meanwhile has none any more.
+            deadline.at = before
+        if message["type"] != "http.request":
             self._is_whole = True
+            raise Refused(400, "the body ended before it was whole")
+        self._left -= len(message.get("body", b""))
+        if self._left < 0:
+            raise too_large(self._most)
+        self._is_whole = not message.get("more_body", False)
         return message
 
 
@@ -164,3 +181,79 @@ def without_body(send: Send) -> Send:
             await send({"type": "http.response.body", "body": b""})
 
     return sending
+
+
+class Deadline:
+    """Ends the block it is entered for when it is over; a context manager.
+
+    `TimeoutError` is raised from the block then, and `is_over` is true.
+    """
+
+    __slots__ = ("_deadlines", "_task", "at", "is_over")
+
+    def __init__(self, deadlines: Deadlines, seconds: float) -> None:
+        self._deadlines = deadlines
+        self.at: float | None = time.monotonic() + seconds
+        self.is_over = False
+        self._task: asyncio.Task[Any] | None = None
+
+    def set(self, seconds: float | None) -> None:
+        """So long from now; None is no limit."""
+        self.at = None if seconds is None else time.monotonic() + seconds
+
+    def end(self) -> None:
+        """Interrupt the block."""
+        self.is_over = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def __enter__(self) -> Deadline:
+        self._task = asyncio.current_task()
+        self._deadlines.running.add(self)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._deadlines.running.discard(self)
+        if self.is_over and self._task is not None:
+            others = self._task.uncancel()
+            if kind is asyncio.CancelledError and not others:
+                raise TimeoutError from error
+
+
+def too_long(seconds: float) -> Unavailable:
+    """What is answered when it is not known what becomes of a request."""
+    return Unavailable(
+        f"it was not done within {seconds:g} seconds",
+        "look whether it happened before you send it again",
+        outcome="unknown",
+    )
+
+
+class Deadlines:
+    """All deadlines of one event loop."""
+
+    def __init__(self) -> None:
+        self.running: set[Deadline] = set()
+        self._is_looking = False
+
+    def after(self, seconds: float) -> Deadline:
+        """A deadline so long from now."""
+        if not self._is_looking:
+            self._is_looking = True
+            asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
+        return Deadline(self, seconds)
+
+    def _look(self) -> None:
+        self._is_looking = bool(self.running)
+        if not self._is_looking:
+            return
+        now = time.monotonic()
+        for deadline in [each for each in self.running if each.at is not None]:
+            if deadline.at is not None and deadline.at <= now and not deadline.is_over:
+                deadline.end()
+        asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)

@@ -10,8 +10,8 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Coroutine, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -19,59 +19,38 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pagefile.errors import PagefileError
 from pagefile.surfaces.access.identity import Identity
 from pagefile.surfaces.access.refusals import Refusal, RefusalLog
-from pagefile.surfaces.http import hot_routes, problems
+from pagefile.surfaces.http import problems
 from pagefile.surfaces.http.authentication import PUBLIC, Gate, right_for
 from pagefile.surfaces.http.bodies import LARGE_BYTES, require_few_values
-from pagefile.surfaces.http.call import SAFE_HEADERS, Call
+from pagefile.surfaces.http.call import Call
 from pagefile.surfaces.http.config import ServerConfig
-from pagefile.surfaces.http.deadlines import Deadline, Deadlines, too_long
-from pagefile.surfaces.http.express import Express
 from pagefile.surfaces.http.limits import (
-    UPLOADS,
     BoundedBody,
+    Deadline,
+    Deadlines,
     Rates,
     is_packed,
     packed_body,
     too_large,
+    too_long,
     whole_body,
     without_body,
 )
 from pagefile.surfaces.http.logs import Log
 from pagefile.surfaces.http.metrics import Metrics
+from pagefile.surfaces.http.table import UPLOADS
 from pagefile.surfaces.http.tenants import Lease, Tenants
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _UNMATCHED = "unmatched"
 _AUDITED = frozenset({401, 403, 421, 429})
-
-
-class Once(Protocol):
-    """Where the answer to a request goes that came as a whole, and the task that makes it."""
-
-    task: asyncio.Task[None] | None
-
-    def begin(self, answering: Coroutine[Any, Any, None]) -> None: ...
-
-    async def send(self, message: Message) -> None: ...
-
-    def whole(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None: ...
-
-    def write(self, head: bytes, body: bytes) -> None: ...
-
-    def end(self) -> None: ...
-
-
-Headers = tuple[tuple[bytes, bytes], ...]
-
-
-class Whole(NamedTuple):
-    """A request that is here as a whole: what answers it, its body, where the answer goes."""
-
-    route: hot_routes.Route
-    body: bytes
-    once: Once
-    #: When it began, if that is a while ago; then it was counted against a rate, too.
-    began: float | None = None
+#: What every answer has.
+_SAFE_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+)
+#: Headers that say where a request begins, ends and goes.
+_ONCE = (b"host", b"content-length", b"transfer-encoding")
 
 
 class Parts(Protocol):
@@ -101,7 +80,6 @@ class Front:
         self._count = 0
         self._deadlines = Deadlines()
         self._below = tuple(f"{at}/" for at in parts.mounted)
-        self._express = Express(parts, self._deadlines, self._request_id, self._see_on)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
@@ -112,59 +90,25 @@ class Front:
         else:
             await send({"type": "websocket.close", "code": 1008})
 
-    def at_once(self, scope: Scope, route: hot_routes.Route, body: bytes, once: Once) -> None:
-        """Answer a request that is here as a whole, by the route that `hot` has for it."""
-        if route is not hot_routes.append_slot or not self._express.takes(scope, body, once):
-            once.begin(self._see_through(scope, Whole(route, body, once)))
-
-    def _see_on(
-        self, scope: Scope, body: bytes, once: Once, began: float, route: hot_routes.Route
-    ) -> None:
-        once.begin(self._see_through(scope, Whole(route, body, once, began)))
-
-    async def _see_through(self, scope: Scope, whole: Whole) -> None:
-        try:
-            await self._answer(scope, _nothing_more, whole.once.send, whole)
-        finally:
-            whole.once.end()
-
-    async def _answer(
-        self, scope: Scope, receive: Receive, send: Send, whole: Whole | None = None
-    ) -> None:
-        began = None if whole is None else whole.began
-        started = began or time.perf_counter()
-        parts, method = self._parts, scope["method"]
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = time.perf_counter()
+        parts, method, headers = self._parts, scope["method"], scope["headers"]
         client = scope.get("client")
-        heads: dict[bytes, bytes] = dict(scope["headers"])
+        heads: dict[bytes, bytes] = dict(headers)
         call = Call(self._request_id(heads), client[0] if client else "", parts.config, heads)
         scope["pagefile"] = call
         out = _Sending(send, call)
         lease: Lease | None = None
         parts.metrics.in_flight += 1
         try:
+            _require_plain_head(scope, heads)
             identity = self._known(scope, heads) or await self._identify(scope, call)
-            if identity is None:
-                await self._bounded(scope, receive, out)
-            else:
-                lease = self._let_in(scope, call, identity, is_counted=began is not None)
-                if lease is None:
-                    lease = await parts.tenants.lease(identity.tenant)
+            if identity is not None:
+                self._let_in(scope, call, identity)
+                tenants, tenant = parts.tenants, identity.tenant
+                lease = tenants.at_hand(tenant) or await tenants.lease(tenant)
                 call.take(lease)
-                if whole is not None:
-                    route: hot_routes.Route | None = whole.route
-                else:
-                    route = hot_routes.route_of(method, scope["path"], scope["query_string"])
-                if route is None:
-                    await self._bounded(scope, receive, out)
-                else:
-                    if method == "POST":
-                        answer = await self._append(scope, receive, route, whole)
-                    else:
-                        answer = await route(scope, call, b"")
-                    if whole is None:
-                        await out.whole(*answer)
-                    else:
-                        out.write(whole.once, *answer)
+            await self._bounded(scope, receive, out)
         except asyncio.CancelledError:
             call.reason = call.reason or "gone"
             raise
@@ -202,16 +146,12 @@ class Front:
             identity = await parts.gate.identify(scope["headers"], call.client)
         return None if path in PUBLIC else identity
 
-    def _let_in(
-        self, scope: Scope, call: Call, identity: Identity, *, is_counted: bool
-    ) -> Lease | None:
-        """Whether they may, and not too often; the tenant's handle, if it is open already."""
-        parts, path = self._parts, scope["path"]
+    def _let_in(self, scope: Scope, call: Call, identity: Identity) -> None:
+        """Refuse who may not do that, or does it too often."""
+        path = scope["path"]
         call.identity = identity
-        if not is_counted:
-            parts.rates.take(identity.principal)
+        self._parts.rates.take(identity.principal)
         identity.require("read" if self._is_mounted(path) else right_for(scope["method"], path))
-        return parts.tenants.at_hand(identity.tenant)
 
     async def _bounded(self, scope: Scope, receive: Receive, out: _Sending) -> None:
         config = self._parts.config
@@ -230,13 +170,14 @@ class Front:
                 config.request_seconds,
             )
         _require_length(scope["pagefile"], most)
-        bounded: Receive = BoundedBody(receive, most, body_seconds)
-        if scope["method"] == "POST" and self._is_mounted(scope["path"]):
-            # What is mounted decodes by itself, in this loop.
-            bounded = await _few_values(bounded, most, config.max_body_values)
         deadline = self._deadlines.after(seconds)
+        body = BoundedBody(receive, most, deadline, body_seconds)
         try:
             with deadline:
+                bounded: Receive = body
+                if scope["method"] == "POST" and self._is_mounted(scope["path"]):
+                    # What is mounted decodes by itself, in this loop.
+                    bounded = await _few_values(body, most, config.max_body_values)
                 out.deadline = deadline
                 if is_head:
                     # Whatever can be read has a head, though routes are told for GET alone. The
@@ -251,6 +192,8 @@ class Front:
         except TimeoutError:
             if not deadline.is_over:
                 raise
+            if body.is_coming:
+                raise problems.Refused(408, "the body took too long") from None
             raise too_long(seconds) from None
         finally:
             out.deadline = None
@@ -261,38 +204,6 @@ class Front:
 
     def _is_mounted(self, path: str) -> bool:
         return path in self._parts.mounted or path.startswith(self._below)
-
-    async def _append(
-        self,
-        scope: Scope,
-        receive: Receive,
-        append: hot_routes.Route,
-        whole: Whole | None,
-    ) -> hot_routes.Answer:
-        """The same bounds for the route that is asked most, with one timer."""
-        config, call = self._parts.config, scope["pagefile"]
-        body, task = (None, None) if whole is None else (whole.body, whole.once.task)
-        most = config.max_body_bytes
-        if body is None:
-            _require_length(call, most)
-            seconds = config.body_seconds
-        else:
-            if len(body) > most:
-                raise too_large(most)
-            seconds = config.request_seconds
-        deadline = self._deadlines.after(seconds, task)
-        try:
-            with deadline:
-                if body is None:
-                    body = await whole_body(receive, most)
-                    deadline.set(config.request_seconds)
-                return await append(scope, call, body)
-        except TimeoutError:
-            if not deadline.is_over:
-                raise
-            if body is None:
-                raise problems.Refused(408, "the body took too long") from None
-            raise too_long(config.request_seconds) from None
 
     async def _refuse(
         self, scope: Scope, receive: Receive, out: _Sending, error: Exception
@@ -340,10 +251,6 @@ async def _few_values(receive: Receive, most: int, most_values: int) -> Receive:
     return again
 
 
-async def _nothing_more() -> Message:
-    return {"type": "http.disconnect"}
-
-
 class _Sending:
     """Passes messages on; remembers the status, and adds what every answer has."""
 
@@ -355,20 +262,6 @@ class _Sending:
         self.has_started = False
         self.deadline: Deadline | None = None
 
-    async def whole(self, status: int, body: bytes, headers: Headers) -> None:
-        """An answer that is known as a whole, with what every answer has."""
-        told = self._told(status, headers)
-        await self._send({"type": "http.response.start", "status": status, "headers": told})
-        await self._send({"type": "http.response.body", "body": body})
-
-    def write(self, once: Once, status: int, body: bytes, headers: Headers) -> None:
-        """The same, to where it can be written at once."""
-        once.whole(status, self._told(status, headers), body)
-
-    def _told(self, status: int, headers: Headers) -> list[tuple[bytes, bytes]]:
-        self.has_started = True
-        return self._call.answered(status, headers)
-
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.has_started = True
@@ -377,17 +270,35 @@ class _Sending:
             if not isinstance(headers, list):
                 headers = list(headers)
             headers.append((b"x-request-id", self._call.request_id.encode()))
-            headers.append(SAFE_HEADERS[0])
+            headers.append(_SAFE_HEADERS[0])
             for name, _ in headers:
                 if name == b"cache-control":
                     break
             else:
-                headers.append(SAFE_HEADERS[1])
+                headers.append(_SAFE_HEADERS[1])
             message["headers"] = headers
             if self.deadline is not None:
                 # How long an answer may be sent is the client's affair: streams have no end.
                 self.deadline.set(None)
         await self._send(message)
+
+
+def _require_plain_head(scope: Scope, heads: dict[bytes, bytes]) -> None:
+    """Refuse what two programs could read in two ways, though the server program takes it."""
+    coding = heads.get(b"transfer-encoding")
+    if coding is not None:
+        if coding.strip().lower() != b"chunked":
+            raise problems.Refused(501, "of transfer codings only 'chunked' is understood")
+        if b"content-length" in heads:
+            raise problems.Refused(400, "a body has a length or comes in chunks, not both")
+    # The server program makes a header that is missing an empty one.
+    if not heads.get(b"host") and scope["http_version"] not in ("1", "1.0"):
+        raise problems.Refused(400, "the request does not say which host it is for")
+    if len(heads) != len(scope["headers"]):
+        names = [name for name, _ in scope["headers"]]
+        for name in _ONCE:
+            if names.count(name) > 1:
+                raise problems.Refused(400, f"the header {name.decode()!r} was sent twice")
 
 
 def _require_length(call: Call, most: int) -> None:

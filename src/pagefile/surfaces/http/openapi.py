@@ -10,9 +10,9 @@ from typing import Any, get_args
 import msgspec
 
 import pagefile
-from pagefile.operations import Operation
-from pagefile.surfaces.http.endpoints import served
+from pagefile.operations import Operation, glossary
 from pagefile.surfaces.http.problems import MEDIA_TYPE, Problem
+from pagefile.surfaces.http.table import served
 
 _DESCRIPTION = (
     "Virtual memory for AI agents. Send your key as `Authorization: Bearer pf_…`. "
@@ -281,10 +281,19 @@ class _Shapes:
         made["components"]["schemas"] = schemas
         made = _with_names(_unmarked(made, dict(zip(self._shapes, found, strict=True))))
         schemas = made["components"]["schemas"]
-        made["components"]["schemas"] = {
-            _APART.get(name, name): shape for name, shape in schemas.items()
-        }
+        named = {_APART.get(name, name): shape for name, shape in schemas.items()}
+        for name, shape in named.items():
+            _describe(name, shape)
+        made["components"]["schemas"] = named
         return made
+
+
+def _describe(of: str, shape: dict[str, Any]) -> None:
+    """Say what each field of a shape is, where the shape does not."""
+    for name, part in shape.get("properties", {}).items():
+        said = glossary.about(name, shape.get("description"), of=of)
+        if said:
+            part.setdefault("description", said)
 
 
 def _unmarked(part: Any, schemas: dict[str, Any]) -> Any:

@@ -5,7 +5,6 @@ The status says whose turn it is, `code` is the same word as in Python.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -27,11 +26,11 @@ from pagefile.errors import (
     PagefileError,
     Unavailable,
     Unsupported,
+    carried_by,
 )
 from pagefile.surfaces.http.call import Call, call_of
 
 MEDIA_TYPE = "application/problem+json"
-_SLOTS = re.compile(r"/v1/threads/[^/]+/slots")
 _MOST_DETAIL = 2_000
 
 _STATUS: Mapping[type[PagefileError], int] = {
@@ -60,8 +59,6 @@ CODES = {
     429: "too_many_requests",
     503: "unavailable",
 }
-#: What an error carries besides its text.
-_FIELDS = ("target", "expected", "current", "field", "rule", "limit", "wanted", "outcome", "key")
 
 
 class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -188,15 +185,14 @@ def _methods(scope: Scope, routes: Sequence[BaseRoute]) -> set[str]:
     for route in routes:
         if route.matches(scope)[0] is not Match.NONE:
             found |= getattr(route, "methods", None) or set()
-    if _SLOTS.fullmatch(path):
-        found.add("POST")  # The front answers it by itself.
     if "GET" in found and not path.endswith("/follow"):
         found.add("HEAD")
     return found
 
 
 def _of_library(call: Call, error: PagefileError, status: int, detail: str = "") -> Response:
-    more = {name: getattr(error, name) for name in _FIELDS if hasattr(error, name)}
+    more = carried_by(error)
+    more.pop("what", None)  # The detail says it.
     if status >= 500:
         call.error_kind = place_of(error)
     return made(call, status, error.code, detail or str(error), more=more)

@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 import functools
-import gc
 import os
 import socket
 import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TextIO
 
 import msgspec
 
 from pagefile.errors import Invalid, Unavailable, Unsupported, shown
 from pagefile.handle import Admin, Options
-from pagefile.store.codec.decoder import convert
 from pagefile.surfaces.access.keys import KeyStore
 from pagefile.surfaces.http.config import ServerConfig
 
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp
-
-    from pagefile.surfaces.http.app import Mounted
-
 _NEEDED = "pip install 'pagefile[server]'"
-#: Objects between two searches; Python's own choice of 700 is a matter of a few requests.
-_COLLECT_AFTER = 20_000
+#: From when a connection waits for a request until the head of one is whole.
+HEAD_SECONDS = 10.0
+#: So much of what a client sends is in memory before it is parsed; a head has to fit.
+MOST_HEAD_BYTES = 65_536
+#: Of each worker. Beyond so many, connections wait in the system until others are closed.
+MOST_CONNECTIONS = 2_048
+_BACKLOG = 2_048
+#: Requests that are under way at the end may take so long.
+GRACE_SECONDS = 20
 
 
 def serve(config: ServerConfig, *, out: TextIO | None = None) -> None:
@@ -46,12 +44,13 @@ def serve(config: ServerConfig, *, out: TextIO | None = None) -> None:
     if config.url == "memory:" and not config.local and config.tokens is None:
         rule = "serve a file, or say --local"
         raise Invalid("url", "memory: holds no key, so nobody could be let in", rule)
-    workers = _workers()
-    with _bound(config) as listening:
-        secret = first_key(config)
-        print(banner(config, secret), file=out or sys.stdout, flush=True)
-        with _counters(config) as counted:
-            workers.Workers(functools.partial(load, counted), config.workers).run(listening)
+    _require_extra()
+    address, port = _free_address(config)
+    config = msgspec.structs.replace(config, port=port)
+    secret = first_key(config)
+    print(banner(config, secret), file=out or sys.stdout, flush=True)
+    with _counters(config) as counted:
+        _run(counted, address, port)
 
 
 @contextmanager
@@ -62,34 +61,6 @@ def _counters(config: ServerConfig) -> Iterator[ServerConfig]:
         return
     with TemporaryDirectory(prefix="pagefile-metrics-", ignore_cleanup_errors=True) as folder:
         yield msgspec.structs.replace(config, metrics_dir=folder)
-
-
-def load(config: ServerConfig) -> ASGIApp:
-    """The application of one worker process, which it owns."""
-    from pagefile.memory.privacy.isolation import IsolationWarning
-    from pagefile.surfaces.http.app import make_app
-
-    # Over HTTP, `user_id` left out is said in every request anew: there is nobody to warn.
-    warnings.filterwarnings("ignore", category=IsolationWarning)
-    app = make_app(config, [_mounted(name, config) for name in config.mounts])
-    _collect_seldom()
-    return app
-
-
-def _collect_seldom() -> None:
-    """Leave what is loaded by now out of the search for cycles; of requests few have any."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_COLLECT_AFTER, *gc.get_threshold()[1:])
-
-
-def _mounted(name: str, config: ServerConfig) -> Mounted:
-    """Another surface that wants to be served beside this one, by the name of its maker."""
-    from importlib import import_module
-
-    module, _, maker = name.partition(":")
-    mounted: Mounted = getattr(import_module(module), maker)(config)
-    return mounted
 
 
 def first_key(config: ServerConfig) -> str | None:
@@ -136,41 +107,72 @@ def _place(url: str) -> str:
     return str(Path(rest.removeprefix("/") if mark else url).expanduser().absolute())
 
 
-def _workers() -> ModuleType:
+def _require_extra() -> None:
     try:
         import fastapi  # noqa: F401
-        import httptools  # noqa: F401
+        import granian  # noqa: F401
         import prometheus_client  # noqa: F401
-        import uvicorn  # noqa: F401
     except ModuleNotFoundError as error:
         raise Unsupported(f"the server needs {error.name}, which is missing", _NEEDED) from error
-    from pagefile.surfaces.http import workers
-
-    return workers
 
 
-def _bound(config: ServerConfig) -> socket.socket:
-    """A socket that has the port, or a refusal before anything is made."""
-    listening = socket.socket(socket.AF_INET6 if ":" in config.host else socket.AF_INET)
+def _free_address(config: ServerConfig) -> tuple[str, int]:
+    """The address and port to bind, or a refusal before anything is made.
+
+    Each worker binds a socket of its own there, and the system lets several programs
+    do so that agree to: only a socket that does not agree learns that the port is taken.
+    """
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    with socket.socket(family) as tried:
+        try:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind((config.host.strip("[]"), config.port))
+            # Bound is not enough: two sockets may be bound to one port until one listens.
+            tried.listen(1)
+        except socket.gaierror as error:
+            raise Invalid("host", f"{shown(config.host)} is not an address", "give one") from error
+        except OSError as error:
+            raise Unavailable(
+                f"{config.host}:{config.port} cannot be bound ({os.strerror(error.errno or 0)})",
+                "stop what listens there, or give another --port",
+            ) from error
+        address, port = tried.getsockname()[:2]
+        return address, port
+
+
+def _run(config: ServerConfig, address: str, port: int) -> None:
+    """Run the server program until SIGINT or SIGTERM.
+
+    Raises:
+        Unavailable: the workers ended by themselves.
+    """
+    from granian import Granian
+    from granian.constants import HTTPModes, Interfaces
+    from granian.http import HTTP1Settings
+
+    from pagefile.surfaces.http.workers import LOGGING, load
+
+    program = Granian(
+        "pagefile",
+        address=address,
+        port=port,
+        interface=Interfaces.ASGI,
+        workers=config.workers,
+        http=HTTPModes.http1,
+        websockets=False,
+        backlog=_BACKLOG,
+        backpressure=MOST_CONNECTIONS,
+        http1_settings=HTTP1Settings(
+            header_read_timeout=int(HEAD_SECONDS * 1_000), max_buffer_size=MOST_HEAD_BYTES
+        ),
+        log_dictconfig=LOGGING,
+        # One alone that cannot go on would not fare better the next time.
+        respawn_failed_workers=config.workers > 1,
+        workers_kill_timeout=GRACE_SECONDS,
+    )
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((config.host.strip("[]"), config.port))
-    except socket.gaierror as error:
-        listening.close()
-        raise Invalid("host", f"{shown(config.host)} is no address", "give one") from error
-    except OSError as error:
-        listening.close()
+        program.serve(target_loader=functools.partial(load, config), wrap_loader=False)
+    except SystemExit as error:
         raise Unavailable(
-            f"{config.host}:{config.port} cannot be bound ({os.strerror(error.errno or 0)})",
-            "stop what listens there, or give another --port",
+            "the server's processes have ended", "see what it wrote before"
         ) from error
-    return listening
-
-
-def config_from(settings: dict[str, Any]) -> ServerConfig:
-    """A configuration from what was given; what is None is left as it is."""
-    given = {name: value for name, value in settings.items() if value is not None}
-    try:
-        return convert(given, ServerConfig).checked()
-    except msgspec.ValidationError as error:
-        raise Invalid("config", str(error), "see docs/howto/serve.md") from error

@@ -9,19 +9,21 @@ from types import TracebackType
 from pagefile.aio import AsyncPagefile
 from pagefile.errors import Unavailable
 from pagefile.handle import Admin
-from pagefile.surfaces.http.read_batcher import GroupReads
+from pagefile.store.records import Document
+from pagefile.store.store import Store
+
+_MOST_READ_AT_ONCE = 256
 
 
 class Lease:
     """A handle in use; it is not closed while anybody has it."""
 
-    __slots__ = ("_held", "pf", "reads", "threads")
+    __slots__ = ("_held", "pf", "reads")
 
     def __init__(self, held: _Held) -> None:
         self._held = held
         self.pf = held.pf
         self.reads = held.reads
-        self.threads = held.threads
         held.users += 1
 
     def __enter__(self) -> AsyncPagefile:
@@ -44,12 +46,11 @@ class Lease:
 
 
 class _Held:
-    __slots__ = ("pf", "reads", "threads", "users")
+    __slots__ = ("pf", "reads", "users")
 
     def __init__(self, pf: AsyncPagefile) -> None:
         self.pf = pf
         self.reads = GroupReads(pf.sync.store)
-        self.threads = pf.sync.context
         self.users = 0
 
 
@@ -100,3 +101,52 @@ class Tenants:
         while self._held:
             _, held = self._held.popitem()
             await held.pf.close()
+
+
+class GroupReads:
+    """Reads documents of one tenant for many callers; those asked for at once in one go.
+
+    A worker thread costs more than the read it makes. Documents that are asked for
+    while one read is under way share the next, as commits share a sync; the event
+    loop is never blocked. Used from one event loop.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waiting: list[tuple[str, asyncio.Future[Document | None]]] = []
+        self._reader: asyncio.Task[None] | None = None
+
+    async def get(self, name: str) -> Document | None:
+        """The document as it is now; see `Store.get`."""
+        waiter: asyncio.Future[Document | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((name, waiter))
+        if self._reader is None:
+            self._reader = asyncio.ensure_future(self._read())
+        return await waiter
+
+    async def _read(self) -> None:
+        try:
+            while self._waiting:
+                group = self._waiting[:_MOST_READ_AT_ONCE]
+                del self._waiting[:_MOST_READ_AT_ONCE]
+                await self._answer(group)
+        finally:
+            self._reader = None
+
+    async def _answer(self, group: list[tuple[str, asyncio.Future[Document | None]]]) -> None:
+        names = [*{name: None for name, _ in group}]
+        try:
+            found = dict(zip(names, await asyncio.to_thread(self._all, names), strict=True))
+        except Exception as error:  # noqa: BLE001 - it is handed to everybody who waits
+            for _, waiter in group:
+                if not waiter.done():
+                    waiter.set_exception(error)
+            return
+        for name, waiter in group:
+            if not waiter.done():
+                waiter.set_result(found[name])
+
+    def _all(self, names: list[str]) -> list[Document | None]:
+        if len(names) == 1:
+            return [self._store.get(names[0])]
+        return self._store.get_many(names)

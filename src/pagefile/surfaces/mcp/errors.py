@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from pagefile.errors import NotFound, PagefileError
+from pagefile.errors import NotFound, PagefileError, as_fields
 
 _log = logging.getLogger(__name__)
-#: What of an error is told besides its words.
-_FIELDS = ("field", "target", "expected", "current", "what", "limit", "wanted", "outcome", "key")
 
 
 def told(error: Exception) -> dict[str, Any]:
@@ -21,13 +19,7 @@ def told(error: Exception) -> dict[str, Any]:
             "fact": "the server failed at this call",
             "next_step": "look at its log",
         }
-    fields = {name: getattr(error, name, None) for name in _FIELDS}
-    return {
-        "code": error.code,
-        "fact": error.fact,
-        "next_step": error.next_step,
-        **{name: value for name, value in fields.items() if value not in (None, "")},
-    }
+    return as_fields(error)
 
 
 def is_missing(error: Exception) -> bool:

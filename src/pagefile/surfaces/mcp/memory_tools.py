@@ -187,7 +187,7 @@ def update(caller: Caller, given: UpdateMemory) -> Updated:
         changed = msgspec.structs.replace(known, input=given.text, embedding=None)
         return Updated(memory.remember(changed), kind)
     if kind == "fact":
-        from pagefile.memory.facts.update import give_new_object
+        from pagefile.memory.facts.store import give_new_object
 
         new = give_new_object(
             memory.facts,

@@ -9,7 +9,7 @@ import msgspec
 
 from pagefile.errors import Invalid, NotFound, shown
 from pagefile.runs.tokens import counter_named
-from pagefile.store.bounds import require_count
+from pagefile.store.arguments import require_count
 from pagefile.surfaces.mcp.budget import LEAST_TOKENS, MOST_TOKENS, Budget
 from pagefile.surfaces.mcp.caller import Caller
 from pagefile.surfaces.mcp.identity import Identity

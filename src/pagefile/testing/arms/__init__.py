@@ -6,14 +6,16 @@
             return lambda: MyArm("somewhere/" + uuid4().hex)
 
 `place` makes a client of one and the same place, fresh for each test.
+
+To read: `fixtures`, `search`, `follower`, `erasure`. `engine` is the contract of an engine that
+keeps vectors in the commit of their entries.
 """
 
 from __future__ import annotations
 
-from pagefile.testing.arms.asking import AskingContract
-from pagefile.testing.arms.finding import FindingContract
-from pagefile.testing.arms.following import FollowingContract
-from pagefile.testing.arms.forgetting import ArmForgettingContract
+from pagefile.testing.arms.erasure import ArmForgettingContract
+from pagefile.testing.arms.follower import FollowingContract
+from pagefile.testing.arms.search import AskingContract, FindingContract
 
 __all__ = ["ArmContract"]
 

@@ -7,20 +7,20 @@
 
 A name that carries an id, such as M01 or B05, tells which known flaw of thread
 buffers the test rules out.
+
+To read: `fixtures`, `slots`, `immutability`, `refusals`, then what changes with time: `residency`,
+`erasure`, `races`, `follower`. `registry` is the contract of call paths.
 """
 
 from __future__ import annotations
 
-from pagefile.testing.context.awaited import AwaitedContract
-from pagefile.testing.context.bounds import BoundsContract
-from pagefile.testing.context.erasing import ErasureOfThreadsContract
-from pagefile.testing.context.expiring import ExpiryContract
-from pagefile.testing.context.following import FollowingContract
-from pagefile.testing.context.immutable import ImmutabilityContract
-from pagefile.testing.context.racing import RaceContract
+from pagefile.testing.context.erasure import ErasureOfThreadsContract, ExpiryContract
+from pagefile.testing.context.follower import FollowingContract
+from pagefile.testing.context.immutability import ImmutabilityContract
+from pagefile.testing.context.races import RaceContract
 from pagefile.testing.context.refusals import RefusalContract
-from pagefile.testing.context.residents import ResidencyContract
-from pagefile.testing.context.slots import SlotContract
+from pagefile.testing.context.residency import BoundsContract, ResidencyContract
+from pagefile.testing.context.slots import AwaitedContract, SlotContract
 
 __all__ = ["ContextContract"]
 

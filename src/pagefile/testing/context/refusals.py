@@ -15,7 +15,7 @@ from pagefile.context.buffer import ContextBuffer
 from pagefile.context.thread import ThreadContext
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, PagefileError
 from pagefile.handle import Pagefile
-from pagefile.testing.context.ground import ContextFixtures, say
+from pagefile.testing.context.fixtures import ContextFixtures, say
 
 _NO_NAMES: list[Any] = [5, b"t", [], {}, 1.5, True, "", "x" * 513, "é" * 300]
 _NO_NAMES += ["a\x00b", "line\nbreak", "\x7f", "\ud800"]

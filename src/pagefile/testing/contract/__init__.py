@@ -7,17 +7,18 @@
 
 A test that is about a promise the engine does not declare is skipped by that
 promise's name. Every test ends by checking and verifying what it left behind.
+
+To read: `fixtures`, `atomic`, `conditions`, `keys`, `forks`, `erasure`.
 """
 
 from __future__ import annotations
 
 import pagefile
-from pagefile.testing.contract.atomic import AtomicContract
+from pagefile.testing.contract.atomic import AtomicContract, DurabilityContract
 from pagefile.testing.contract.conditions import ConditionContract
-from pagefile.testing.contract.durability import DurabilityContract
 from pagefile.testing.contract.erasure import ErasureContract
+from pagefile.testing.contract.fixtures import ContractFixtures
 from pagefile.testing.contract.forks import ForkContract
-from pagefile.testing.contract.ground import ContractFixtures
 from pagefile.testing.contract.keys import KeyContract
 
 __all__ = ["ContractFixtures", "StoreContract", "promised_numbers"]

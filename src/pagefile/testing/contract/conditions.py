@@ -29,7 +29,7 @@ from pagefile.store.batch import (
 from pagefile.store.engine import Limits
 from pagefile.store.store import Store
 from pagefile.testing.backend import Backend, promise
-from pagefile.testing.contract.ground import (
+from pagefile.testing.contract.fixtures import (
     ContractFixtures,
     append,
     append_each,

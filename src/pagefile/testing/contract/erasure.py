@@ -15,14 +15,14 @@ from pagefile.store.batch import (
     Operation,
     Prune,
     Put,
+    Query,
     Selector,
     VersionIs,
 )
-from pagefile.store.query import Query
 from pagefile.store.records import Head
 from pagefile.store.store import Store
 from pagefile.testing.backend import Backend, promise
-from pagefile.testing.contract.ground import (
+from pagefile.testing.contract.fixtures import (
     ContractFixtures,
     append,
     put,

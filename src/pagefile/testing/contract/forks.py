@@ -14,12 +14,12 @@ from pagefile.store.batch import (
     Drop,
     Fork,
     Prune,
+    Query,
     Selector,
 )
-from pagefile.store.query import Query
 from pagefile.store.store import Store
 from pagefile.testing.backend import Backend, promise
-from pagefile.testing.contract.ground import (
+from pagefile.testing.contract.fixtures import (
     ContractFixtures,
     append,
     put,

@@ -10,11 +10,11 @@ from pagefile.store.batch import (
     Delete,
     Fork,
     Put,
+    Query,
 )
-from pagefile.store.query import Query
 from pagefile.store.store import Store
 from pagefile.testing.backend import Backend, promise
-from pagefile.testing.contract.ground import (
+from pagefile.testing.contract.fixtures import (
     ContractFixtures,
     append,
     values,

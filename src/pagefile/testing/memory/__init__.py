@@ -7,31 +7,28 @@
 
 A name that carries an id, such as I1 or G3, tells which known flaw of memories
 for many users the test rules out.
+
+To read: `fixtures`, `episodes`, `recall`, `consolidation`, `review`, `provenance`, then what must
+not happen: `isolation`, `erasure`, `tombstones`, `refusals`, `bounds`. `export`, `reindex` and
+`durability` are about what outlives a handle.
 """
 
 from __future__ import annotations
 
-from pagefile.testing.memory.blocks import BlocksContract
 from pagefile.testing.memory.bounds import BoundsContract
-from pagefile.testing.memory.consolidating import ConsolidatingContract
-from pagefile.testing.memory.deriving import DerivingContract
-from pagefile.testing.memory.duplicates import DuplicatesContract
-from pagefile.testing.memory.episodes import EpisodesContract
-from pagefile.testing.memory.exporting import ExportingContract
-from pagefile.testing.memory.forgetting import ForgettingContract
+from pagefile.testing.memory.consolidation import ConsolidatingContract, StoppingContract
+from pagefile.testing.memory.durability import KeepingContract
+from pagefile.testing.memory.episodes import BlocksContract, EpisodesContract, SessionsContract
+from pagefile.testing.memory.erasure import ForgettingContract
+from pagefile.testing.memory.export import ExportingContract
 from pagefile.testing.memory.isolation import IsolationContract
-from pagefile.testing.memory.keeping import KeepingContract
-from pagefile.testing.memory.knowing import KnowingContract
-from pagefile.testing.memory.mending import MendingContract
-from pagefile.testing.memory.provenance import ProvenanceContract
-from pagefile.testing.memory.recalling import RecallingContract
+from pagefile.testing.memory.kinds import KindsContract
+from pagefile.testing.memory.provenance import DerivingContract, ProvenanceContract
+from pagefile.testing.memory.recall import KnowingContract, RecallingContract
 from pagefile.testing.memory.refusals import RefusalsContract
-from pagefile.testing.memory.reindexing import ReindexingContract
-from pagefile.testing.memory.reindexing_beside import ReindexingBesideContract
-from pagefile.testing.memory.returning import ReturningContract
-from pagefile.testing.memory.reviewing import ReviewingContract
-from pagefile.testing.memory.sessions import SessionsContract
-from pagefile.testing.memory.stopping import StoppingContract
+from pagefile.testing.memory.reindex import ReindexingBesideContract, ReindexingContract
+from pagefile.testing.memory.review import DuplicatesContract, MendingContract, ReviewingContract
+from pagefile.testing.memory.tombstones import ReturningContract
 
 __all__ = ["MemoryContract"]
 
@@ -56,6 +53,7 @@ class MemoryContract(
     ReindexingBesideContract,
     KeepingContract,
     KnowingContract,
+    KindsContract,
     BoundsContract,
     RefusalsContract,
 ):

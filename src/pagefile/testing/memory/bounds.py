@@ -14,8 +14,8 @@ from pagefile.handle import Pagefile
 from pagefile.memory.extraction.candidate import Candidate
 from pagefile.memory.memory import Memory
 from pagefile.testing.backend import Backend
-from pagefile.testing.context.ground import Steps, steps_of
-from pagefile.testing.memory.ground import (
+from pagefile.testing.context.fixtures import Steps, steps_of
+from pagefile.testing.memory.fixtures import (
     HashedWords,
     MemoryFixtures,
     Scripted,

@@ -208,7 +208,7 @@ def _updated(pf: Pagefile, call: Call, identity: str, text: str, at: str | None)
         changed = msgspec.structs.replace(episode, input=text, embedding=None)
         return {"id": pf.memory.remember(changed), "kind": kind}
     if kind == "fact":
-        from pagefile.memory.facts.update import give_new_object
+        from pagefile.memory.facts.store import give_new_object
 
         new = give_new_object(
             pf.memory.facts,

@@ -274,8 +274,8 @@ def _clock(pf: Pagefile, position: int) -> Iterator[Finding]:
 
 
 def _index(pf: Pagefile) -> Iterator[Finding]:
-    from pagefile.recall.catalogue import NO_MODEL, read_catalogue
     from pagefile.recall.embed.choice import chosen_embedder
+    from pagefile.recall.records import NO_MODEL, read_catalogue
 
     held = read_catalogue(pf.store)
     if held is None:

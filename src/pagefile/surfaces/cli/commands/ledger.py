@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from pagefile.errors import Invalid
+from pagefile.store.arguments import bounded
 from pagefile.store.atomic_file import new_file
-from pagefile.store.bounds import bounded
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
 from pagefile.surfaces.cli.envelope import encoded

@@ -112,7 +112,7 @@ def _serve(
 
 
 def _identity(call: Call, read_only: bool) -> Identity:
-    from pagefile.memory.owner import require_user
+    from pagefile.memory.names import require_user
     from pagefile.surfaces.mcp.identity import ADMIN, READ, WRITE, Identity
 
     require_user(call.user)

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from pagefile.errors import Invalid
-from pagefile.store.bounds import MOST_SECONDS
+from pagefile.store.arguments import MOST_SECONDS
 from pagefile.surfaces.cli import exit_codes
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call

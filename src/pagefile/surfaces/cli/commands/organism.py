@@ -117,7 +117,7 @@ def top(
 
 
 def _frames(pf: Pagefile, name: str | None, frames: Frames) -> list[OrganismFrame]:
-    from pagefile.dispatch.overview import organisms_of, overview_of
+    from pagefile.dispatch.organism import organisms_of, overview_of
     from pagefile.surfaces.cli.organism_frame import MOST_COUNTED
 
     now_us = time.time_ns() // 1_000

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import typer
 
 from pagefile.errors import Invalid, NotFound, shown
-from pagefile.store.bounds import bounded
+from pagefile.store.arguments import bounded
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call, people_of
 from pagefile.surfaces.cli.envelope import plain

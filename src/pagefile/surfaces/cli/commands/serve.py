@@ -29,8 +29,8 @@ def serve(
 ) -> None:
     """Serve over HTTP until told to stop; the first start makes a key and shows it."""
     # Loaded here: nothing else on the command line needs a server.
-    from pagefile.surfaces.http.environment import set_by
-    from pagefile.surfaces.http.server import config_from, serve
+    from pagefile.surfaces.http.config import config_from, set_by
+    from pagefile.surfaces.http.server import serve
 
     call = Call.of(context)
     options = {"host": host, "port": port, "workers": workers, "log_level": log_level}

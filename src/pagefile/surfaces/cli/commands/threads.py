@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pagefile.errors import Invalid, NotFound, shown
-from pagefile.store.bounds import bounded
+from pagefile.store.arguments import bounded
 from pagefile.surfaces.cli.answer import Answer
 from pagefile.surfaces.cli.call import Call
 from pagefile.surfaces.cli.envelope import encoded, plain

@@ -18,7 +18,8 @@ import msgspec
 
 from pagefile.errors import Conflict, LimitExceeded, NotFound, shown
 from pagefile.handle import machine_clock
-from pagefile.memory.owner import owner_key
+from pagefile.memory.names import owner_key
+from pagefile.store.arguments import MOST_PER_READ
 from pagefile.store.batch import (
     Absent,
     Batch,
@@ -26,15 +27,15 @@ from pagefile.store.batch import (
     Delete,
     Operation,
     Put,
+    Query,
     Unchanged,
     VersionIs,
 )
-from pagefile.store.bounds import MOST_PER_READ
 from pagefile.store.codec.decoder import convert
 from pagefile.store.codec.sort_key import KeyValue
-from pagefile.store.query import Query
 from pagefile.store.records import Document
 from pagefile.store.store import Store
+from pagefile.surfaces import kinds
 
 ENTITIES: Final = "graph.entity"
 RELATIONS: Final = "graph.relation"
@@ -285,11 +286,11 @@ class Graph:
         return found
 
     def _place(self, name: str) -> str:
-        return f"graph/entity/{owner_key(self._user)}/{_digest(name)}"
+        return f"{kinds.ENTITIES}{owner_key(self._user)}/{_digest(name)}"
 
     def _link(self, relation: Relation) -> str:
         digest = _digest(relation.from_, relation.to, relation.relation_type)
-        return f"graph/relation/{owner_key(self._user)}/{digest}"
+        return f"{kinds.RELATIONS}{owner_key(self._user)}/{digest}"
 
     def _put(self, entity: Entity, age: tuple[int, int]) -> Put:
         value: dict[str, Any] = {**msgspec.to_builtins(entity), "age": list(age)}

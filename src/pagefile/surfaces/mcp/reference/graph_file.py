@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, shown
-from pagefile.memory.owner import owner_key
+from pagefile.memory.names import owner_key
 from pagefile.store.batch import Batch, Put
 from pagefile.store.codec.decoder import convert
 from pagefile.store.store import Store
+from pagefile.surfaces.kinds import GRAPH_FILES
 from pagefile.surfaces.mcp.reference.graph import Entity, Graph, Relation
 
 _AT_ONCE = 500
@@ -42,7 +43,7 @@ def take_in(store: Store, user: str | None, path: str | os.PathLike[str]) -> Imp
         Invalid: it cannot be read.
     """
     raw = _bytes_of(path)
-    mark = f"graph/import/{owner_key(user)}/{hashlib.sha256(raw).hexdigest()}"
+    mark = f"{GRAPH_FILES}{owner_key(user)}/{hashlib.sha256(raw).hexdigest()}"
     if store.get(mark) is not None:
         return Imported(repeated=True)
     entities, relations, skipped = _parsed(raw)

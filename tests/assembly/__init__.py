@@ -1,0 +1,1 @@
+"""Prompts under a budget."""

@@ -1,0 +1,1 @@
+"""Threads, slots, and the registry of call paths."""

@@ -1,0 +1,1 @@
+"""Kills, power cuts, full disks, bad networks, interrupts, races and models."""

@@ -1,0 +1,1 @@
+"""Organisms, listeners and workers. `ground` is what the tests share."""

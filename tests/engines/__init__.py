@@ -1,0 +1,1 @@
+"""Each engine: the contract, and what only that engine can show."""

@@ -1,0 +1,1 @@
+"""Episodes, facts, items, the graph, extraction, and what is forgotten."""

@@ -1,0 +1,1 @@
+"""Docs, examples, frozen names, the wheel, and the suite itself."""

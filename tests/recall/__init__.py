@@ -1,0 +1,1 @@
+"""The index, embedders, and vectors that are kept elsewhere."""

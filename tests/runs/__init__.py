@@ -1,0 +1,1 @@
+"""Working sets, ledgers, artifacts and packs."""

@@ -1,0 +1,1 @@
+"""One write path: values, batches, groups, following, copying, the awaited face."""

@@ -1,0 +1,1 @@
+"""What is reached from outside: HTTP, MCP, the command line, the client, and keys."""

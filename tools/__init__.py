@@ -1,0 +1,1 @@
+"""What contributors run: generators and seeded faults."""
