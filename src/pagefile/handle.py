@@ -337,7 +337,7 @@ def open(
     if url is None:
         url = Settings.from_environment().store_url()
     if is_server(url, durability, options, key, user, remote):
-        from pagefile.client import open_remote
+        from pagefile.client.handle import open_remote
 
         server = cast(str, url)
         found = open_remote(server, key=key, tenant=tenant, user=user, options=remote)

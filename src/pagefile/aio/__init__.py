@@ -230,7 +230,7 @@ def open(
     async def opening() -> AsyncPagefile:
         where = Settings.from_environment().store_url() if url is None else url
         if handle.is_server(where, durability, options, key, user, remote):
-            from pagefile.client import open_remote_async
+            from pagefile.client.handle import open_remote_async
 
             server = cast(str, where)
             found = await open_remote_async(

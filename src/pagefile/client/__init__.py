@@ -12,7 +12,6 @@ threads, runs, memory
 handle       what `pagefile.open` gives
 """
 
-from pagefile.client.handle import RemoteHandle, open_remote, open_remote_async
 from pagefile.client.transport import Remote
 
-__all__ = ["Remote", "RemoteHandle", "open_remote", "open_remote_async"]
+__all__ = ["Remote"]
