@@ -1009,8 +1009,8 @@ def test_every_call_needs_the_right_that_it_needs_over_http(tmp_path: Path) -> N
 
     from pagefile.surfaces.access.keys import KeyStore
     from pagefile.surfaces.http.app import make_app
-    from pagefile.surfaces.http.authentication import right_for
     from pagefile.surfaces.http.config import ServerConfig
+    from pagefile.surfaces.http.gate import right_for
 
     url = str(tmp_path / "s.db")
     rights = (("read",), ("write",), ("admin",), ("read", "write"), ("write", "admin"))

@@ -28,18 +28,17 @@ from pagefile.operations.answer import cut, number_in
 from pagefile.store import codec
 from pagefile.store.batch import Batch, Put
 from pagefile.surfaces.access.tokens import TokenSettings
-from pagefile.surfaces.http import bodies, idempotency, problems
+from pagefile.surfaces.http import idempotency, problems
+from pagefile.surfaces.http import request as bodies
 from pagefile.surfaces.http.app import Server, make_app
-from pagefile.surfaces.http.bodies import JSON
-from pagefile.surfaces.http.call import Call
+from pagefile.surfaces.http.call import Call, GroupReads, Tenants
 from pagefile.surfaces.http.config import ServerConfig
+from pagefile.surfaces.http.gate import Deadlines, Rates
 from pagefile.surfaces.http.idempotency import Spool
-from pagefile.surfaces.http.limits import Deadlines, Rates
-from pagefile.surfaces.http.logs import Log
-from pagefile.surfaces.http.metrics import Metrics
 from pagefile.surfaces.http.problems import Refused
-from pagefile.surfaces.http.tenants import GroupReads, Tenants
-from pagefile.surfaces.http.workers import Counters
+from pagefile.surfaces.http.request import JSON
+from pagefile.surfaces.http.server import Counters
+from pagefile.surfaces.http.telemetry import Log, Metrics
 from tests import ROOT
 
 DEEP = b'{"payload":' + b"[" * 100_000

@@ -7,13 +7,13 @@ import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pagefile import tracing
 from pagefile.errors import PagefileError
@@ -22,17 +22,16 @@ from pagefile.operations.packs import PackShelf
 from pagefile.surfaces.access.keys import KeyStore
 from pagefile.surfaces.access.refusals import RefusalLog
 from pagefile.surfaces.access.tokens import TokenVerifier
-from pagefile.surfaces.http import endpoints, pages, problems
-from pagefile.surfaces.http.authentication import Gate
+from pagefile.surfaces.http import endpoints, problems
+from pagefile.surfaces.http.call import Tenants
 from pagefile.surfaces.http.config import ServerConfig
+from pagefile.surfaces.http.endpoints import Router
+from pagefile.surfaces.http.gate import Gate, Rates, Streams
 from pagefile.surfaces.http.idempotency import Idempotent
-from pagefile.surfaces.http.limits import Rates, Streams
-from pagefile.surfaces.http.logs import Log
 from pagefile.surfaces.http.middleware import Front
-from pagefile.surfaces.http.router import Router
-from pagefile.surfaces.http.tenants import Tenants
-from pagefile.surfaces.http.tracing import traced
-from pagefile.surfaces.http.workers import Counters, stopped_by_signal
+from pagefile.surfaces.http.openapi import pages
+from pagefile.surfaces.http.server import Counters, stopped_by_signal
+from pagefile.surfaces.http.telemetry import Log
 
 
 class Mounted(NamedTuple):
@@ -122,7 +121,7 @@ def make_app(config: ServerConfig, mounted: Sequence[Mounted] = ()) -> ASGIApp:
             yield
 
     app = Starlette(
-        routes=[*pages.routes(), *endpoints.routes()],
+        routes=[*pages(), *endpoints.routes()],
         lifespan=lifespan,
         exception_handlers={
             PagefileError: problems.handle,
@@ -148,3 +147,50 @@ def make_app(config: ServerConfig, mounted: Sequence[Mounted] = ()) -> ASGIApp:
             expose_headers=["etag", "location", "x-request-id"],
         )
     return traced(whole)
+
+
+def traced(app: ASGIApp) -> ASGIApp:
+    """The application with spans around its requests, where this process traces; else itself."""
+    tracing.enable_if_set()
+    return _Traced(app) if tracing.is_enabled() else app
+
+
+class _Traced:
+    """Reads `traceparent`, and makes a span whose name is the route: no id stands in it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not tracing.is_enabled():
+            await self._app(scope, receive, send)
+            return
+        from opentelemetry import propagate
+        from opentelemetry.trace import SpanKind, Status, StatusCode
+
+        headers = scope["headers"]
+        carried = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+        method = scope["method"]
+        with tracing.tracer().start_as_current_span(
+            method,
+            context=propagate.extract(carried),
+            kind=SpanKind.SERVER,
+            attributes={"http.request.method": method},
+        ) as span:
+            status = 0
+
+            async def noting(message: Message) -> None:
+                nonlocal status
+                if message["type"] == "http.response.start":
+                    status = message["status"]
+                await send(message)
+
+            await self._app(scope, receive, noting)
+            call: Any = scope.get("pagefile")
+            route = getattr(call, "route", "")
+            if route:
+                span.update_name(f"{method} {route}")
+                span.set_attribute("http.route", route)
+            span.set_attribute("http.response.status_code", status)
+            if status >= 500:
+                span.set_status(Status(StatusCode.ERROR))

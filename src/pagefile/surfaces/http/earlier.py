@@ -20,8 +20,8 @@ from pagefile.operations.operation import get, operation, patch, post
 from pagefile.operations.packs import info_of, packed, restore, swept_shelf
 from pagefile.operations.runs import Patched, patched, working_set
 from pagefile.runs.schema.artifacts import SCHEMA_VERSION
-from pagefile.surfaces.http.caller import Caller
 from pagefile.surfaces.http.problems import AsRefused
+from pagefile.surfaces.http.request import Caller
 
 if TYPE_CHECKING:
     from pagefile.aio._types import AsyncRun

@@ -41,11 +41,10 @@ from pagefile.store.batch import (
 from pagefile.store.codec.decoder import convert
 from pagefile.store.records import Document
 from pagefile.surfaces.access.identity import digest_of
-from pagefile.surfaces.http.bodies import LARGE_BYTES
 from pagefile.surfaces.http.call import Call
-from pagefile.surfaces.http.caller import key_in
-from pagefile.surfaces.http.limits import whole_body
+from pagefile.surfaces.http.gate import whole_body
 from pagefile.surfaces.http.problems import AsRefused, Problem, Refused
+from pagefile.surfaces.http.request import LARGE_BYTES, key_in
 from pagefile.surfaces.http.table import EXACT, UNCHANGING, UPLOADS
 from pagefile.surfaces.kinds import ONCE
 

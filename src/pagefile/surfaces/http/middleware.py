@@ -20,26 +20,26 @@ from pagefile.errors import PagefileError
 from pagefile.surfaces.access.identity import Identity
 from pagefile.surfaces.access.refusals import Refusal, RefusalLog
 from pagefile.surfaces.http import problems
-from pagefile.surfaces.http.authentication import PUBLIC, Gate, right_for
-from pagefile.surfaces.http.bodies import LARGE_BYTES, require_few_values
-from pagefile.surfaces.http.call import Call
+from pagefile.surfaces.http.call import Call, Lease, Tenants
 from pagefile.surfaces.http.config import ServerConfig
-from pagefile.surfaces.http.limits import (
+from pagefile.surfaces.http.gate import (
+    PUBLIC,
     BoundedBody,
     Deadline,
     Deadlines,
+    Gate,
     Rates,
     is_packed,
     packed_body,
+    right_for,
     too_large,
     too_long,
     whole_body,
     without_body,
 )
-from pagefile.surfaces.http.logs import Log
-from pagefile.surfaces.http.metrics import Metrics
+from pagefile.surfaces.http.request import LARGE_BYTES, require_few_values
 from pagefile.surfaces.http.table import UPLOADS
-from pagefile.surfaces.http.tenants import Lease, Tenants
+from pagefile.surfaces.http.telemetry import Log, Metrics
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _UNMATCHED = "unmatched"

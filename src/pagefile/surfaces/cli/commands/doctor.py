@@ -44,7 +44,7 @@ EXTRAS = (
     ("qdrant", "qdrant_client", "vectors in a Qdrant server"),
     ("postgres", "psycopg", "postgresql:// stores"),
     ("redis", "redis", "redis:// and valkey:// stores"),
-    ("server", "fastapi", "the REST server: pagefile serve"),
+    ("server", "granian", "the REST server: pagefile serve"),
     ("client", "httpx", "the server from Python: pagefile.client"),
     ("mcp", "mcp", "the MCP server: pagefile mcp"),
     ("yaml", "yaml", "organisms in organism.yaml"),
