@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
-from pagefile.client import Client
-from pagefile.errors import Conflict
+import pagefile
+from pagefile import Pagefile
 
 PLAN = ["look up trains", "compare prices", "book the night train"]
 LEARNT = {
@@ -39,17 +38,15 @@ def model(prompt: str, step: int) -> dict[str, Any]:
 class Agent:
     """Holds nothing but an id: whatever it knows is on the server."""
 
-    def __init__(self, client: Client, run_id: str) -> None:
-        self.client = client
-        self.run = client.runs(run_id)
+    def __init__(self, pf: Pagefile, run_id: str) -> None:
+        self.pf = pf
+        self.run = pf.runs.open(run_id)
 
     def step(self, number: int) -> None:
         """Read, think, write; if somebody else wrote meanwhile, read again."""
-        prompt = self.client.context.assemble(
-            run_id=self.run.run_id, budget=1_000, format="text"
-        ).text
-        action = model(prompt or "", number)
-        self.client.ledger.log(self.run.run_id, "MODEL_ACTION", payload={"action": action})
+        prompt = self.pf.assemble(self.run, budget=1_000).text()
+        action = model(prompt, number)
+        self.run.log("MODEL_ACTION", {"action": action})
 
         def change(ws: dict[str, Any]) -> dict[str, Any]:
             note = {
@@ -68,37 +65,33 @@ class Agent:
         self.run.update(change)
 
 
-def main(base_url: str) -> None:
-    with Client(base_url) as client:
-        run_id = client.runs.boot(
-            "Plan a trip to Lisbon", acceptance_criteria=["a booked ticket"]
-        ).run_id
-        agent = Agent(client, run_id)
+def main(url: str) -> None:
+    # The same code runs on a file: `pagefile.open("agent.db")`.
+    with pagefile.open(url) as pf:
+        run_id = pf.runs.boot("Plan a trip to Lisbon", ["a booked ticket"]).run_id
+        agent = Agent(pf, run_id)
         agent.step(0)
 
         # A second writer who did not look first is told so, and nothing is lost.
-        try:
-            client.runs.patch(run_id, set={"status": "DONE"}, expected_seq=0)
-        except Conflict as conflict:
-            print(f"expected {conflict.expected}, found {conflict.current}")
+        late = {"_schema_version": "2.1", "expected_seq": 0, "set": {"status": "DONE"}}
+        print(f"refused: {agent.run.apply_patch(late).code}")
 
         # The first agent is gone; another one goes on, knowing the id alone.
-        agent = Agent(client, run_id)
+        agent = Agent(pf, run_id)
         for number in (1, 2):
             agent.step(number)
-        print(client.runs.get(run_id)["last_action_summary"])
+        print(agent.run.load()["last_action_summary"])
 
         # What was learnt is proposed, and becomes true with the milestone.
-        staged = client.batches.propose_for_run(run_id, [LEARNT])
-        client.ledger.milestone(run_id, reason="task_complete", memory_batch_id=staged.batch_id)
-        print(f"learnt: {client.items.search(q='night trains').items[0].item.content}")
+        staged = agent.run.memory.propose([LEARNT])
+        agent.run.milestone("task_complete", memory_batch_id=staged.batch_id)
+        print(f"learnt: {pf.items.search('night trains')[0].item.content}")
 
         # All of it fits into a file, and comes back as another run.
         with tempfile.TemporaryDirectory() as folder:
-            pack = Path(folder, "run.zip")
-            client.packs.download(client.packs.make(run_id).pack_id, pack)
-            again = client.packs.upload(pack, new_run_id=f"{run_id}-again")
-        print(f"resumed at {again.ws['_update_seq']}: {client.runs.rebuild(again.run_id).ok}")
+            pack = agent.run.create_resume_pack(folder)
+            again = pf.runs.restore_from_pack(pack, f"{run_id}-again")
+        print(f"resumed at {again.load()['_update_seq']}: {bool(again.rebuild())}")
 
 
 if __name__ == "__main__":

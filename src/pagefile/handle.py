@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import msgspec
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pagefile.assembly.assembly import Assembly
     from pagefile.assembly.options import AssemblyOptions
     from pagefile.assembly.prompt import Prompt
+    from pagefile.client.transport import Remote
     from pagefile.context.buffer import ContextBuffer
     from pagefile.context.registry import ThreadRegistry
     from pagefile.memory.items.store import LongTermItems
@@ -311,6 +312,9 @@ def open(
     tenant: str | None = None,
     durability: Durability | None = None,
     options: Options | None = None,
+    key: str | None = None,
+    user: str | None = None,
+    remote: Remote | None = None,
 ) -> Pagefile:
     """Open one tenant of a store; the file is created when it is not there.
 
@@ -319,11 +323,24 @@ def open(
     `durability="process"` trades power-cut safety for speed: a crash of the
     process still loses nothing.
 
+    `http://…` and `https://…` are servers of Pagefile: what is given behaves as a
+    `Pagefile`, as far as they offer it; see docs/reference/client.md. `key` defaults to
+    PAGEFILE_API_KEY and says which tenant it is, `user` is whom calls are for that
+    name no user, and `remote` says how the server is reached.
+
     Raises:
         Invalid: the URL, tenant or file is not usable; nothing was changed.
         Unsupported: the file has a newer format, or the engine lacks the level.
-        Forbidden: the file or folder is read-only.
+        Forbidden: the file or folder is read-only, or the server does not know the key.
     """
+    if url is None:
+        url = Settings.from_environment().store_url()
+    if is_server(url, durability, options, key, user, remote):
+        from pagefile.client.handle import open_remote
+
+        server = cast(str, url)
+        found = open_remote(server, key=key, tenant=tenant, user=user, options=remote)
+        return cast(Pagefile, found)
     chosen = options if options is not None else Options()
     require_type("options", chosen, Options)
     if durability is not None:
@@ -333,7 +350,7 @@ def open(
         from pagefile import tracing
 
         tracing.enable_if_set(settings)
-    admin = Admin(settings.store_url() if url is None else url, options=chosen)
+    admin = Admin(url, options=chosen)
     try:
         handle = admin.open(settings.tenant if tenant is None else tenant)
     except PagefileError:
@@ -341,6 +358,23 @@ def open(
         raise
     handle._owned = admin
     return handle
+
+
+def is_server(url: object, durability: object, options: object, *remote: object) -> bool:
+    """Whether a URL is a server's.
+
+    Raises:
+        Invalid: something was given that is for the other kind alone.
+    """
+    found = isinstance(url, str) and url.startswith(("http://", "https://"))
+    if found and (durability is not None or options is not None):
+        rule = "leave durability and options out"
+        raise Invalid("url", f"{shown(url)} is a server, which has its own", rule)
+    if not found and any(each is not None for each in remote):
+        raise Invalid(
+            "url", "key, user and remote are for a server", "give http://host:port, or leave them"
+        )
+    return found
 
 
 def _check(options: Options) -> None:

@@ -61,7 +61,6 @@ VARIABLES: Mapping[str, tuple[str, ...]] = {
     "qdrant_grpc_port": ("QDRANT_GRPC_PORT",),
     "runs_root": ("AOS_RUNS_ROOT",),
     "memory_file": ("MEMORY_FILE_PATH",),
-    "base_url": ("PAGEFILE_BASE_URL",),
     "api_key": ("PAGEFILE_API_KEY",),
     "tracing": ("PAGEFILE_TRACING",),
     **{f"server.{name}": (f"PAGEFILE_SERVER_{name.upper()}",) for name in SERVER},
@@ -109,8 +108,7 @@ class Settings(msgspec.Struct, frozen=True):
     runs_root: str = ""
     #: Where the reference memory server kept its graph; see `pagefile mcp`.
     memory_file: str = ""
-    #: Where `pagefile.client` finds a server, and the key it shows there.
-    base_url: str = "http://127.0.0.1:8000"
+    #: The key that is shown to a server, where the URL is one.
     api_key: str = ""
     #: "on" makes spans, "content" puts texts into them too; see `pagefile.tracing`.
     tracing: str = ""

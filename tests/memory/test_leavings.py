@@ -411,7 +411,7 @@ _EXPORTS = """
 import os, resource, signal, sys
 from pathlib import Path
 import pagefile
-from pagefile.client import responses
+from pagefile.client import transport
 from pagefile.memory.episodes.episode import Episode
 from pagefile.store.atomic_file import new_file
 from pagefile.surfaces.cli import main
@@ -430,7 +430,7 @@ made = out / "made"
 pf = pagefile.open(store)
 
 def downloaded():
-    with responses.sink(made) as file:
+    with transport.sink(made) as file:
         file.write(text.encode())
 
 ways = {

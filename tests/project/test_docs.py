@@ -104,9 +104,9 @@ def servers(
             monkeypatch.setenv("DATABASE_URL", server.url("").partition("?")[0])
         if "REDIS_URL" in blocks:
             monkeypatch.setenv("REDIS_URL", request.getfixturevalue("redis_server").url)
-        if "PAGEFILE_BASE_URL" in blocks:
+        if "PAGEFILE_URL names the server" in blocks:
             local = running.enter_context(HttpServer(str(tmp_path / "agent.db"), {"local": True}))
-            monkeypatch.setenv("PAGEFILE_BASE_URL", local.base)
+            monkeypatch.setenv("PAGEFILE_URL", local.base)
         yield
 
 

@@ -1,9 +1,9 @@
-"""The client, against a real server in a process of its own, and through a network that fails."""
+"""The remote handle, against a real server in a process of its own, and networks that fail."""
 
 from __future__ import annotations
 
 import asyncio
-import io
+import inspect
 import json
 import logging
 import re
@@ -12,17 +12,37 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import msgspec
 import pytest
 
-from pagefile.client import AsyncClient, Client
-from pagefile.client.events import EventReader
-from pagefile.client.request import asked
-from pagefile.client.retry import Lost, Reply, Step, Wait, course
-from pagefile.client.stream_position import Following
+import pagefile
+import pagefile.aio
+from pagefile.client import Remote
+from pagefile.client.calls import offers
+from pagefile.client.follow import EventReader, Following
+from pagefile.client.handle import RemoteHandle
+from pagefile.client.memory import (
+    RemoteAssembly,
+    RemoteFacts,
+    RemoteGraph,
+    RemoteItems,
+    RemoteMemory,
+    RemoteProposals,
+    RemoteStore,
+)
+from pagefile.client.request import Lost, Reply, Step, Wait, asked, course
+from pagefile.client.runs import (
+    RemoteEpisodes,
+    RemoteKnowledge,
+    RemoteLedger,
+    RemoteRun,
+    RemoteRuns,
+)
+from pagefile.client.threads import RemoteContext, RemoteRegistry, RemoteThread
+from pagefile.context.appender import NewSlot
 from pagefile.errors import (
     Conflict,
     Corrupt,
@@ -34,46 +54,27 @@ from pagefile.errors import (
     Unavailable,
     Unsupported,
 )
-from pagefile.handle import Admin
-from pagefile.surfaces.access.keys import KeyStore
-from pagefile.testing.client_tour import Blocking, tour
+from pagefile.handle import Pagefile
+from pagefile.memory.episodes.episode import Episode
+from pagefile.memory.facts.fact import Fact
 from tests import ROOT
-from tests.servers.http import HttpServer
 from tests.servers.proxy import Proxy
+from tests.surfaces.remote_ground import Running, running_in
 
 pytestmark = pytest.mark.xdist_group("client")
 
-
-class Running:
-    """A server, its store, and ways to reach it."""
-
-    def __init__(self, server: HttpServer, url: str) -> None:
-        self.server, self.url = server, url
-        self.base, self.key = server.base, server.key
-
-    def client(self, **options: Any) -> Client:
-        return Client(options.pop("base", self.base), **{"api_key": self.key, **options})
-
-    def key_for(self, **options: Any) -> str:
-        with Admin(self.url) as admin:
-            return (
-                KeyStore(admin).create("default", **{"rights": ("read", "write"), **options}).secret
-            )
+PATCH = {"_schema_version": "2.1", "expected_seq": 0, "set": {"next_action": "x"}}
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    url = str(tmp_path_factory.mktemp("client") / "store.db")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PAGEFILE_EMBEDDER", "none")
-        with HttpServer(url) as server:
-            yield Running(server, url)
+    yield from running_in(tmp_path_factory.mktemp("client"))
 
 
 @pytest.fixture
-def client(running: Running) -> Iterator[Client]:
-    with running.client() as client:
-        yield client
+def pf(running: Running) -> Iterator[Pagefile]:
+    with running.open() as pf:
+        yield pf
 
 
 @pytest.fixture
@@ -84,96 +85,168 @@ def proxy(running: Running) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def through(running: Running, proxy: Proxy) -> Iterator[Client]:
-    with running.client(base=f"http://127.0.0.1:{proxy.port}") as client:
-        yield client
+def through(running: Running, proxy: Proxy) -> Iterator[Pagefile]:
+    with running.open(base=f"http://127.0.0.1:{proxy.port}") as pf:
+        yield pf
 
 
-# Every route
+# What is offered
+
+ROOMS = (
+    RemoteHandle,
+    RemoteContext,
+    RemoteThread,
+    RemoteRegistry,
+    RemoteMemory,
+    RemoteFacts,
+    RemoteGraph,
+    RemoteProposals,
+    RemoteItems,
+    RemoteRuns,
+    RemoteRun,
+    RemoteLedger,
+    RemoteEpisodes,
+    RemoteKnowledge,
+    RemoteAssembly,
+    RemoteStore,
+)
+REFERENCE = ROOT / "docs" / "reference" / "client.md"
 
 
-def served(running: Running) -> set[tuple[str, str]]:
-    """Every route of the document that a client has a call for."""
-    document = httpx.get(f"{running.base}/openapi.json", trust_env=False).json()
-    own = ("/health", "/ready", "/metrics")
-    return {
-        (method.upper(), path)
-        for path, methods in document["paths"].items()
-        for method in methods
-        if path.startswith("/v1/") or path in own
+def test_the_reference_names_exactly_what_is_not_offered() -> None:
+    missing = {
+        f"{room.place or 'pf'}.{name}"
+        for room in ROOMS
+        for name, offered in offers(room).items()
+        if offered is None
     }
+    section = REFERENCE.read_text().partition("## Not offered")[2].partition("\n## ")[0]
+
+    assert set(re.findall(r"`([a-z.]+\.\w+)`", section)) == missing
 
 
-@pytest.mark.parametrize("face", ["blocking", "awaited"])
-def test_every_route_is_called_and_answers_in_its_shape(
-    running: Running, tmp_path: Path, face: str
-) -> None:
-    asked: set[tuple[str, str]] = set()
-
-    def note(request: httpx.Request) -> None:
-        asked.add((request.method, request.url.path))
-
-    async def note_awaited(request: httpx.Request) -> None:
-        note(request)
-
-    if face == "blocking":
-        with running.client() as client:
-            client._link._opened().event_hooks = {"request": [note], "response": []}
-            tour(client, tmp_path, face)
-    else:
-        with asyncio.Runner() as runner:
-            made = AsyncClient(running.base, api_key=running.key)
-            made._link._opened().event_hooks = {"request": [note_awaited], "response": []}
-            try:
-                tour(Blocking(made, runner.get_loop()), tmp_path, face)
-            finally:
-                runner.run(made.close())
-
-    def was_asked(method: str, path: str) -> bool:
-        pattern = re.compile(re.sub(r"\{\w+\}", "[^/]+", path))
-        return any(m == method and pattern.fullmatch(p) for m, p in asked)
-
-    missed = {each for each in served(running) if not was_asked(*each)}
-    # These need an extractor that is unsure, and a ledger of another system.
-    assert missed == {
-        ("POST", "/v1/proposals/{fact_id}/commit"),
-        ("POST", "/v1/proposals/{fact_id}/reject"),
-        ("POST", "/v1/runs/import"),
-    }
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.__name__)
+def test_what_is_offered_has_the_signature_of_the_library(room: Any) -> None:
+    for name, offered in offers(room).items():
+        known = getattr(room.library, name, None)
+        if inspect.isfunction(offered) and inspect.isfunction(known):
+            ours, theirs = (inspect.signature(each).parameters for each in (offered, known))
+            assert [(p.name, p.kind, p.default) for p in ours.values()] == [
+                (p.name, p.kind, p.default) for p in theirs.values()
+            ], name
 
 
-def test_routes_that_need_something_rare_refuse_as_the_library_does(client: Client) -> None:
-    with pytest.raises(NotFound):
-        client.facts.commit_proposal("absent")
-    with pytest.raises(NotFound):
-        client.facts.reject_proposal("absent")
-    with pytest.raises((Invalid, Corrupt)):
-        client.packs.import_ledger(b"no ledger\n")
+def test_what_is_not_offered_says_so_by_its_name(pf: Pagefile) -> None:
+    with pytest.raises(Unsupported, match=r"store\.commit is not offered over HTTP"):
+        pf.store.commit(cast(Any, None))
+    with pytest.raises(Unsupported, match=r"context\.append\(owner=…\)"):
+        pf.context.append("t", 1, "a", "b", owner="ann")
+    with pytest.raises(Unsupported, match="payload"):
+        pf.context.append("t", {1, 2}, "a", "b")
 
 
-def test_a_client_loads_no_engine_and_no_server() -> None:
+def test_a_handle_loads_no_engine_and_no_server(running: Running) -> None:
     code = (
-        "import sys, pagefile.client as c; c.Client('http://h', api_key='k'); print(*sys.modules)"
+        "import sys, pagefile\n"
+        f"pf = pagefile.open({running.base!r}, key={running.key!r})\n"
+        "pf.context.append('t-light', 1, 'a', 'b')\n"
+        "print(*sys.modules)"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    heavy = {"apsw", "numpy", "sqlite3", "fastapi", "opentelemetry"}
 
-    assert heavy & set(ran.stdout.split()) == set()
-    assert "pagefile.engines" not in ran.stdout
+    assert {"apsw", "sqlite3", "starlette", "opentelemetry"} & set(ran.stdout.split()) == set()
+    assert "pagefile.surfaces" not in ran.stdout
+
+
+# Opening
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"url": "http://me:secret@host"},
+        {"url": "http://[::1"},
+        {"url": "http://host:99999"},
+        {"key": "two words"},
+        {"key": "line\nbreak"},
+        {"user": ""},
+        {"user": 5},
+        {"user": "\ud800"},
+        {"durability": "power"},
+        {"remote": Remote(timeout=0)},
+        {"remote": Remote(timeout=float("nan"))},
+        {"remote": Remote(retries=-1)},
+        {"remote": Remote(max_answer_bytes=0)},
+        {"remote": 5},
+    ],
+)
+def test_a_handle_that_cannot_work_is_not_made(options: dict[str, Any]) -> None:
+    given = {"url": "http://127.0.0.1:8000", "key": "k", **options}
+    with pytest.raises(Invalid) as refusal:
+        pagefile.open(given.pop("url"), **given)
+    assert "secret" not in str(refusal.value)
+
+
+def test_a_key_is_for_a_server_alone(tmp_path: Path) -> None:
+    with pytest.raises(Invalid):
+        pagefile.open(tmp_path / "store.db", key="pf_x")
+
+
+def test_the_key_comes_from_the_environment_and_says_the_tenant(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAGEFILE_API_KEY", running.key)
+    with pagefile.open(running.base + "/") as pf:
+        assert pf.tenant == "default"
+    with pytest.raises(Forbidden, match="belongs to tenant 'default'"):
+        pagefile.open(running.base, tenant="another")
+    with pytest.raises(Forbidden):
+        pagefile.open(running.base, key="pf_000000000000_x")
+
+
+def test_a_server_that_is_not_there_is_said_when_it_is_opened() -> None:
+    with pytest.raises(Unavailable) as lost:
+        pagefile.open("http://127.0.0.1:9", key="k", remote=Remote(retries=1))
+    assert lost.value.outcome == "nothing"
 
 
 # Errors
 
 
-def test_a_conflict_tells_both_versions(client: Client) -> None:
-    client.threads.append("t-conflict", 1, "a", "b")
+def test_a_conflict_tells_both_versions(pf: Pagefile) -> None:
+    pf.context.append("t-conflict", 1, "a", "b")
 
     with pytest.raises(Conflict) as refusal:
-        client.threads.append("t-conflict", 2, "a", "b", expected_len=0)
+        pf.context.append("t-conflict", 2, "a", "b", expected_len=0)
     assert (refusal.value.expected, refusal.value.current) == (0, 1)
     assert refusal.value.target
     assert refusal.value.status == 409  # type: ignore[attr-defined]
-    assert client.threads.get("t-conflict").length == 1
+    assert len(pf.context.get_thread_slots("t-conflict")) == 1
+
+
+def test_refusals_are_the_librarys_own_classes(pf: Pagefile, running: Running) -> None:
+    with pytest.raises(NotFound):
+        pf.runs.open("absent")
+    with pytest.raises(Invalid) as invalid:
+        pf.memory.search("x", user_id="ann", limit=-1)
+    assert invalid.value.field == "limit"
+    with pytest.raises(Forbidden), running.open(key=running.key_for(rights=("read",))) as reading:
+        reading.context.append("t", 1, "a", "b")
+    with pytest.raises(LimitExceeded), running.open(remote=Remote(retries=0)) as large:
+        large.context.append("t-large", "x" * (17 << 20), "a", "b")
+    with pytest.raises(NotFound):
+        pf.memory.proposals.commit("absent", reviewer="me", user_id="ann")
+    with pytest.raises(NotFound):
+        pf.memory.proposals.reject("absent", reviewer="me", user_id="ann")
+
+
+def test_a_patch_that_is_refused_is_a_result(pf: Pagefile) -> None:
+    run = pf.runs.boot("patch me", run_id="r-patch")
+
+    assert run.apply_patch(PATCH).ok
+    for patch, code in ((PATCH, "conflict"), ({"set": {}}, "invalid")):
+        result = run.apply_patch(patch)
+        assert (bool(result), result.code, result.new_ws) == (False, code, None)
 
 
 def test_a_key_in_use_is_waited_for_by_its_code_and_not_by_its_words() -> None:
@@ -193,69 +266,151 @@ def test_a_key_in_use_is_waited_for_by_its_code_and_not_by_its_words() -> None:
         after_a_loss(refused("conflict", "a run that is under way has this id"))
 
 
-def test_refusals_are_the_librarys_own_classes(client: Client, running: Running) -> None:
-    with pytest.raises(NotFound):
-        client.runs.get("absent")
-    with pytest.raises(Invalid) as invalid:
-        client.memory.search("x", user_id="ann", limit=-1)
-    assert invalid.value.field == "limit"
-    with pytest.raises(Forbidden), running.client(api_key="pf_000000000000_x") as stranger:
-        stranger.server.whoami()
-    reader = running.key_for(rights=("read",))
-    with pytest.raises(Forbidden), running.client(api_key=reader) as reading:
-        reading.threads.append("t", 1, "a", "b")
-    with pytest.raises(LimitExceeded), running.client(retries=0) as large:
-        large.threads.append("t-large", "x" * (17 << 20), "a", "b")
-
-
 @pytest.mark.parametrize("name", ["", "a/b", "..", "\ud800"])
-def test_what_cannot_stand_in_a_path_is_refused_before_it_is_sent(name: str) -> None:
-    with Client("http://127.0.0.1:9", api_key="k") as client, pytest.raises(Invalid):
-        client.threads.get(name)
+def test_what_cannot_stand_in_a_path_is_refused_before_it_is_sent(pf: Pagefile, name: str) -> None:
+    with pytest.raises(Invalid):
+        pf.context.append(name, 1, "a", "b")
+
+
+# Values
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"base_url": "ftp://host"},
-        {"base_url": "http://me:secret@host"},
-        {"base_url": "localhost:8000"},
-        {"api_key": "two words"},
-        {"api_key": "line\nbreak"},
-        {"timeout": 0},
-        {"timeout": float("nan")},
-        {"retries": -1},
-        {"max_answer_bytes": 0},
-    ],
+    "payload", [None, True, 7, 1.5, "text", [1, [2]], {"a": {"b": None}}, {"$x": 1}, {"ü": "🚆"}]
 )
-def test_a_client_that_cannot_work_is_not_made(options: dict[str, Any]) -> None:
-    with pytest.raises(Invalid) as refusal:
-        Client(**{"base_url": "http://127.0.0.1:8000", "api_key": "k", **options})
-    assert "secret" not in str(refusal.value)
+def test_a_payload_comes_back_as_it_was_given(pf: Pagefile, payload: Any) -> None:
+    made = pf.context.append("t-payload", payload, "a", "b", "me", True, "how", "do")
+    read = pf.context.get_or_create_thread("t-payload")[-1]
+
+    assert (made.payload, read.payload) == (payload, payload)
+    assert made == read
+    assert (read.metadata.own_name, read.metadata.is_self_call) == ("me", True)
+    assert (read.metadata.usage_instructions, read.metadata.todo_nudge) == ("how", "do")
 
 
-def test_address_and_key_come_from_the_environment(
-    running: Running, monkeypatch: pytest.MonkeyPatch
+def test_a_thread_is_read_as_in_process(pf: Pagefile) -> None:
+    assert pf.context.get_thread("t-none") is None
+    slots = [NewSlot(n, "ann" if n % 2 else "bob", "agent") for n in range(7)]
+    pf.context.append_many("t-read", slots)
+    thread = pf.context.get_thread("t-read")
+    assert thread is not None
+
+    assert [slot.payload for slot in thread] == [*range(7)]
+    assert [slot.payload for slot in thread[1:6:2]] == [1, 3, 5]
+    assert [slot.payload for slot in thread[::-3]] == [6, 3, 0]
+    assert [slot.payload for slot in reversed(thread)] == [*range(6, -1, -1)]
+    assert (len(thread), thread[-2].payload, thread.at(0).payload) == (7, 5, 0)
+    assert [slot.payload for slot in thread.tail(2)] == [5, 6]
+    assert [slot.payload for slot in thread.get_from("ann")] == [1, 3, 5]
+    assert [slot.payload for slot in thread.get_to("agent")] == [*range(7)]
+    assert [slot.payload for slot in thread.get_by_type(int)] == [*range(7)]
+    with pytest.raises(IndexError):
+        thread[7]
+
+
+def test_more_than_a_page_is_fetched_page_after_page(pf: Pagefile) -> None:
+    for part in range(3):
+        slots = [NewSlot(part * 500 + n, "a", "b") for n in range(500)]
+        pf.context.append_many("t-long", slots)
+    pf.memory.facts.append_many(
+        [Fact(subject=f"s{n}", predicate="is", object="x", user_id="pages") for n in range(1_100)]
+    )
+
+    thread = pf.context.get_or_create_thread("t-long")
+    assert [slot.payload for slot in thread] == [*range(1_500)]
+    assert [slot.payload for slot in thread.tail(1_200)] == [*range(300, 1_500)]
+    assert len(pf.memory.facts.query(user_id="pages", limit=1_050)) == 1_050
+    assert len(pf.store.read("thread/t-long")) == 1_500
+
+
+def test_memory_gives_the_librarys_values(pf: Pagefile) -> None:
+    given = Episode(session_id="s", input="I live in Lisbon.", user_id="values")
+    assert pf.memory.remember(given) == given.id
+    fact = Fact(subject="ann", predicate="lives_in", object="Oslo", user_id="values")
+    assert pf.memory.facts.append(fact) == fact.id
+
+    assert pf.memory.episode(given.id, user_id="values") == given
+    assert pf.memory.recall("Lisbon", user_id="values") == [given]
+    [match] = pf.memory.search("Lisbon", user_id="values", kinds=["episode"])
+    assert match.value == given
+    [known] = pf.memory.facts.query(user_id="values", object_="Oslo")
+    assert (known.id, known.status, known.asserted) == (fact.id, "active", (fact.id,))
+    block = pf.memory.update_block("persona", "kind", user_id="values", expected_version=0)
+    with pytest.raises(Conflict):
+        pf.memory.delete_block("persona", user_id="values", expected_version=5)
+    pf.memory.delete_block("persona", user_id="values", expected_version=block.version)
+    assert pf.memory.working(user_id="values") == []
+
+
+def test_an_export_comes_in_again_and_what_was_forgotten_is_gone(
+    pf: Pagefile, running: Running, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("PAGEFILE_BASE_URL", running.base + "/")
-    monkeypatch.setenv("PAGEFILE_API_KEY", running.key)
+    pf.memory.remember(Episode(session_id="s", input="a secret", user_id="leaver"))
+    count = pf.memory.export(user_id="leaver").write(tmp_path / "leaver.jsonl")
+    assert count > 0
 
-    with Client() as client:
-        assert client.server.whoami().tenant == "default"
+    gone = pf.memory.forget(user_id="leaver")
+    assert (gone.dry_run, gone.counts["episodes"]) == (False, 1)
+    assert pf.memory.recall("secret", user_id="leaver") == []
+    other = running.key_for("other", rights=("read", "write", "admin"))
+    with running.open(key=other) as elsewhere:
+        assert elsewhere.memory.import_(tmp_path / "leaver.jsonl").records == count
+        [found] = elsewhere.memory.recall("secret", user_id="leaver")
+        assert found.input == "a secret"
+
+
+def test_a_run_moves_in_a_pack(pf: Pagefile, tmp_path: Path) -> None:
+    run = pf.runs.boot("pack me", run_id="r-pack")
+    run.apply_patch(PATCH)
+    path = run.create_resume_pack(tmp_path)
+
+    assert [*tmp_path.iterdir()] == [path]
+    assert cast(Any, pf).server.list_packs().items == []
+    assert pf.runs.verify_pack(path).run_id == "r-pack"
+    again = pf.runs.restore_from_pack(path, "r-unpacked")
+    assert (again.load()["next_action"], bool(again.rebuild())) == ("x", True)
+    with pytest.raises((Invalid, Corrupt)):
+        pf.runs.import_jsonl(path)
+
+
+def test_a_prompt_and_its_receipt_are_the_librarys(pf: Pagefile) -> None:
+    for n in range(50):
+        pf.context.append("t-prompt", f"message {n} " + "word " * 20, "user", "agent")
+    run = pf.runs.boot("Plan a trip", run_id="r-prompt", thread_id="t-prompt")
+    for source in ("t-prompt", run, pf.context.get_or_create_thread("t-prompt")):
+        prompt = pf.assemble(source, budget=400)
+        assert 0 < prompt.receipt.tokens <= 400
+        assert "message 49" in prompt.text()
+        assert pf.assembly.verify_receipt(prompt.receipt)
+    assert pf.assembly.receipt(prompt.receipt.receipt_id) == prompt.receipt
+    with pytest.raises(LimitExceeded):
+        pf.assemble("t-prompt", budget=1)
+
+
+def test_what_a_server_alone_has_is_there_by_its_name(pf: Pagefile) -> None:
+    server = cast(Any, pf).server
+    pf.context.append("t-served", 1, "a", "b")
+
+    assert server.whoami().tenant == "default"
+    assert "t-served" in server.list_threads(limit=1_000).items
+    with pytest.raises(AttributeError):
+        server.absent  # noqa: B018
 
 
 # Conflicts
 
 
-def test_updates_of_many_writers_are_all_there(client: Client, running: Running) -> None:
-    client.runs.boot("count", run_id="r-race")
+def test_updates_of_many_writers_are_all_there(pf: Pagefile, running: Running) -> None:
+    pf.runs.boot("count", run_id="r-race")
 
     def add(name: str) -> None:
-        with running.client() as own:
+        with running.open() as own:
+            run = own.runs.open("r-race")
             for n in range(8):
-                own.runs("r-race").update(
+                done = run.update(
                     lambda ws: {"constraints": [*ws["constraints"], f"{name}{n}"]}  # noqa: B023
                 )
+                assert done
 
     threads = [threading.Thread(target=add, args=(name,)) for name in "abc"]
     for each in threads:
@@ -264,119 +419,124 @@ def test_updates_of_many_writers_are_all_there(client: Client, running: Running)
         each.join()
 
     wanted = sorted(f"{name}{n}" for name in "abc" for n in range(8))
-    assert sorted(client.runs("r-race").load()["constraints"]) == wanted
+    assert sorted(pf.runs.open("r-race").load()["constraints"]) == wanted
 
 
-def test_an_update_gives_up_when_somebody_is_always_faster(client: Client) -> None:
-    client.runs.boot("count", run_id="r-always")
+def test_an_update_gives_up_when_somebody_is_always_faster(pf: Pagefile) -> None:
+    run = pf.runs.boot("count", run_id="r-always")
     calls: list[int] = []
 
     def change(ws: dict[str, Any]) -> dict[str, Any]:
         calls.append(ws["_update_seq"])
-        client.runs.patch("r-always", set={"next_action": "x"}, expected_seq=ws["_update_seq"])
+        assert run.apply_patch({**PATCH, "expected_seq": ws["_update_seq"]})
         return {"next_action": "mine"}
 
-    with pytest.raises(Conflict):
-        client.runs("r-always").update(change, attempts=3)
+    assert run.update(change, attempts=3).code == "conflict"
     assert calls == [0, 1, 2]
 
 
 # A network that fails
 
 
-WRITES: dict[str, Callable[[Client, str], object]] = {
-    "slot": lambda c, mark: c.threads.append(f"t-{mark}", mark, "a", "b"),
-    "slots": lambda c, mark: c.threads.append_many(
-        f"t-{mark}", [{"payload": mark, "from_id": "a", "to_id": "b"}]
+WRITES: dict[str, Callable[[Pagefile, str], object]] = {
+    "slot": lambda c, mark: c.context.append(f"t-{mark}", mark, "a", "b"),
+    "slots": lambda c, mark: c.context.append_many(f"t-{mark}", [NewSlot(mark, "a", "b")]),
+    "episode": lambda c, mark: c.memory.remember(
+        Episode(session_id=f"s-{mark}", input=mark, user_id="cut")
     ),
-    "episode": lambda c, mark: c.episodes.remember(f"s-{mark}", input=mark, user_id="cut"),
     "run": lambda c, mark: c.runs.boot(mark, thread_id=f"t-{mark}"),
-    "append": lambda c, mark: c.blocks.append(f"b-{mark}", mark, user_id="cut"),
+    "append": lambda c, mark: c.memory.append_block(f"b-{mark}", mark, user_id="cut"),
 }
-COUNTS: dict[str, Callable[[Client, str], int]] = {
-    "slot": lambda c, mark: c.threads.get(f"t-{mark}").length,
-    "slots": lambda c, mark: c.threads.get(f"t-{mark}").length,
-    "episode": lambda c, mark: len(c.episodes.messages(f"s-{mark}", user_id="cut").items),
+COUNTS: dict[str, Callable[[Pagefile, str], int]] = {
+    "slot": lambda c, mark: len(c.context.get_thread_slots(f"t-{mark}")),
+    "slots": lambda c, mark: len(c.context.get_thread_slots(f"t-{mark}")),
+    "episode": lambda c, mark: len(c.memory.session_messages(f"s-{mark}", user_id="cut")),
     "run": lambda c, mark: sum(
-        c.runs.get(r)["objective"] == mark for r in c.every(c.runs.list, limit=5)
+        c.runs.open(r).load()["objective"] == mark for r in c.runs.list(limit=1_000)
     ),
-    "append": lambda c, mark: c.blocks.get(f"b-{mark}", user_id="cut").version,
+    "append": lambda c, mark: c.memory.block(f"b-{mark}", user_id="cut").version,
 }
 
 
 @pytest.mark.parametrize("where", ["request", "answer", "half"])
 @pytest.mark.parametrize("what", WRITES)
 def test_a_write_whose_connection_is_cut_is_stored_once(
-    client: Client, through: Client, proxy: Proxy, what: str, where: Any
+    pf: Pagefile, through: Pagefile, proxy: Proxy, what: str, where: Any
 ) -> None:
     mark = f"mark-{what}-{where}"
     proxy.cut_at(mark.encode(), where)
     WRITES[what](through, mark)
 
     assert proxy.cuts == 1
-    assert COUNTS[what](client, mark) == 1
+    assert COUNTS[what](pf, mark) == 1
 
 
 def test_an_awaited_write_whose_answer_is_cut_is_stored_once(
-    client: Client, running: Running, proxy: Proxy
+    pf: Pagefile, running: Running, proxy: Proxy
 ) -> None:
     async def write() -> int:
-        async with AsyncClient(f"http://127.0.0.1:{proxy.port}", api_key=running.key) as awaited:
+        where = f"http://127.0.0.1:{proxy.port}"
+        async with pagefile.aio.open(where, key=running.key) as awaited:
             proxy.cut_at(b"mark-awaited", "half")
-            return (await awaited.threads.append("t-cut-awaited", "mark-awaited", "a", "b")).index
+            return (await awaited.context.append("t-cut-awaited", "mark-awaited", "a", "b")).index
 
     assert asyncio.run(write()) == 0
-    assert (proxy.cuts, client.threads.get("t-cut-awaited").length) == (1, 1)
+    assert (proxy.cuts, len(pf.context.get_thread_slots("t-cut-awaited"))) == (1, 1)
 
 
 def test_a_write_that_may_have_happened_says_so_and_can_be_asked_again(
-    client: Client, running: Running, proxy: Proxy
+    pf: Pagefile, running: Running, proxy: Proxy
 ) -> None:
-    proxy.cut_at(b"mark-unknown", "answer", then_refuse=True)
-    with (
-        running.client(base=f"http://127.0.0.1:{proxy.port}", retries=1) as through,
-        pytest.raises(Unavailable) as lost,
-    ):
-        through.threads.append("t-unknown", "mark-unknown", "a", "b")
+    where = f"http://127.0.0.1:{proxy.port}"
+    with running.open(base=where, remote=Remote(retries=1)) as through:
+        proxy.cut_at(b"mark-unknown", "answer", then_refuse=True)
+        with pytest.raises(Unavailable) as lost:
+            through.context.append("t-unknown", "mark-unknown", "a", "b")
 
     assert lost.value.outcome == "unknown"
-    again = client.threads.append(
-        "t-unknown", "mark-unknown", "a", "b", idempotency_key=lost.value.key
-    )
-    assert (again.index, client.threads.get("t-unknown").length) == (0, 1)
+    again = pf.context.append("t-unknown", "mark-unknown", "a", "b", key=lost.value.key)
+    assert (again.index, len(pf.context.get_thread_slots("t-unknown"))) == (0, 1)
 
 
-def test_a_server_that_is_not_there_stored_nothing() -> None:
-    with Client("http://127.0.0.1:9", api_key="k", retries=1) as client:
-        with pytest.raises(Unavailable) as lost:
-            client.threads.append("t", 1, "a", "b")
-        assert lost.value.outcome == "nothing"
-
-
-def test_connections_are_used_again(through: Client, proxy: Proxy) -> None:
+def test_connections_are_used_again(through: Pagefile, proxy: Proxy) -> None:
     for n in range(20):
-        through.threads.append("t-reuse", n, "a", "b")
+        through.context.append("t-reuse", n, "a", "b")
 
     assert proxy.connections == 1
 
 
 def test_a_stream_that_is_cut_goes_on_where_it_stood(
-    client: Client, through: Client, proxy: Proxy
+    pf: Pagefile, through: Pagefile, proxy: Proxy
 ) -> None:
     for n in range(3):
-        client.threads.append("t-stream", n, "a", "b")
+        pf.context.append("t-stream", n, "a", "b")
     seen: list[int] = []
-    for slot in through.threads.follow("t-stream", after=-1, seconds=20):
+    for slot in through.context.follow("t-stream", -1, timeout=20):
         seen.append(slot.payload)
         if len(seen) == 3:
             proxy.cut_now()
-            client.threads.append_many(
-                "t-stream", [{"payload": n, "from_id": "a", "to_id": "b"} for n in (3, 4)]
-            )
+            pf.context.append_many("t-stream", [NewSlot(n, "a", "b") for n in (3, 4)])
         if len(seen) == 5:
             break
 
     assert (seen, proxy.cuts) == ([0, 1, 2, 3, 4], 1)
+
+
+def test_a_stream_begins_behind_what_there_was_when_it_was_asked_for(pf: Pagefile) -> None:
+    pf.context.append("t-from", 0, "a", "b")
+    with pf.context.follow("t-from", timeout=20) as coming:
+        pf.context.append("t-from", 1, "a", "b")
+        assert next(coming).payload == 1
+        threading.Timer(0.3, coming.close).start()
+        assert list(coming) == []
+
+
+def test_a_ledger_is_followed_as_a_thread_is(pf: Pagefile) -> None:
+    run = pf.runs.boot("follow me", run_id="r-follow")
+    run.apply_patch(PATCH)
+    found = [event["sequence_id"] for event in cast(Any, run.ledger).follow(0, timeout=0.2)]
+
+    assert found == [event["sequence_id"] for event in run.ledger]
 
 
 def test_the_end_of_a_stream_is_no_end_where_the_server_only_stops() -> None:
@@ -399,60 +559,90 @@ def test_the_end_of_a_stream_is_no_end_where_the_server_only_stops() -> None:
 def test_an_awaited_stream_shows_what_is_appended_meanwhile(running: Running) -> None:
     async def follow() -> list[int]:
         seen: list[int] = []
-        async with AsyncClient(running.base, api_key=running.key) as client:
-            await client.threads.append("t-live", 0, "a", "b")
-            async for slot in client.threads.follow("t-live", after=-1, seconds=20):
+        async with pagefile.aio.open(running.base, key=running.key) as pf:
+            await pf.context.append("t-live", 0, "a", "b")
+            async for slot in pf.context.follow("t-live", -1, timeout=20):
                 seen.append(slot.payload)
                 if len(seen) == 4:
                     break
-                await client.threads.append("t-live", len(seen), "a", "b")
+                await pf.context.append("t-live", len(seen), "a", "b")
         return seen
 
     assert asyncio.run(follow()) == [0, 1, 2, 3]
 
 
+def test_the_awaited_handle_has_the_same_calls(running: Running, tmp_path: Path) -> None:
+    async def walk() -> None:
+        async with pagefile.aio.open(running.base, key=running.key, user="awaited") as pf:
+            await pf.context.append("t-awaited", {"n": 1}, "a", "b")
+            thread = await pf.context.get_or_create_thread("t-awaited")
+            assert (await thread.length(), (await thread.at(-1)).payload) == (1, {"n": 1})
+            assert [slot.payload async for slot in thread] == [{"n": 1}]
+            await pf.memory.remember(Episode(session_id="s", input="I live in Lisbon."))
+            [found] = await pf.memory.recall("Lisbon")
+            assert found.user_id == "awaited"
+            await pf.memory.facts.append(Fact(subject="a", predicate="is", object="b"))
+            assert len(await pf.memory.facts.query()) == 1
+            run = await pf.runs.boot("await me", run_id="r-awaited")
+            assert await run.apply_patch(PATCH)
+            assert [event["sequence_id"] async for event in run.ledger] == [1, 2]
+            assert (await run.create_resume_pack(tmp_path)).exists()
+            exported = await pf.memory.export()
+            assert len([line async for line in exported]) >= 3
+            assert await pf.registry.root_uuid() is None
+            with pytest.raises(NotFound):
+                await pf.runs.open("absent")
+            with pytest.raises(Unsupported):
+                await pf.store.commit(cast(Any, None))
+
+    asyncio.run(walk())
+
+
 def test_a_download_that_is_cut_leaves_no_file_behind(
-    client: Client, running: Running, proxy: Proxy, tmp_path: Path
+    pf: Pagefile, running: Running, proxy: Proxy, tmp_path: Path
 ) -> None:
-    client.runs.boot("pack me", run_id="r-pack")
-    made = client.packs.make("r-pack")
-    proxy.cut_at(made.pack_id.encode(), "request", then_refuse=True)
-    with (
-        running.client(base=f"http://127.0.0.1:{proxy.port}", retries=0) as through,
-        pytest.raises(Unavailable),
-    ):
-        through.packs.download(made.pack_id, tmp_path / "run.zip")
+    pf.runs.boot("download me", run_id="r-cut")
+    where = f"http://127.0.0.1:{proxy.port}"
+    with running.open(base=where, remote=Remote(retries=0)) as through:
+        run = through.runs.open("r-cut")
+        proxy.cut_at(b"GET /v1/packs/", "request", then_refuse=True)
+        with pytest.raises(Unavailable):
+            run.create_resume_pack(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
-    with pytest.raises(LimitExceeded), running.client(max_download_bytes=100) as small:
-        small.packs.download(made.pack_id, tmp_path / "run.zip")
+    small = Remote(max_download_bytes=100)
+    with pytest.raises(LimitExceeded), running.open(remote=small) as little:
+        little.runs.open("r-cut").create_resume_pack(tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-    whole = io.BytesIO()
-    assert client.packs.download(made.pack_id, whole) == len(whole.getvalue())
-    assert client.packs.upload(whole.getvalue(), new_run_id="r-unpacked").run_id == "r-unpacked"
 
 
 # A server that is busy: its answers are scripted, where a real one would take its time
 
 
-def scripted(answers: list[tuple[int, dict[str, Any]]]) -> tuple[Client, list[httpx.Request]]:
+ME = (200, {"tenant": "default", "user_id": None, "name": "me", "rights": ["read"]})
+#: An answer to `remember`.
+DONE = (201, {"id": "ep_1"})
+EPISODE = Episode(session_id="s", input="x", id="ep_1")
+
+
+def scripted(
+    answers: list[tuple[int, dict[str, Any]]], **options: Any
+) -> tuple[Pagefile, list[httpx.Request]]:
     seen: list[httpx.Request] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/whoami":
+            return httpx.Response(ME[0], json=ME[1])
         seen.append(request)
         status, body = answers[len(seen) - 1]
         return httpx.Response(status, json=body, headers={"retry-after": "0"})
 
-    transport = httpx.MockTransport(answer)
-    return Client("http://server", api_key="k", transport=transport), seen
+    remote = Remote(transport=httpx.MockTransport(answer), **options)
+    return pagefile.open("http://server", key="k", remote=remote), seen
 
 
 def problem(status: int, code: str, **fields: Any) -> tuple[int, dict[str, Any]]:
     return status, {"status": status, "code": code, "detail": "a fact: a step", **fields}
-
-
-DONE = (201, {"id": "ep_1"})
 
 
 @pytest.mark.parametrize(
@@ -463,39 +653,38 @@ DONE = (201, {"id": "ep_1"})
     ],
 )
 def test_a_busy_server_is_asked_again_with_the_same_key(busy: tuple[int, dict[str, Any]]) -> None:
-    client, seen = scripted([busy, busy, DONE])
-    with client:
-        assert client.episodes.remember("s", input="x").id == "ep_1"
+    pf, seen = scripted([busy, busy, DONE])
+    with pf:
+        assert pf.memory.remember(EPISODE) == "ep_1"
 
     keys = {request.headers["idempotency-key"] for request in seen}
     assert (len(seen), len(keys)) == (3, 1)
     assert len({request.content for request in seen}) == 1
 
 
-def test_what_may_have_been_done_is_not_done_again(running: Running) -> None:
-    client, seen = scripted([problem(503, "unavailable", outcome="unknown"), DONE])
-    with client, pytest.raises(Unavailable) as lost:
-        client.episodes.remember("s", input="x")
+def test_what_may_have_been_done_is_not_done_again() -> None:
+    pf, seen = scripted([problem(503, "unavailable", outcome="unknown"), DONE])
+    with pf, pytest.raises(Unavailable) as lost:
+        pf.memory.remember(EPISODE)
     assert (len(seen), lost.value.outcome) == (1, "unknown")
 
 
 def test_a_slot_is_asked_again_even_then_for_the_store_knows_its_key() -> None:
     stored = {"thread_id": "t", "index": 0, "from_id": "a", "to_id": "b", "payload_type": "int"}
-    stored |= {"payload": 1, "timestamp": "", "own_name": None, "is_self_call": False}
+    stored |= {"payload": 1, "timestamp": "2026-01-31T09:30:00+00:00", "own_name": None}
     stored |= {"usage_instructions": "", "todo_nudge": "", "user_id": None, "position": 1}
-    client, seen = scripted(
-        [problem(503, "unavailable", outcome="unknown"), (201, stored | {"erased": False})]
-    )
-    with client:
-        assert client.threads.append("t", 1, "a", "b").index == 0
+    stored |= {"is_self_call": False, "erased": False}
+    pf, seen = scripted([problem(503, "unavailable", outcome="unknown"), (201, stored)])
+    with pf:
+        assert pf.context.append("t", 1, "a", "b").index == 0
     assert len(seen) == 2
 
 
 def test_a_request_under_way_for_somebody_else_is_not_waited_for() -> None:
     """Nothing of ours was lost: whoever uses this key is another."""
-    client, seen = scripted([problem(409, "under_way"), DONE])
-    with client, pytest.raises(Conflict):
-        client.episodes.remember("s", input="x")
+    pf, seen = scripted([problem(409, "under_way"), DONE])
+    with pf, pytest.raises(Conflict):
+        pf.memory.remember(EPISODE)
 
     assert len(seen) == 1
 
@@ -552,12 +741,9 @@ def test_no_redirect_takes_the_key_along(status: int) -> None:
         seen.append(request.url.host)
         return httpx.Response(status, headers={"location": "http://elsewhere/v1/whoami"})
 
-    transport = httpx.MockTransport(answer)
-    with (
-        Client("http://server", api_key="k", transport=transport, retries=0) as client,
-        pytest.raises(PagefileError),
-    ):
-        client.server.whoami()
+    remote = Remote(transport=httpx.MockTransport(answer), retries=0)
+    with pytest.raises(PagefileError):
+        pagefile.open("http://server", key="k", remote=remote)
 
     assert seen == ["server"]
 
@@ -580,105 +766,82 @@ def test_a_refusal_is_not_asked_again() -> None:
         (500, "a word of tomorrow", Unavailable),
         (418, "a word of tomorrow", PagefileError),
     ):
-        client, seen = scripted([problem(status, code), DONE])
-        with client, pytest.raises(kind) as refusal:
-            client.episodes.remember("s", input="x")
+        pf, seen = scripted([problem(status, code), DONE])
+        with pf, pytest.raises(kind) as refusal:
+            pf.memory.remember(EPISODE)
         assert (len(seen), type(refusal.value)) == (1, kind)
         assert (refusal.value.fact, refusal.value.next_step) == ("a fact", "a step")
 
 
 def test_an_answer_of_another_shape_or_size_is_refused() -> None:
-    client, _ = scripted([(200, {"unexpected": True})])
-    with client, pytest.raises(Unsupported):
-        client.episodes.remember("s", input="x")
+    pf, _ = scripted([(200, {"unexpected": True})])
+    with pf, pytest.raises(Unsupported):
+        pf.memory.remember(EPISODE)
 
-    transport = httpx.MockTransport(lambda _: httpx.Response(200, content=b"x" * 2_000))
-    with (
-        Client("http://server", api_key="k", transport=transport, max_answer_bytes=1_000) as small,
-        pytest.raises(LimitExceeded),
-    ):
-        small.server.whoami()
+    pf, _ = scripted([(201, {"id": "x" * 2_000})], max_answer_bytes=1_000)
+    with pf, pytest.raises(LimitExceeded):
+        pf.memory.remember(EPISODE)
 
 
 def test_a_proxy_that_answers_in_its_own_words_is_no_server() -> None:
     transport = httpx.MockTransport(lambda _: httpx.Response(502, text="<html>bad gateway"))
-    with (
-        Client("http://server", api_key="k", transport=transport, retries=0) as client,
-        pytest.raises(Unavailable) as lost,
-    ):
-        client.server.whoami()
+    with pytest.raises(Unavailable) as lost:
+        pagefile.open("http://server", key="k", remote=Remote(transport=transport, retries=0))
     assert "502" in str(lost.value)
 
 
 # Whose
 
 
-def test_calls_that_name_nobody_are_for_the_clients_user(running: Running, client: Client) -> None:
-    with running.client(user_id="own") as own:
-        own.episodes.remember("s", input="I live in Oslo.")
-        own.episodes.remember_many([{"session_id": "s", "input": "Oslo is cold."}])
+def test_calls_that_name_no_user_are_for_the_handles_own(running: Running, pf: Pagefile) -> None:
+    with running.open(user="own") as own:
+        own.memory.remember(Episode(session_id="s", input="I live in Oslo."))
+        own.memory.remember_many([Episode(session_id="s", input="Oslo is cold.")])
+        own.memory.facts.append(Fact(subject="a", predicate="is", object="b"))
 
-        assert len(own.memory.search("Oslo").items) == 2
-    assert len(client.memory.search("Oslo", user_id="own").items) == 2
-    assert client.memory.search("Oslo", user_id="somebody").items == []
+        assert len(own.memory.search("Oslo")) == 2
+        assert own.context.append("t-own", 1, "a", "b").metadata.user_id == "own"
+        assert [fact.user_id for fact in own.memory.facts.query()] == ["own"]
+    assert len(pf.memory.search("Oslo", user_id="own")) == 2
+    assert pf.memory.search("Oslo", user_id="somebody") == []
 
 
 def test_the_key_is_shown_nowhere(running: Running, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    with running.client() as client:
-        client.server.whoami()
+    with running.open() as pf:
         with pytest.raises(NotFound) as refusal:
-            client.runs.get("absent")
-        shown = f"{client!r}{client._config!r}{vars(refusal.value)}{caplog.text}"
+            pf.runs.open("absent")
+        address = cast(Any, pf)._link.address
+        shown = f"{pf!r}{address!r}{vars(refusal.value)}{caplog.text}"
 
     assert caplog.text
     assert running.key not in shown
 
 
-# Context
-
-
-def test_a_prompt_stays_within_its_budget_in_every_form(client: Client) -> None:
-    for n in range(50):
-        client.threads.append("t-long", f"message {n} " + "word " * 20, "user", "agent")
-    client.runs.boot("Plan a trip", run_id="r-context", thread_id="t-long")
-    for form in ("openai", "anthropic", "text"):
-        made = client.context.assemble(run_id="r-context", budget=400, format=form)
-        assert 0 < made.tokens <= 400
-        assert made.receipt.recorded
-        assert "message 49" in str(made.text or made.messages)
-        assert "message 3 " not in str(made.text or made.messages)
-
-    with pytest.raises(Invalid):
-        client.context.assemble(run_id="r-context", thread_id="t-long")
-    with pytest.raises(LimitExceeded):
-        client.context.assemble(thread_id="t-long", budget=1)
-
-
-def test_a_reader_gets_a_prompt_and_records_none(client: Client, running: Running) -> None:
-    client.threads.append("t-read", "hello", "user", "agent")
-    with running.client(api_key=running.key_for(rights=("read",))) as reader:
-        assert not reader.context.assemble(thread_id="t-read").receipt.recorded
+def test_a_reader_gets_a_prompt_and_records_none(pf: Pagefile, running: Running) -> None:
+    pf.context.append("t-reader", "hello", "user", "agent")
+    with running.open(key=running.key_for(rights=("read",))) as reader:
+        assert not reader.assemble("t-reader", record=False).receipt.recorded
         with pytest.raises(Forbidden):
-            reader.context.assemble(thread_id="t-read", record=True)
+            reader.assemble("t-reader")
 
 
-def test_a_key_of_one_user_gets_no_prompt_of_others_words(client: Client, running: Running) -> None:
-    client.threads.append("t-mixed", "mine", "user", "agent", user_id="ann")
-    client.threads.append("t-mixed", "a secret", "user", "agent", user_id="bob")
-    client.threads.append("t-bob", "a secret", "user", "agent", user_id="bob")
-    client.threads.append("t-ann", "mine", "user", "agent", user_id="ann")
-    with running.client(api_key=running.key_for(user_id="ann")) as ann:
+def test_a_key_of_one_user_gets_no_prompt_of_others_words(pf: Pagefile, running: Running) -> None:
+    pf.context.append("t-mixed", "mine", "user", "agent", user_id="ann")
+    pf.context.append("t-mixed", "a secret", "user", "agent", user_id="bob")
+    pf.context.append("t-bob", "a secret", "user", "agent", user_id="bob")
+    pf.context.append("t-ann", "mine", "user", "agent", user_id="ann")
+    with running.open(key=running.key_for(user_id="ann")) as ann:
         with pytest.raises(NotFound):
             ann.runs.boot("borrow", run_id="r-borrow", thread_id="t-bob")
 
-        assert "mine" in str(ann.context.assemble(thread_id="t-ann").messages)
-        for asked in ({"thread_id": "t-mixed"}, {"thread_id": "t-bob"}, {"run_id": "r-borrow"}):
+        assert "mine" in str(ann.assemble("t-ann").messages)
+        for source in ("t-mixed", "t-bob"):
             with pytest.raises((Forbidden, NotFound)) as refusal:
-                ann.context.assemble(**asked)  # type: ignore[arg-type]
+                ann.assemble(source)
             assert "secret" not in str(refusal.value)
         with pytest.raises(Forbidden):
-            ann.context.assemble(user_id="bob", query="secret")
+            ann.assemble(user_id="bob", query="secret")
 
 
 # The example
@@ -695,7 +858,7 @@ def test_the_agent_of_the_example_works_over_http(
 
     assert ran.stderr == ""
     assert ran.stdout.splitlines() == [
-        "expected 0, found 1",
+        "refused: conflict",
         "done: book the night train",
         "learnt: Night trains are preferred to flights.",
         "resumed at 3: True",
@@ -708,50 +871,29 @@ def test_the_agent_of_the_example_works_over_http(
 @pytest.mark.parametrize(
     "call",
     [
-        lambda c: c.facts.query(subject="\ud800"),
-        lambda c: c.privacy.profile(user_id="\ud800"),
+        lambda c: c.memory.facts.query(subject="\ud800"),
+        lambda c: c.memory.profile(user_id="\ud800"),
         lambda c: c.store.names("log", prefix="\ud800"),
-        lambda c: c.blocks.delete("persona", expected_version="é"),
-        lambda c: c.privacy.import_(None),
-        lambda c: c.privacy.import_(5),
-        lambda c: c.privacy.import_("no such file"),
-        lambda c: c.privacy.import_("a\0b"),
-        lambda c: c.packs.upload("."),
-        lambda c: c.privacy.export(5, user_id="ann"),
-        lambda c: c.privacy.export("", user_id="ann"),
-        lambda c: c.privacy.export("..", user_id="ann"),
-        lambda c: c.privacy.export("no such folder/x", user_id="ann"),
-        lambda c: c.privacy.export("a\0b", user_id="ann"),
+        lambda c: c.memory.delete_block("persona", expected_version="é"),
+        lambda c: c.memory.import_("no such file"),
+        lambda c: c.memory.import_("a\0b"),
+        lambda c: c.runs.verify_pack("."),
+        lambda c: c.runs.verify_pack(5),
+        lambda c: c.memory.remember("text"),
+        lambda c: c.memory.facts.append({"subject": "x"}),
+        lambda c: c.context.append_many("t", []),
+        lambda c: c.runs.boot("x", config={}),
     ],
 )
-def test_what_cannot_be_sent_or_written_is_refused_in_our_words(
-    running: Running, client: Client, call: Callable[[Any], Any]
+def test_what_cannot_be_sent_is_refused_in_our_words(
+    running: Running, pf: Pagefile, call: Callable[[Any], Any]
 ) -> None:
     with pytest.raises(PagefileError):
-        call(client)
+        call(pf)
 
     async def ask() -> None:
-        async with AsyncClient(running.base, api_key=running.key) as other:
+        async with pagefile.aio.open(running.base, key=running.key) as other:
             await call(other)
 
     with pytest.raises(PagefileError):
         asyncio.run(ask())
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("base_url", "http://[::1"),
-        ("base_url", "http://host:99999"),
-        ("user_id", ""),
-        ("user_id", 5),
-        ("user_id", "\ud800"),
-    ],
-)
-def test_an_address_or_a_user_that_there_cannot_be_is_refused_at_once(
-    field: str, value: Any
-) -> None:
-    with pytest.raises(Invalid) as caught:
-        Client(**{"base_url": "http://127.0.0.1:1", field: value})
-
-    assert caught.value.field == field

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from pagefile import handle
 from pagefile.aio.derivation import LIFTED, derive
@@ -20,6 +20,7 @@ from pagefile.runs.ledger import Ledger
 from pagefile.runs.milestones import Episodes
 from pagefile.runs.run import Knowledge, Run
 from pagefile.runs.runs import Runs
+from pagefile.settings import Settings
 from pagefile.store.records import Durability
 from pagefile.store.store import Store
 
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from pagefile.aio._types import AsyncRun as _DerivedRun
     from pagefile.aio._types import AsyncThreadContext as _DerivedThread
     from pagefile.aio.memory import AsyncAssembly, AsyncMemory
+    from pagefile.client.transport import Remote
 else:
     AsyncStore = derive(Store, "AsyncStore")
     _DerivedBuffer = derive(ContextBuffer, "_DerivedBuffer")
@@ -189,12 +191,12 @@ LIFTED.update({ThreadContext: AsyncThreadContext, Run: AsyncRun})
 class _Opening:
     """What `open` returns: await it, or enter it with `async with`."""
 
-    def __init__(self, opening: Callable[[], handle.Pagefile]) -> None:
+    def __init__(self, opening: Callable[[], Awaitable[AsyncPagefile]]) -> None:
         self._opening = opening
         self._opened: AsyncPagefile | None = None
 
     async def _open(self) -> AsyncPagefile:
-        self._opened = AsyncPagefile(await asyncio.to_thread(self._opening))
+        self._opened = await self._opening()
         return self._opened
 
     def __await__(self) -> Generator[Any, None, AsyncPagefile]:
@@ -219,8 +221,25 @@ def open(
     tenant: str | None = None,
     durability: Durability | None = None,
     options: handle.Options | None = None,
+    key: str | None = None,
+    user: str | None = None,
+    remote: Remote | None = None,
 ) -> _Opening:
     """`pagefile.open` for an event loop: `async with pagefile.aio.open(…) as pf`."""
-    return _Opening(
-        functools.partial(handle.open, url, tenant=tenant, durability=durability, options=options)
-    )
+
+    async def opening() -> AsyncPagefile:
+        where = Settings.from_environment().store_url() if url is None else url
+        if handle.is_server(where, durability, options, key, user, remote):
+            from pagefile.client.handle import open_remote_async
+
+            server = cast(str, where)
+            found = await open_remote_async(
+                server, key=key, tenant=tenant, user=user, options=remote
+            )
+            return cast(AsyncPagefile, found)
+        local = functools.partial(
+            handle.open, where, tenant=tenant, durability=durability, options=options
+        )
+        return AsyncPagefile(await asyncio.to_thread(local))
+
+    return _Opening(opening)

@@ -1,13 +1,17 @@
-"""Pagefile over HTTP, for programs that block and for programs that await.
+"""The library, remote: `pagefile.open("http://…", key=…)`, made from the operations table.
 
-from pagefile.client import Client
+Read in this order:
 
-with Client("http://127.0.0.1:8000", api_key="pf_…", user_id="ann") as client:
-    client.episodes.remember("s1", input="I live in Lisbon.")
-    client.memory.search("Where do I live?")
+request      what is asked, what a refusal means, when it is asked again
+follow       streams of events, and where they go on after a cut
+transport    sending, once blocking and once awaited
+calls        a method of the library as a request, from its row of the table
+values       values that JSON alone does not tell
+threads, runs, memory
+             what is more than one request, or answers otherwise
+handle       what `pagefile.open` gives
 """
 
-from pagefile.client.client import AsyncClient, Client
-from pagefile.client.page import Page
+from pagefile.client.transport import Remote
 
-__all__ = ["AsyncClient", "Client", "Page"]
+__all__ = ["Remote"]

@@ -12,12 +12,12 @@ import pytest
 
 pytest.importorskip("granian", reason="pagefile[server] is not installed")
 
-from pagefile.surfaces.http.endpoints import Router
 from starlette.testclient import TestClient
 
 from pagefile.surfaces.http import app as application
 from pagefile.surfaces.http.app import make_app
 from pagefile.surfaces.http.config import ServerConfig
+from pagefile.surfaces.http.endpoints import Router
 
 #: What a request has that no other has.
 _OWN = re.compile(

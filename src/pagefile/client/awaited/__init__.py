@@ -1,1 +1,0 @@
-"""Calls that are awaited."""
