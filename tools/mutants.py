@@ -7,8 +7,9 @@ its second names the tests that should fail with it:
     # tests: tests/test_access.py -k expired
 
 The tree is copied to a scratch folder, and each fault is applied there: the working tree is never
-edited. A fault is noticed when its tests fail with it and pass without it. A fault whose diff no
-longer applies is stale and counts for nothing: make the diff again, or delete it with the code.
+edited. A fault is noticed when one of its tests fails or hangs with it, and the same test passes
+without it. A fault whose diff no longer applies is stale and counts for nothing: make the diff
+again, or delete it with the code.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import argparse
 import os
 import queue
 import random
+import re
 import shlex
 import shutil
 import signal
@@ -39,6 +41,9 @@ _LEFT_OUT = shutil.ignore_patterns(
 _LEAST_SHARE = 0.9
 #: What pytest ends with when tests failed; with anything else none of them judged the fault.
 _TESTS_FAILED = 1
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
+#: Printed before a test runs; what became of it is added when it has ended.
+_BEGUN = re.compile(r"^(tests/[^:\n]+::.+?)(?: [A-Z]+ +\[ *\d+%\]| ?Timeout .*|)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class Verdict:
     fault: Fault
     is_noticed: bool = False
     is_stale: bool = False
-    #: Why it is neither, in a few words.
+    #: The test that noticed it, or why it is neither in a few words.
     reason: str = ""
 
 
@@ -92,17 +97,18 @@ def choose(faults: Sequence[Fault], most: int) -> list[Fault]:
 class Bench:
     """One scratch copy of the tree, in which one fault at a time is tried."""
 
-    def __init__(self, folder: Path, seconds: float) -> None:
+    def __init__(self, folder: Path, seconds: float, hang_seconds: float) -> None:
         self._folder = folder
         self._tree = folder / "tree"
         self._seconds = seconds
+        self._hang_seconds = hang_seconds
         shutil.copytree(ROOT, self._tree, ignore=_LEFT_OUT, symlinks=True)
         imported = self._run(sys.executable, "-c", "import pagefile; print(pagefile.__file__)")
         if not imported[1].startswith(str(self._tree)):
             raise SystemExit(f"the copy is not what is imported: {imported[1]}")
 
     def try_(self, fault: Fault, passing: dict[tuple[str, ...], bool]) -> Verdict:
-        """Run the tests of `fault` with it, and without it if they fail.
+        """Run the tests of `fault` with it, and the one that fails without it.
 
         `passing` remembers which tests pass without any fault.
         """
@@ -111,18 +117,21 @@ class Bench:
         if self._apply(fault, "--check")[0]:
             return Verdict(fault, is_stale=True)
         with self._seeded(fault):
-            status, _ = self._test(fault)
+            status, printed = self._test(fault.tests)
         if status is None:
             return Verdict(fault, reason=f"the tests did not end in {self._seconds:.0f} s")
         if status == 0:
             return Verdict(fault, reason="all tests passed")
         if status != _TESTS_FAILED:
             return Verdict(fault, reason=f"pytest ended with {status} and judged nothing")
-        if fault.tests not in passing:
-            passing[fault.tests] = self._test(fault)[0] == 0
-        if not passing[fault.tests]:
-            return Verdict(fault, reason="its tests fail without it too")
-        return Verdict(fault, is_noticed=True)
+        failed = _FAILED.search(printed)
+        begun = _BEGUN.findall(printed)
+        judges = (failed[1],) if failed else tuple(begun[-1:]) or fault.tests
+        if judges not in passing:
+            passing[judges] = self._test(judges)[0] == 0
+        if not passing[judges]:
+            return Verdict(fault, reason=f"without it fails too: {' '.join(judges)}")
+        return Verdict(fault, is_noticed=True, reason=" ".join(judges))
 
     @contextmanager
     def _seeded(self, fault: Fault) -> Iterator[None]:
@@ -139,10 +148,13 @@ class Bench:
     def _apply(self, fault: Fault, *options: str) -> tuple[int | None, str]:
         return self._run("git", "apply", "--recount", *options, str(fault.path))
 
-    def _test(self, fault: Fault) -> tuple[int | None, str]:
+    def _test(self, tests: Sequence[str]) -> tuple[int | None, str]:
         base = self._folder / "base"
-        options = ["-x", "-q", "-p", "no:cacheprovider", f"--basetemp={base}"]
-        return self._run(sys.executable, "-m", "pytest", *options, *fault.tests)
+        options = ["-x", "-v", "--tb=no", "-p", "no:cacheprovider", f"--basetemp={base}"]
+        # A test that hangs is ended, and the run with it.
+        options += ["-o", f"faulthandler_timeout={self._hang_seconds}"]
+        options += ["-o", "faulthandler_exit_on_timeout=true"]
+        return self._run(sys.executable, "-m", "pytest", *options, *tests)
 
     def _run(self, *command: str) -> tuple[int | None, str]:
         """The exit status, None if it did not end in time, and what was printed."""
@@ -185,7 +197,9 @@ def _files(fault: Fault) -> list[str]:
     return [line.removeprefix("--- a/") for line in lines if line.startswith("--- a/")]
 
 
-def try_all(faults: Sequence[Fault], *, jobs: int, seconds: float) -> list[Verdict]:
+def try_all(
+    faults: Sequence[Fault], *, jobs: int, seconds: float, hang_seconds: float
+) -> list[Verdict]:
     passing: dict[tuple[str, ...], bool] = {}
     benches: queue.SimpleQueue[Bench] = queue.SimpleQueue()
     printing = threading.Lock()
@@ -197,12 +211,13 @@ def try_all(faults: Sequence[Fault], *, jobs: int, seconds: float) -> list[Verdi
         finally:
             benches.put(bench)
         with printing:
-            print(f"{_word(verdict):8} {fault.name}", file=sys.stderr, flush=True)
+            words = f"{_word(verdict):8} {fault.name}  {verdict.reason}"
+            print(words.rstrip(), file=sys.stderr, flush=True)
         return verdict
 
     with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
         for number in range(jobs):
-            benches.put(Bench(Path(scratch) / str(number), seconds))
+            benches.put(Bench(Path(scratch) / str(number), seconds, hang_seconds))
         with ThreadPoolExecutor(jobs) as pool:
             return list(pool.map(judge, faults))
 
@@ -240,7 +255,8 @@ def main() -> int:
     parser.add_argument("--room", action="append", help="only this room; may be repeated")
     parser.add_argument("--sample", type=int, default=0, help="at most so many of each room")
     parser.add_argument("--jobs", type=int, default=2, help="how many are tried at once")
-    parser.add_argument("--seconds", type=float, default=300, help="the longest run for one fault")
+    parser.add_argument("--seconds", type=float, default=600, help="the longest run for one fault")
+    parser.add_argument("--hang-seconds", type=float, default=120, help="the longest single test")
     parser.add_argument("names", nargs="*", help="only faults whose name contains one of these")
     args = parser.parse_args()
 
@@ -252,7 +268,12 @@ def main() -> int:
         faults = [fault for fault in faults if fault.room in args.room]
     if args.names:
         faults = [fault for fault in faults if any(name in fault.name for name in args.names)]
-    verdicts = try_all(choose(faults, args.sample), jobs=args.jobs, seconds=args.seconds)
+    verdicts = try_all(
+        choose(faults, args.sample),
+        jobs=args.jobs,
+        seconds=args.seconds,
+        hang_seconds=args.hang_seconds,
+    )
     return 0 if report(verdicts) else 1
 
 
