@@ -34,9 +34,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FAULTS = ROOT / "tools" / "mutants"
-_LEFT_OUT = shutil.ignore_patterns(
-    ".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", "dist", "*.db*"
-)
+#: What is compiled goes along: a copy has the time of its original, so it is taken for its own.
+_LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "dist", "*.db*")
 #: The share of a room's faults that its tests must notice.
 _LEAST_SHARE = 0.9
 #: What pytest ends with when tests failed; with anything else none of them judged the fault.
@@ -63,7 +62,8 @@ class Verdict:
     fault: Fault
     is_noticed: bool = False
     is_stale: bool = False
-    #: The test that noticed it, or why it is neither in a few words.
+    #: The tests that noticed it, or why it is neither in a few words.
+    judges: tuple[str, ...] = ()
     reason: str = ""
 
 
@@ -107,17 +107,14 @@ class Bench:
         if not imported[1].startswith(str(self._tree)):
             raise SystemExit(f"the copy is not what is imported: {imported[1]}")
 
-    def try_(self, fault: Fault, passing: dict[tuple[str, ...], bool]) -> Verdict:
-        """Run the tests of `fault` with it, and the one that fails without it.
-
-        `passing` remembers which tests pass without any fault.
-        """
+    def try_(self, fault: Fault) -> Verdict:
+        """Run the tests of `fault` with it."""
         if not all((self._tree / _file(test)).exists() for test in fault.tests if _is_path(test)):
             return Verdict(fault, reason="its tests do not exist")
         if self._apply(fault, "--check")[0]:
             return Verdict(fault, is_stale=True)
         with self._seeded(fault):
-            status, printed = self._test(fault.tests)
+            status, printed = self._test(fault.tests, "-x")
         if status is None:
             return Verdict(fault, reason=f"the tests did not end in {self._seconds:.0f} s")
         if status == 0:
@@ -127,11 +124,14 @@ class Bench:
         failed = _FAILED.search(printed)
         begun = _BEGUN.findall(printed)
         judges = (failed[1],) if failed else tuple(begun[-1:]) or fault.tests
-        if judges not in passing:
-            passing[judges] = self._test(judges)[0] == 0
-        if not passing[judges]:
-            return Verdict(fault, reason=f"without it fails too: {' '.join(judges)}")
-        return Verdict(fault, is_noticed=True, reason=" ".join(judges))
+        return Verdict(fault, is_noticed=True, judges=judges)
+
+    def doubted(self, tests: Sequence[tuple[str, ...]]) -> set[tuple[str, ...]]:
+        """Which of these fail without any fault too, and so judge nothing."""
+        # Once and all at the same time; when that is not what happens, each by itself.
+        if self._test([test for each in tests for test in each])[0] == 0:
+            return set()
+        return {each for each in tests if self._test(each)[0] != 0}
 
     @contextmanager
     def _seeded(self, fault: Fault) -> Iterator[None]:
@@ -148,9 +148,9 @@ class Bench:
     def _apply(self, fault: Fault, *options: str) -> tuple[int | None, str]:
         return self._run("git", "apply", "--recount", *options, str(fault.path))
 
-    def _test(self, tests: Sequence[str]) -> tuple[int | None, str]:
+    def _test(self, tests: Sequence[str], *more: str) -> tuple[int | None, str]:
         base = self._folder / "base"
-        options = ["-x", "-v", "--tb=no", "-p", "no:cacheprovider", f"--basetemp={base}"]
+        options = [*more, "-v", "--tb=no", "-p", "no:cacheprovider", f"--basetemp={base}"]
         # A test that hangs is ended, and the run with it.
         options += ["-o", f"faulthandler_timeout={self._hang_seconds}"]
         options += ["-o", "faulthandler_exit_on_timeout=true"]
@@ -199,19 +199,19 @@ def _files(fault: Fault) -> list[str]:
 
 def try_all(
     faults: Sequence[Fault], *, jobs: int, seconds: float, hang_seconds: float
-) -> list[Verdict]:
-    passing: dict[tuple[str, ...], bool] = {}
+) -> Iterator[list[Verdict]]:
+    """The verdicts, one room after the other."""
     benches: queue.SimpleQueue[Bench] = queue.SimpleQueue()
     printing = threading.Lock()
 
     def judge(fault: Fault) -> Verdict:
         bench = benches.get()
         try:
-            verdict = bench.try_(fault, passing)
+            verdict = bench.try_(fault)
         finally:
             benches.put(bench)
         with printing:
-            words = f"{_word(verdict):8} {fault.name}  {verdict.reason}"
+            words = f"{_word(verdict):8} {fault.name}  {' '.join(verdict.judges)}{verdict.reason}"
             print(words.rstrip(), file=sys.stderr, flush=True)
         return verdict
 
@@ -219,7 +219,21 @@ def try_all(
         for number in range(jobs):
             benches.put(Bench(Path(scratch) / str(number), seconds, hang_seconds))
         with ThreadPoolExecutor(jobs) as pool:
-            return list(pool.map(judge, faults))
+            for room in sorted({fault.room for fault in faults}):
+                verdicts = list(pool.map(judge, (each for each in faults if each.room == room)))
+                bench = benches.get()
+                yield _confirmed(bench, verdicts)
+                benches.put(bench)
+
+
+def _confirmed(bench: Bench, verdicts: Sequence[Verdict]) -> list[Verdict]:
+    doubted = bench.doubted(sorted({each.judges for each in verdicts if each.judges}))
+    return [
+        Verdict(each.fault, reason=f"without it fails too: {' '.join(each.judges)}")
+        if each.judges in doubted
+        else each
+        for each in verdicts
+    ]
 
 
 def _word(verdict: Verdict) -> str:
@@ -228,25 +242,19 @@ def _word(verdict: Verdict) -> str:
     return "stale" if verdict.is_stale else "survived"
 
 
-def report(verdicts: Sequence[Verdict]) -> bool:
-    """Print the table and what was not noticed; whether every room notices enough."""
-    rooms = sorted({verdict.fault.room for verdict in verdicts})
-    width = max(map(len, rooms), default=0)
-    enough = True
-    for room in rooms:
-        mine = [one for one in verdicts if one.fault.room == room and not one.is_stale]
-        noticed = sum(one.is_noticed for one in mine)
-        short = noticed < _LEAST_SHARE * len(mine)
-        enough = enough and not short
-        print(f"{room:{width}}  {noticed} / {len(mine)}{'  too few' if short else ''}")
-    noticed = sum(one.is_noticed for one in verdicts)
+def report(verdicts: Sequence[Verdict], width: int) -> bool:
+    """Print a room's line of the table and what was not noticed; whether it notices enough."""
     seeded = sum(not one.is_stale for one in verdicts)
-    print(f"{'all':{width}}  {noticed} / {seeded}")
+    noticed = sum(one.is_noticed for one in verdicts)
+    enough = noticed >= _LEAST_SHARE * seeded
+    room = verdicts[0].fault.room
+    print(f"{room:{width}}  {noticed} / {seeded}{'' if enough else '  too few'}")
     for one in verdicts:
         if one.is_stale:
-            print(f"stale: {one.fault.name}: its diff no longer applies")
+            print(f"  stale: {one.fault.name}: its diff no longer applies")
         elif not one.is_noticed:
-            print(f"survived: {one.fault.name}: {one.fault.effect} ({one.reason})")
+            print(f"  survived: {one.fault.name}: {one.fault.effect} ({one.reason})")
+    sys.stdout.flush()
     return enough
 
 
@@ -268,13 +276,19 @@ def main() -> int:
         faults = [fault for fault in faults if fault.room in args.room]
     if args.names:
         faults = [fault for fault in faults if any(name in fault.name for name in args.names)]
-    verdicts = try_all(
+    width = max((len(fault.room) for fault in faults), default=0)
+    all_verdicts, enough = [], True
+    for verdicts in try_all(
         choose(faults, args.sample),
         jobs=args.jobs,
         seconds=args.seconds,
         hang_seconds=args.hang_seconds,
-    )
-    return 0 if report(verdicts) else 1
+    ):
+        enough = report(verdicts, width) and enough
+        all_verdicts += verdicts
+    seeded = sum(not one.is_stale for one in all_verdicts)
+    print(f"{'all':{width}}  {sum(one.is_noticed for one in all_verdicts)} / {seeded}")
+    return 0 if enough else 1
 
 
 if __name__ == "__main__":
