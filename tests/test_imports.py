@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import io
 import json
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,12 @@ import pytest
 
 import pagefile
 from pagefile import Episode, Fact, PagefileError
+from run_ground import places, with_, wrong_at
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::pagefile.memory.privacy.isolation.IsolationWarning"
 )
 
-#: One of each type of JSON, and what the codec gives a meaning of its own.
-WRONG: list[Any] = [None, True, -1, 1.5, "", [1], {"a": 1}, {"$tuple": [1]}]
 TYPES = ["Decimal", "dict", "pagefile.memory.episodes.episode:Episode", "nowhere:Nothing"]
 MCR = {
     "_schema_version": "2.1",
@@ -36,23 +34,6 @@ MCR = {
 }
 
 
-def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every place in a value; of a list the first one's, for they are alike."""
-    yield at
-    inside = range(len(value[:1])) if type(value) is list else value
-    for key in inside if isinstance(value, dict | list) else ():
-        yield from places(value[key], (*at, key))
-
-
-def with_(value: Any, at: Sequence[Any], other: Any) -> Any:
-    """The same value with another in one place."""
-    if not at:
-        return other
-    value = copy.copy(value)
-    value[at[0]] = with_(value[at[0]], at[1:], other)
-    return value
-
-
 def confused(lines: list[Any], kind: Callable[[Any], Any]) -> Iterator[tuple[Any, list[Any]]]:
     """The lines with one wrong value in one of them; each place of each kind of line once."""
     seen = set()
@@ -61,7 +42,7 @@ def confused(lines: list[Any], kind: Callable[[Any], Any]) -> Iterator[tuple[Any
             if (kind(line), at) in seen:
                 continue
             seen.add((kind(line), at))
-            for wrong in WRONG:
+            for wrong in wrong_at(len(seen)):
                 yield (kind(line), at, wrong), with_(lines, (number, *at), wrong)
         if isinstance(line, dict) and "value" in line:
             for name in TYPES:
@@ -131,7 +112,7 @@ def test_a_confused_export_is_refused_and_nothing_of_it_is_stored(own_only: bool
                 lambda: pf.memory.import_(sealed(changed), own_only=own_only),  # noqa: B023
             )
 
-    assert count > 1_000
+    assert count > 500
     assert found == []
 
 
@@ -148,7 +129,7 @@ def test_a_confused_ledger_is_refused_and_nothing_of_it_is_stored(tmp_path: Path
             file.write_text("".join(json.dumps(line) + "\n" for line in changed))
             found += strange(pf, which, lambda: pf.runs.import_jsonl(file))
 
-    assert count > 500
+    assert count > 200
     assert found == []
 
 
@@ -171,5 +152,5 @@ def test_a_confused_pack_is_refused_and_nothing_of_it_is_stored(tmp_path: Path) 
                     archive.writestr(name, json.dumps(changed[0]) if is_it else raw)
             found += strange(pf, which, lambda: pf.runs.restore_from_pack(file))
 
-    assert count > 100
+    assert count > 50
     assert found == []
