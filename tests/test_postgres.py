@@ -364,9 +364,10 @@ def test_busy_processes_do_not_starve_a_quiet_one(url: str) -> None:
                 racer.kill()
                 racer.wait()
 
-    # Fair means a turn every few commits of the others, not after hundreds; on a busy machine
-    # they make some more while this process waits for its core.
-    assert sorted(others)[len(others) // 2] <= 100
+    # Fair means a turn every few commits of the others, not after hundreds. The lock is a queue,
+    # so half of the waits are of three, one for each of the others, also beside ten other
+    # programs on two cores; while this process waits for its core the others make some more.
+    assert sorted(others)[len(others) // 2] <= 20
 
 
 def test_a_deadlock_is_tried_again_without_a_word(server: PostgresServer, url: str) -> None:
