@@ -1121,7 +1121,7 @@ def test_what_is_taken_away_is_overwritten_in_the_file_at_once(tmp_path: Path, w
     """Also when the file is not written anew after it."""
     path = tmp_path / "s.db"
     with pagefile.open(path) as pf:
-        pf.store.append(Append("log", "zyqsecret", user="ann"))
+        pf.store.append(Append("log", "zyqsecret" * 100, user="ann"))
         pf.store.append(Append("log", "kept"))
     before = b"zyqsecret" in path.read_bytes()
     with pagefile.open(path) as pf:
