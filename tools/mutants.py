@@ -129,7 +129,7 @@ class Bench:
     def doubted(self, tests: Sequence[tuple[str, ...]]) -> set[tuple[str, ...]]:
         """Which of these fail without any fault too, and so judge nothing."""
         # Once and all at the same time; when that is not what happens, each by itself.
-        if self._test([test for each in tests for test in each])[0] == 0:
+        if not tests or self._test([test for each in tests for test in each])[0] == 0:
             return set()
         return {each for each in tests if self._test(each)[0] != 0}
 
