@@ -398,6 +398,26 @@ def test_one_interrupted_just_when_it_was_to_lead_leads_those_behind_it(path: Pa
     pf.close()
 
 
+def test_what_a_loop_brought_that_was_closed_in_the_same_turn_is_stored(path: Path) -> None:
+    with pagefile.open(path) as pf:
+        ticket, loop = _ticket(pf.store, "left"), asyncio.new_event_loop()
+        committer = committer_of(pf.store)
+
+        def bring() -> None:
+            place: asyncio.Future[Any] = loop.create_future()
+            committer.hand_in(ticket.tenant, ticket.batch, place, loop)
+            loop.stop()
+
+        loop.call_soon(bring)
+        loop.run_forever()
+        loop.close()
+        before = pf.store.length("left")
+        asyncio.run(pf.store.commit_async(Batch([Append("other", 1)])))
+        until(lambda: pf.store.length("left") == 1)
+
+    assert before == 0
+
+
 class InterruptedAtOnce:
     """A lock whose waiter is interrupted (Ctrl-C) while it stands in the queue."""
 
