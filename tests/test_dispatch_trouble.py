@@ -11,9 +11,10 @@ import pytest
 
 import pagefile
 from dispatch_ground import ANN, BOB, ONCE, Ask, News, Other, Told, echo, respond, run
-from pagefile import Forbidden, Invalid, NotFound, Pagefile
+from pagefile import Append, Forbidden, Invalid, NotFound, Pagefile
 from pagefile.context.slot import HandlerMetadata
 from pagefile.dispatch import DispatchLimits, HandlerResponse, Identity, Organism, Retry
+from pagefile.dispatch.names import JOURNALS
 
 
 def stubborn_organism(pf: Pagefile, release: asyncio.Event) -> Organism:
@@ -156,6 +157,27 @@ def test_a_request_recorded_while_its_organism_shuts_down_is_answered_by_another
                 answer = await first.answer(asked)
 
         assert answer.payload == Told("hello")
+
+    run(story())
+
+
+def test_a_conversation_that_cannot_be_read_holds_up_no_other(tmp_path: Path) -> None:
+    async def story() -> None:
+        with pagefile.open(tmp_path / "store.db") as pf:
+            idle, working = Organism(pf), Organism(pf)
+            for organism in (idle, working):
+                organism.listener("echo", payload=Ask)(echo)
+            damaged = await idle.inject(Ask("damaged"), "echo", caller=ANN)
+            sound = await idle.inject(Ask("sound"), "echo", caller=ANN)
+            odd = [["retry", "unheard of", damaged.thread_id, 1, 0]]
+            pf.store.append(Append(JOURNALS + damaged.thread_id, odd, ANN.user_id))
+            async with working:
+                answer = await idle.answer(sound)
+                later = await working.ask(Ask("later"), "echo", caller=ANN)
+            left = [each.thread_id for each in idle.conversations()]
+
+        assert (answer.payload, later.payload) == (Told("sound"), Told("later"))
+        assert left == [damaged.thread_id]
 
     run(story())
 
