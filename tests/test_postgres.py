@@ -389,13 +389,11 @@ def test_keys_made_before_others_committed_are_looked_for_in_one_question(
         for n in range(3):
             other.store.append(Append("other", n))
         monkeypatch.setattr(Writer, "fetch", counting)
-        outcomes = [admin.engine.apply([("t", batch)])[0] for batch in waiting]
-        again = [admin.engine.apply([("t", batch)])[0] for batch in waiting]
+        outcomes: list[Any] = [admin.engine.apply([("t", batch)])[0] for batch in waiting]
+        again: list[Any] = [admin.engine.apply([("t", batch)])[0] for batch in waiting]
 
     assert [outcome.repeated for outcome in outcomes] == [False] * 5
-    assert [outcome.commit.position for outcome in again] == [
-        outcome.commit.position for outcome in outcomes
-    ]
+    assert [outcome.commit for outcome in again] == [outcome.commit for outcome in outcomes]
     assert asked.count("made_keys") == 1
 
 
