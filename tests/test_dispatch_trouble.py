@@ -14,7 +14,7 @@ from dispatch_ground import ANN, BOB, ONCE, Ask, News, Other, Told, echo, respon
 from pagefile import Append, Forbidden, Invalid, NotFound, Pagefile
 from pagefile.context.slot import HandlerMetadata
 from pagefile.dispatch import DispatchLimits, HandlerResponse, Identity, Organism, Retry
-from pagefile.dispatch.names import JOURNALS
+from pagefile.dispatch.names import BELL, JOURNALS
 
 
 def stubborn_organism(pf: Pagefile, release: asyncio.Event) -> Organism:
@@ -161,7 +161,32 @@ def test_a_request_recorded_while_its_organism_shuts_down_is_answered_by_another
     run(story())
 
 
-def test_a_conversation_that_cannot_be_read_holds_up_no_other(tmp_path: Path) -> None:
+def test_what_is_given_back_is_told_by_the_bell(tmp_path: Path) -> None:
+    """Other processes look when it rings, and else only now and then."""
+
+    async def story() -> None:
+        with pagefile.open(tmp_path / "store.db") as pf:
+            organism = Organism(pf)
+
+            @organism.listener("slow", payload=Ask)
+            async def slow(payload: Ask, metadata: HandlerMetadata) -> None:
+                await asyncio.Event().wait()
+
+            await organism.start()
+            await organism.inject(Ask("x"), "slow", caller=ANN)
+            while not organism.stats()["running"]:
+                await asyncio.sleep(0)
+            before = pf.store.length(BELL)
+            left = await organism.shutdown(timeout=0.0)
+
+            assert (left.released, pf.store.length(BELL)) == (1, before + 1)
+
+    run(story())
+
+
+def test_a_conversation_that_cannot_be_read_holds_up_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def story() -> None:
         with pagefile.open(tmp_path / "store.db") as pf:
             idle, working = Organism(pf), Organism(pf)
@@ -180,6 +205,8 @@ def test_a_conversation_that_cannot_be_read_holds_up_no_other(tmp_path: Path) ->
         assert left == [damaged.thread_id]
 
     run(story())
+    # A round that fails is said in the log, and the next one comes after a third of the lease.
+    assert [record for record in caplog.records if record.name == "pagefile.dispatch"] == []
 
 
 @pytest.mark.parametrize(
