@@ -524,6 +524,35 @@ def test_a_write_without_a_key_whose_answer_is_lost_is_not_sent_again() -> None:
     assert (lost.value.outcome, lost.value.key) == ("unknown", "")
 
 
+def test_a_read_whose_answer_is_lost_changed_nothing() -> None:
+    steps = course(asked("GET", "/v1/runs", is_safe=True), 0)
+    next(steps)
+    with pytest.raises(Unavailable) as lost:
+        steps.send(Lost(TimeoutError(), was_sent=True))
+
+    assert lost.value.outcome == "nothing"
+
+
+@pytest.mark.parametrize(
+    "answer", [Lost(ConnectionError(), was_sent=False), Reply(503, {"retry-after": "1"}, b"{}")]
+)
+def test_a_body_that_can_be_read_once_is_sent_once(answer: Reply | Lost) -> None:
+    steps = course(asked("POST", "/v1/import", is_safe=True), 3, repeatable=False)
+    next(steps)
+    with pytest.raises(PagefileError):
+        steps.send(answer)
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_a_write_that_a_proxy_answers_for_may_have_happened(status: int) -> None:
+    steps = course(asked("POST", "/v1/runs", body={}), 0)
+    next(steps)
+    with pytest.raises(Unavailable) as answered:
+        steps.send(Reply(status, {}, b"<html>bad gateway</html>"))
+
+    assert answered.value.outcome == "unknown"
+
+
 @pytest.mark.parametrize(("told", "most"), [("86400", 60.0), ("inf", 1.0), ("-5", 1.0), ("x", 1.0)])
 def test_no_server_makes_a_client_wait_for_long(told: str, most: float) -> None:
     steps = course(asked("GET", "/v1/runs", is_safe=True), 3)
