@@ -772,6 +772,29 @@ def test_threads_P21_two_organisms_in_one_process_share_nothing(memory: Pagefile
     run(story())
 
 
+def test_an_organism_cancels_nothing_of_another_beside_it(memory: Pagefile) -> None:
+    async def story() -> None:
+        organism, beside = Organism(memory, name="one"), chain(memory, name="beside")
+        begun, release = asyncio.Event(), asyncio.Event()
+
+        @organism.listener("agent", payload=Ask)
+        async def agent(payload: Ask, metadata: HandlerMetadata) -> HandlerResponse:
+            begun.set()
+            await release.wait()
+            return respond("done")
+
+        async with organism, beside:
+            asked = await organism.inject(Ask("x"), "agent", caller=ANN)
+            await begun.wait()
+            cancelled = await beside.cancel(asked.thread_id)
+            release.set()
+            answer = await organism.answer(asked)
+
+        assert (cancelled, answer.payload) == (False, Told("done"))
+
+    run(story())
+
+
 def test_three_users_of_one_listener_share_nothing(pf: Pagefile) -> None:
     async def story() -> None:
         organism = Organism(pf)

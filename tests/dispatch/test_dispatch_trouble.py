@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import pagefile
-from pagefile import Forbidden, Invalid, NotFound, Pagefile
+from pagefile import Append, Forbidden, Invalid, NotFound, Pagefile
 from pagefile.context.slot import HandlerMetadata
 from pagefile.dispatch import DispatchLimits, HandlerResponse, Identity, Organism, Retry
+from pagefile.dispatch.listener import BELL, JOURNALS
 from tests.dispatch.ground import ANN, BOB, ONCE, Ask, News, Other, Told, echo, respond, run
 
 
@@ -158,6 +159,54 @@ def test_a_request_recorded_while_its_organism_shuts_down_is_answered_by_another
         assert answer.payload == Told("hello")
 
     run(story())
+
+
+def test_what_is_given_back_is_told_by_the_bell(tmp_path: Path) -> None:
+    """Other processes look when it rings, and else only now and then."""
+
+    async def story() -> None:
+        with pagefile.open(tmp_path / "store.db") as pf:
+            organism = Organism(pf)
+
+            @organism.listener("slow", payload=Ask)
+            async def slow(payload: Ask, metadata: HandlerMetadata) -> None:
+                await asyncio.Event().wait()
+
+            await organism.start()
+            await organism.inject(Ask("x"), "slow", caller=ANN)
+            while not organism.stats()["running"]:
+                await asyncio.sleep(0)
+            before = pf.store.length(BELL)
+            left = await organism.shutdown(timeout=0.0)
+
+            assert (left.released, pf.store.length(BELL)) == (1, before + 1)
+
+    run(story())
+
+
+def test_a_conversation_that_cannot_be_read_holds_up_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        with pagefile.open(tmp_path / "store.db") as pf:
+            idle, working = Organism(pf), Organism(pf)
+            for organism in (idle, working):
+                organism.listener("echo", payload=Ask)(echo)
+            damaged = await idle.inject(Ask("damaged"), "echo", caller=ANN)
+            sound = await idle.inject(Ask("sound"), "echo", caller=ANN)
+            odd = [["retry", "unheard of", damaged.thread_id, 1, 0]]
+            pf.store.append(Append(JOURNALS + damaged.thread_id, odd, ANN.user_id))
+            async with working:
+                answer = await idle.answer(sound)
+                later = await working.ask(Ask("later"), "echo", caller=ANN)
+            left = [each.thread_id for each in idle.conversations()]
+
+        assert (answer.payload, later.payload) == (Told("sound"), Told("later"))
+        assert left == [damaged.thread_id]
+
+    run(story())
+    # A round that fails is said in the log, and the next one comes after a third of the lease.
+    assert [record for record in caplog.records if record.name == "pagefile.dispatch"] == []
 
 
 @pytest.mark.parametrize(

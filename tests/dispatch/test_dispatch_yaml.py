@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
-from pagefile import Invalid, NotFound
+from pagefile import Invalid, NotFound, PagefileError
 from pagefile.dispatch.listener import DispatchLimits, Retry
 from pagefile.dispatch.organism_file import check, load
 from pagefile.dispatch.workers.pool import ProcessPool
 from tests.dispatch import cpu as dispatch_cpu
 from tests.dispatch.ground import ANN, Ask, Told, run
+from tests.runs.ground import WRONG, places, with_
 
 WHOLE = """\
 organism:
@@ -239,3 +242,27 @@ def test_threads_S06_S07_dispatch_is_imported_from_anywhere_with_nothing_beside_
     )
 
     assert (ran.stdout, ran.stderr) == ("[]\n", "")
+
+
+def test_a_confused_file_is_refused_with_its_line_or_makes_an_organism(folder: Path) -> None:
+    whole = yaml.safe_load(WHOLE.format(folder=folder))
+    found, refused, count = [], 0, 0
+    for at in places(whole):
+        for wrong in WRONG:
+            count += 1
+            # JSON is YAML; one key on each line.
+            file = written(folder, json.dumps(with_(whole, at, wrong), indent=1))
+            try:
+                problems = check(file)
+                if problems:
+                    refused += 1
+                    assert all(problem.line for problem in problems)
+                else:
+                    load(file).organism()
+            except PagefileError as error:
+                found.append((at, wrong, f"checked, and then refused: {error}"))
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is not a refusal
+                found.append((at, wrong, f"not refused: {error!r}"))
+
+    assert refused > count / 2 > 100
+    assert found == []

@@ -1118,6 +1118,37 @@ def test_a_limit_that_is_no_count_is_refused_for_a_single_append(path: Path, lim
             assert store.length("log") == 1
 
 
+@pytest.mark.parametrize("way", ["prune", "erase"])
+def test_what_is_taken_away_is_overwritten_in_the_file_at_once(tmp_path: Path, way: str) -> None:
+    """Also when the file is not written anew after it."""
+    path = tmp_path / "s.db"
+    with pagefile.open(path) as pf:
+        pf.store.append(Append("log", "zyqsecret" * 100, user="ann"))
+        pf.store.append(Append("log", "kept"))
+    before = b"zyqsecret" in path.read_bytes()
+    with pagefile.open(path) as pf:
+        if way == "prune":
+            pf.store.commit(Batch([Prune(1, log="log")]))
+        else:
+            pf.store.erase(Selector(user="ann"), scrub=False)
+    after = b"zyqsecret" in path.read_bytes()
+
+    assert (before, after) == (True, False)
+
+
+def test_check_names_a_record_whose_keys_cannot_be_read(tmp_path: Path) -> None:
+    with pagefile.open(tmp_path / "s.db") as pf:
+        # An index has nothing of it, so that it is found by the record alone.
+        pf.store.append(Append("log", 1))
+        pf.store.append(Append("log", 2, keys={"k": 1}))
+        connection = apsw.Connection(str(tmp_path / "s.db"))
+        connection.execute("UPDATE records SET keys = CAST('{' AS BLOB) WHERE keys IS NOT NULL")
+        connection.close()
+        problems = pf.check().problems
+
+    assert [str(each.what) for each in problems if "cannot be read" in each.what] != []
+
+
 def test_a_link_to_a_store_has_the_same_gate_and_one_to_itself_is_refused(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link.db").symlink_to(tmp_path / "real" / "store.db")

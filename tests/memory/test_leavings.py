@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import zipfile
@@ -16,7 +17,7 @@ from starlette.testclient import TestClient
 import pagefile
 from pagefile.context.appender import NewSlot
 from pagefile.errors import Conflict, Forbidden
-from pagefile.handle import Options
+from pagefile.handle import Admin, Options
 from pagefile.runs.config import RunConfig
 from pagefile.runs.schema import artifacts
 from pagefile.store.atomic_file import new_file
@@ -24,8 +25,12 @@ from pagefile.store.codec.sort_key import microseconds
 from pagefile.surfaces.cli import main
 from pagefile.surfaces.http.app import make_app
 from pagefile.surfaces.http.config import ServerConfig
+from pagefile.surfaces.mcp import Identity, mcp_service
+from pagefile.surfaces.mcp.server import server_of
 from pagefile.testing.backend import bytes_of_files
-from tests.runs.ground import patch, slide
+from pagefile.testing.memory.fixtures import kept
+from tests.runs.ground import MCR, patch, slide
+from tests.servers.mcp import Served, connected
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::pagefile.memory.privacy.isolation.IsolationWarning"
@@ -403,6 +408,164 @@ def test_no_request_leaves_a_name_or_a_word_of_the_user_behind_not_even_the_one_
     assert word not in again.text
     assert [line for line in kept if word in line] == []
     assert found == []
+
+
+def holding(folder: Path, word: str) -> list[str]:
+    return [name for name, raw in bytes_of_files(folder) if word.encode() in raw.lower()]
+
+
+def kept_with(pf: pagefile.Pagefile, word: str) -> list[str]:
+    """The streams whose name has the word, the erased ones too."""
+    return [name for kind in ("log", "document") for name in pf.store.names(kind) if word in name]
+
+
+def test_no_command_leaves_a_name_or_a_word_of_the_user_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    word, store, beside = "zyqcanary", tmp_path / "store", tmp_path / "beside"
+    store.mkdir()
+    beside.mkdir()
+    monkeypatch.setenv("PAGEFILE_EMBEDDER", "none")
+    scope = ["--url", f"{store}/s.db", "--user", word, "--json"]
+    change = json.dumps(patch(0, next_action=word, constraints=[word]))
+    commands = [
+        ["add", f"I am {word}.", "--id", f"{word}-e", "--session", word, "--consolidate"],
+        ["add", "--fact", word, "likes", word],
+        ["add", "--block", word, word],
+        ["update", f"{word}-e", f"I was {word}."],
+        ["update", "--block", word, f"{word} again"],
+        ["threads", "append", word, word],
+        ["threads", "fork", word, "--id", f"{word}-f"],
+        ["threads", "append", f"{word}-gone", word],
+        ["threads", "delete", f"{word}-gone", "--yes"],
+        ["runs", "boot", word, "--id", f"{word}-r", "--criterion", word, "--thread", word],
+        ["runs", "patch", f"{word}-r", change],
+        ["runs", "milestone", f"{word}-r", "--reason", word],
+        ["runs", "fork", f"{word}-r", "--id", f"{word}-r2"],
+        ["runs", "repair", f"{word}-r"],
+        ["ledger", f"{word}-r", "--export", f"{beside}/ledger.jsonl"],
+        ["import", f"{beside}/ledger.jsonl", "--ledger", "--run", f"{word}-r3"],
+        ["pack", "create", f"{word}-r", f"{beside}/packs"],
+        ["runs", "delete", f"{word}-r2", "--yes"],
+        ["prompt", word, f"Where is {word}?"],
+        ["search", word],
+        ["export", f"{beside}/export.jsonl"],
+        ["import", f"{beside}/export.jsonl"],
+        ["reindex"],
+    ]
+    ended = {" ".join(each): main([*each, *scope]) for each in commands}
+    [pack] = (beside / "packs").iterdir()
+    ended["restore"] = main(["restore", str(pack), "--id", f"{word}-r4", *scope])
+    before = holding(store, word)
+    ended["forget"] = main(["forget", "--yes", *scope])
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])["data"]["receipt"]
+    with pagefile.open(store / "s.db") as pf:
+        names = kept_with(pf, word)
+
+    assert {each: status for each, status in ended.items() if status} == {}
+    assert before != []
+    assert told["level"] == "bytes"
+    assert names == []
+    assert holding(store, word) == []
+
+
+@pytest.mark.parametrize("compat", [None, "reference"])
+def test_no_tool_of_mcp_leaves_a_name_or_a_word_of_the_user_behind(
+    compat: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    word = "zyqcanary"
+    monkeypatch.setenv("PAGEFILE_EMBEDDER", "none")
+    with Admin(tmp_path / "s.db") as admin:
+        every = Identity("default", word, frozenset({"read", "write", "admin"}))
+        with connected(server_of(mcp_service(admin, compat=compat), every)) as client:
+            if compat is None:
+                call_all_tools(client, word)
+            else:
+                entity = {"name": word, "entityType": word, "observations": [word]}
+                relation = {"from": word, "to": word, "relationType": word}
+                noted = {"entityName": word, "contents": [f"{word} again"]}
+                client.call("create_entities", entities=[entity, entity | {"name": f"{word}2"}])
+                client.call("create_relations", relations=[relation])
+                client.call("add_observations", observations=[noted])
+                client.call("delete_entities", entityNames=[f"{word}2"])
+        before = holding(tmp_path, word)
+        pf = admin.open("default")
+        told = pf.memory.forget(user_id=word)
+        names = kept_with(pf, word)
+
+        assert before != []
+        assert told.receipt.level == "bytes"
+        assert names == []
+        assert holding(tmp_path, word) == []
+
+
+def call_all_tools(client: Served, word: str) -> None:
+    """Every tool of MCP that writes, with the word wherever a text or a name is taken."""
+    added = client.call("add_memory", text=f"I am {word}.", session_id=word)
+    fact = {"subject": word, "predicate": word, "object": word}
+    noted = client.call("add_memory", fact=fact)
+    client.call("update_memory", memory_id=added["id"], text=f"I was {word}.")
+    newer = client.call("update_memory", memory_id=noted["id"], text=f"{word} again")
+    client.call("forget", memory_id=newer["id"])
+    client.call("append_message", thread_id=word, text=word, sender=word, recipient=word, key=word)
+    payload = {word: word}
+    client.call("append_message", thread_id=f"{word}-2", payload=payload, key=f"{word}-2")
+    client.call("get_context", query=f"Who is {word}?", thread_id=word)
+    changes = [{"op": "add", "content": word, "rationale": word, "source_refs": [f"{word}/0"]}]
+    batch = client.call("propose_memory", changes=changes)
+    client.call("commit_memory", batch_id=batch["batch_id"], reviewer=word)
+    client.call("propose_memory", changes=changes)
+
+
+def test_no_artifact_of_a_run_leaves_a_word_of_the_user_behind(
+    pf: pagefile.Pagefile, tmp_path: Path
+) -> None:
+    word = "zyqcanary"
+    run = pf.runs.boot(word, [word], [word], user_id=word, run_id=f"{word}-r", thread_id=word)
+    events: dict[str, dict[str, Any]] = {
+        "STEP_REQUEST": {"ws_seq": 0, "model": word, "context_brief": word},
+        "MODEL_ACTION": {"action": {word: word}, "raw": {word: word}},
+        "TOOL_CALL": {"tool_name": word, "arguments": {word: word}},
+        "TOOL_RESULT": {"tool_name": word, "ok": True, "result": word},
+        "MODEL_UPDATE": {"expected_seq": 0, "ws_patch": {word: word}, "mcrs": [word]},
+        "ERROR": {"error_type": word, "message": word, "details": {word: word}},
+    }
+    for kind, payload in events.items():
+        run.log(kind, payload, writer_id=word, parent_event_id=word)
+    ref = {"type": "file", "id": word, "path": word}
+    pinned = {"id": word, "content": word}
+    for seq in range(3):
+        fields = {
+            "artifact_refs": [ref],
+            "blockers": [word],
+            "last_action_summary": word,
+            "pinned_context": [pinned],
+            "sliding_context": [slide(n, n) | {"content": f"{word} {n}"} for n in range(9)],
+        }
+        assert run.apply_patch(patch(seq, **fields), writer_id=word).ok
+    assert not run.apply_patch(patch(0, next_action=word), writer_id=word).ok
+    request = {**MCR, "content": word, "rationale": word, "scope": "user", "user_id": word}
+    for number in range(3):
+        batch = pf.items.propose(
+            [request | {"content": f"{word} {number}"}], run_id=run.run_id, user_id=word
+        ).batch_id
+        if number == 0:
+            run.milestone(word, memory_batch_id=batch, next_entry_point=word, writer_id=word)
+        elif number == 1:
+            pf.items.abort(batch)
+        else:
+            pf.items.commit(batch, reviewer=word)
+            pf.items.undo(batch, reviewer=word)
+    run.rollback(1, writer_id=word)
+    pf.runs.fork(run.run_id, new_run_id=f"{word}-fork")
+    before = [line for line in kept(pf) if word in line]
+    receipt = pf.memory.forget(user_id=word).receipt
+
+    assert len(before) > 20
+    assert kept_with(pf, word) == []
+    assert [line for line in kept(pf) if word in line] == []
+    if receipt.level == "bytes":  # On a file; the bytes of the others are the contract's.
+        assert holding(tmp_path, word) == []
 
 
 # Files for people

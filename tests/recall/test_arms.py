@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from pagefile.recall.arms.memory import MemoryArm
 from pagefile.recall.arms.pgvector import PgvectorArm
 from pagefile.recall.arms.qdrant import QdrantArm
 from pagefile.recall.arms.redis import RedisArm
+from pagefile.surfaces.cli import main
 from pagefile.testing.arms import ArmContract
 from pagefile.testing.arms.fixtures import (
     Place,
@@ -322,6 +324,39 @@ def test_redis_that_is_killed_and_comes_back_empty_is_filled_anew() -> None:
         assert memory.vector_status(user_id="ann").waiting == 50
         assert memory.sync_vectors() == 50
         assert_agree(hits(memory, "amber no17", limit=20), wanted)
+
+
+@needs_qdrant
+def test_the_doctor_catches_up_a_server_that_was_down(
+    qdrant: QdrantServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    url = str(tmp_path / "store.db")
+    monkeypatch.setenv("QDRANT_COLLECTION", fresh())
+    monkeypatch.setenv("QDRANT_URL", qdrant.url)
+    monkeypatch.setenv("PAGEFILE_EMBEDDER", "bundled")
+
+    def told() -> str:
+        capsys.readouterr()
+        assert main(["doctor", "--deep", "--json", "--url", url, "--tenant", "acme"]) == 0
+        found = {each["name"]: each["fact"] for each in json.loads(capsys.readouterr().out)["data"]}
+        return f"{found['vector server']}; {found['qdrant']}"
+
+    with pagefile.open(url, tenant="acme") as pf:
+        for user in ("ann", "bob"):
+            say(pf.memory, "I live in Lisbon.", user=user)
+    filled = told()
+    monkeypatch.setenv("QDRANT_URL", f"http://127.0.0.1:{free_port()}")
+    with pagefile.open(url, tenant="acme") as pf:
+        receipt = pf.memory.forget(user_id="ann").receipt
+    monkeypatch.setenv("QDRANT_URL", qdrant.url)
+    told()
+
+    assert "given 2 vectors" in filled
+    assert "sync_vectors" in receipt.remaining[-1]
+    assert "vectors of 1 user" in told()
 
 
 @needs_redis

@@ -1,9 +1,12 @@
-"""What the tests of runs share: patches, requests, writers, and damage behind a store's back."""
+"""What tests of runs and imports share: patches, requests, writers, damage, type confusion."""
 
 from __future__ import annotations
 
+import copy
+import os
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,9 @@ MCR: dict[str, Any] = {
     "rationale": "seen",
     "source_refs": [],
 }
+
+#: One of each type of JSON, and what the codec gives a meaning of its own.
+WRONG: list[Any] = [None, True, -1, 1.5, "", [1], {"a": 1}, {"$tuple": [1]}]
 
 
 def patch(seq: int, **fields: Any) -> dict[str, Any]:
@@ -108,3 +114,27 @@ def released(processes: list[subprocess.Popen[str]]) -> list[str]:
     told = [one.communicate(timeout=120)[0] for one in processes]
     assert [one.returncode for one in processes] == [0] * len(processes)
     return told
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in a value; of a list the first one's, for they are alike."""
+    yield at
+    inside = range(len(value[:1])) if type(value) is list else value
+    for key in inside if isinstance(value, dict | list) else ():
+        yield from places(value[key], (*at, key))
+
+
+def wrong_at(place: int) -> list[Any]:
+    """What is put into the place of this number: three of them, or all in a soak."""
+    if os.environ.get("PAGEFILE_SOAK") == "1":
+        return WRONG
+    return [WRONG[(3 * place + n) % len(WRONG)] for n in range(3)]
+
+
+def with_(value: Any, at: Sequence[Any], other: Any) -> Any:
+    """The same value with another in one place."""
+    if not at:
+        return other
+    value = copy.copy(value)
+    value[at[0]] = with_(value[at[0]], at[1:], other)
+    return value

@@ -43,6 +43,7 @@ from pagefile.runs.packs.writer import create_resume_pack
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
 from pagefile.store.batch import Batch, Prune, Selector
+from tests.runs.ground import places, with_, wrong_at
 
 Edit = Callable[[dict[str, bytes]], None]
 
@@ -1333,3 +1334,73 @@ def found_in(folder: Path, text: str) -> bool:
         if any(text.encode() in each for each in raw):
             return True
     return False
+
+
+# Type confusion: a member has, in one place, what no pack has there
+
+
+def confusions(value: Any) -> Iterator[Any]:
+    """The value with something of another type in one of its places, each in turn."""
+    for number, at in enumerate(places(value)):
+        for wrong in wrong_at(number):
+            yield with_(value, at, wrong)
+
+
+def confused_members(members: dict[str, bytes]) -> Iterator[tuple[str, Any, dict[str, bytes]]]:
+    """The pack with one member confused, and a manifest that has its digest, if it has one."""
+    for name, raw in members.items():
+        if name == MANIFEST:
+            continue
+        seen = set()
+        lines = raw.splitlines() if name.endswith(".jsonl") else [raw]
+        for number, line in enumerate(lines):
+            said = json.loads(line or "{}")
+            # Of lines that are alike, one.
+            form = tuple(places(said)), said.get("event_type")
+            if not said or form in seen:
+                continue
+            seen.add(form)
+            for changed in confusions(said):
+                made = [*lines[:number], json.dumps(changed).encode(), *lines[number + 1 :]]
+                whole = members | {name: b"\n".join(made) + b"\n"}
+                yield name, changed, sealed(whole) if MANIFEST in members else whole
+
+
+def taken_in_strangely(
+    pf: pagefile.Pagefile, pack: Path, again: Path, members: dict[str, bytes]
+) -> str:
+    """What is wrong about how a pack was taken in; "" when it was refused, or is whole."""
+    pack.write_bytes(zip_of(members))
+    before = pf.store.head()
+    try:
+        run = restore_from_pack(runs_of(pf), pack)
+    except PagefileError as error:
+        return "" if pf.store.head() == before else f"stored in part: {error}"
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is not a refusal
+        return f"not refused: {error!r}"
+    try:
+        run.load()
+        assert list(run.ledger)
+        for episode in run.episodes.list():
+            run.episodes.get(episode)
+        create_resume_pack(run, again)
+    except Exception as error:  # noqa: BLE001 - what was taken in has to be readable
+        return f"taken in and then unreadable: {error!r}"
+    return ""
+
+
+@pytest.mark.parametrize("form", ["ours", "manifest", "simple"])
+def test_a_confused_member_of_a_pack_is_refused_or_read_again(
+    here: pagefile.Pagefile, sound: Path, tmp_path: Path, form: str
+) -> None:
+    simple = {"working_set.json": json.dumps(old_ws()).encode(), "run.jsonl": old_ledger()}
+    members = {"ours": members_of(sound), "manifest": old_members(), "simple": simple}[form]
+    pack, again = tmp_path / "confused.zip", tmp_path / "again"
+    found, count = [], 0
+    for name, changed, made in confused_members(members):
+        count += 1
+        if wrong := taken_in_strangely(here, pack, again, made):
+            found.append((name, changed, wrong))
+
+    assert count > 100
+    assert [(name, wrong, str(changed)[:300]) for name, changed, wrong in found] == []

@@ -398,6 +398,52 @@ def test_one_interrupted_just_when_it_was_to_lead_leads_those_behind_it(path: Pa
     pf.close()
 
 
+def test_what_a_loop_brought_that_was_closed_in_the_same_turn_is_stored(path: Path) -> None:
+    with pagefile.open(path) as pf:
+        ticket, loop = _ticket(pf.store, "left"), asyncio.new_event_loop()
+        committer = committer_of(pf.store)
+
+        def bring() -> None:
+            place: asyncio.Future[Any] = loop.create_future()
+            committer.hand_in(ticket.tenant, ticket.batch, place, loop)
+            loop.stop()
+
+        loop.call_soon(bring)
+        loop.run_forever()
+        loop.close()
+        before = pf.store.length("left")
+        asyncio.run(pf.store.commit_async(Batch([Append("other", 1)])))
+        until(lambda: pf.store.length("left") == 1)
+
+    assert before == 0
+
+
+class InterruptedAtOnce:
+    """A lock whose waiter is interrupted (Ctrl-C) while it stands in the queue."""
+
+    def acquire(self, timeout: float) -> bool:
+        raise KeyboardInterrupt
+
+
+def test_one_interrupted_in_the_queue_is_not_stored_later(path: Path) -> None:
+    clock = HeldClock()
+    with pagefile.open(path, options=Options(clock=clock)) as pf, ThreadPoolExecutor(2) as pool:
+        store, committer = pf.store, committer_of(pf.store)
+        interrupted = _ticket(store, "interrupted")
+        interrupted.wake = cast(threading.Lock, InterruptedAtOnce())
+        leads = pool.submit(store.commit, Batch([Append("leads", 1)]))
+        assert clock.asked.wait(PATIENCE_SECONDS)
+        with committer._mutex:
+            committer._enqueue(interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            committer._wait(interrupted)
+        clock.may_go.set()
+        leads.result(PATIENCE_SECONDS)
+        store.append(Append("later", 1))
+
+        assert (store.length("interrupted"), store.head().position) == (0, 2)
+
+
 def test_one_whose_leader_was_lost_is_told_that_the_outcome_is_unknown(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

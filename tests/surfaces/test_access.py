@@ -81,6 +81,9 @@ def test_a_revoked_key_is_let_in_no_more_and_stays_listed(admin: Admin) -> None:
     assert keys.remembered(made.secret) is None
     assert keys.revoke(made.key.key_id) == revoked
     assert [key.revoked_at is not None for key in keys.list("acme")] == [True]
+    stored = keys._store.get(f"key/{made.key.key_id}")
+    assert stored is not None
+    assert stored.value["digest"] == ""
     with pytest.raises(NotFound):
         keys.revoke("0" * 12)
 

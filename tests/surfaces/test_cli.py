@@ -887,6 +887,29 @@ def test_the_doctor_notes_a_clock_that_ran_ahead(cli: Cli, folder: Path) -> None
     assert "ahead of this machine's clock by 2:5" in note["fact"]
 
 
+def test_the_doctor_notes_a_journal_that_readers_keep_from_being_cut(
+    cli: Cli, folder: Path
+) -> None:
+    import apsw
+
+    with pagefile.open(folder / "pagefile.db") as pf:
+        reader = apsw.Connection("pagefile.db")
+        reader.execute("BEGIN; SELECT count(*) FROM records").fetchall()
+        before = cli("doctor", "--json").data
+        for _ in range(80):
+            pf.store.append(Append("a", "x" * 1_000_000))
+        ran = cli("doctor", "--json")
+        reader.close()
+        for _ in range(3):
+            pf.store.append(Append("a", 1))
+        after = cli("doctor", "--json").data
+    [note] = [each for each in ran.data if each["name"] == "journal"]
+
+    assert "journal" not in {each["name"] for each in (*before, *after)}
+    assert (ran.status, note["state"], bool(note["mend"])) == (0, "note", True)
+    assert " MB: " in note["fact"]
+
+
 def test_the_doctor_finds_nothing_wrong_with_a_sound_store(cli: Cli) -> None:
     cli("add", "I live in Lisbon.")
     ran = cli("doctor", "--deep", "--json")

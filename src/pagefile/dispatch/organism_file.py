@@ -323,7 +323,7 @@ class _Parts:
         if "name" not in members:
             self._reader.wrong(node, "name is missing")
             return "", registers
-        return str(self._reader.scalar(members["name"], str, "text") or ""), registers
+        return self._named(members["name"]), registers
 
     def _backend(self, node: Node | None) -> tuple[str, str]:
         settings = Settings.from_environment()
@@ -332,15 +332,21 @@ class _Parts:
         members = self._reader.mapping(node, ("url", "tenant"))
         url, tenant = settings.url, settings.tenant
         if "url" in members:
-            said = self._reader.scalar(members["url"], str, "text")
-            url = str(said or "")
-            if said and self._has_password(members["url"], url):
+            url = self._named(members["url"])
+            if url and self._has_password(members["url"], url):
                 self._reader.wrong(
                     members["url"], "holds a password: leave url out, and set PAGEFILE_URL"
                 )
         if "tenant" in members:
-            tenant = str(self._reader.scalar(members["tenant"], str, "text") or "")
+            tenant = self._named(members["tenant"])
         return url, tenant
+
+    def _named(self, node: Node) -> str:
+        """A text that is not empty; "" when it is wrong."""
+        said = self._reader.scalar(node, str, "text")
+        if said == "":
+            self._reader.wrong(node, "is empty")
+        return str(said or "")
 
     def _has_password(self, node: Node, url: str) -> bool:
         try:

@@ -119,8 +119,10 @@ class FileBackend:
         return handle
 
     def crash(self) -> None:
-        self._abandoned += self._opened
-        self._opened = []
+        # A long story has more crashes than a server has connections: the last one's are enough.
+        for handle in self._abandoned:
+            handle.close()
+        self._abandoned, self._opened = self._opened, []
 
     def finish(self) -> list[Problem]:
         if not self._opened:

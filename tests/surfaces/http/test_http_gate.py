@@ -242,6 +242,20 @@ def test_wrong_keys_shut_nobody_out_who_has_a_right_one(tmp_path: Path) -> None:
     assert (codes[0], codes[-1], right) == (401, 429, 200)
 
 
+def test_a_key_that_is_known_does_not_make_another_beside_it_right(tmp_path: Path) -> None:
+    with serving(tmp_path) as client, Admin(str(tmp_path / "s.db")) as admin:
+        good = key(admin, "read")["authorization"]
+        alone = [client.get("/v1/runs", headers={"authorization": good}) for _ in range(2)]
+        pairs = [("Bearer pf_wrong", good), (good, "Bearer pf_wrong"), (good, good)]
+        both = [
+            client.get("/v1/runs", headers=[("authorization", each) for each in pair])
+            for pair in pairs
+        ]
+
+    assert [answer.status_code for answer in alone] == [200] * 2
+    assert [answer.status_code for answer in both] == [401] * 3
+
+
 # A key for repeats: never twice
 
 

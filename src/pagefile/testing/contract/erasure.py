@@ -297,6 +297,23 @@ class ErasureContract(ContractFixtures):
         assert store.check()
 
     @promise("S9")
+    def test_what_was_pruned_leaves_with_the_next_erasure(
+        self, backend: Backend, store: Store
+    ) -> None:
+        word = "zyqsecret"
+        append(store, "a", word, "kept")
+        store.commit(Batch([Put("d", word)]))
+        store.commit(Batch([Put("d", "kept")]))
+        append(store, "other", word, user="ann")
+        store.erase(Selector(user="ann"))
+        store.commit(Batch([Prune(1, log="a"), Prune(2, document="d")]))
+        receipt = store.erase([])
+        left = [name for name, stored in backend.remains() if word.encode() in stored]
+
+        assert values(store, "a") == ["kept"]
+        assert (receipt.level, left) == (backend.erasure, [])
+
+    @promise("S9")
     def test_a_fork_ends_with_the_last_of_what_it_showed(
         self, backend: Backend, store: Store
     ) -> None:

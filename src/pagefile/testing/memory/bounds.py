@@ -74,8 +74,11 @@ class Watched(HashedWords):
 
 
 def _users_of_two_sizes(memory: Memory) -> tuple[str, str]:
-    """One with few vectors and one with many, both searched once."""
-    for user, size in (("few", 100), ("many", 1_600)):
+    """One with few vectors and one with many, both searched once.
+
+    Few are more than a server is ever asked for: its answer grows up to that, and no further.
+    """
+    for user, size in (("few", 1_200), ("many", 2_800)):
         for at in range(0, size, 800):
             memory.remember_many(
                 [

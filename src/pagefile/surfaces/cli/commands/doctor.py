@@ -59,6 +59,8 @@ _EXTRA = "extra "
 _MOST_WIDTH = 80
 _ASK_SECONDS = 5.0
 _LITTLE_ROOM_BYTES = 256 * 1024 * 1024
+#: SQLite starts its journal over at 4 MB and cuts a longer one, unless somebody reads all the time.
+_LARGE_JOURNAL_BYTES = 64 * 1024 * 1024
 #: Clocks of several machines differ; by less than this nobody needs to know.
 _CLOCK_SECONDS = 60.0
 
@@ -76,12 +78,15 @@ def doctor(
     context: typer.Context,
     deep: Annotated[
         bool,
-        typer.Option("--deep", help="Verify and check all that is stored, and ask Qdrant, too."),
+        typer.Option("--deep", help="Verify and check what is stored, and catch Qdrant up."),
     ] = False,
 ) -> Answer:
     """Say what is installed and set, how safe the store is, what is wrong and how to mend it."""
     call = Call.of(context)
-    found = [*_program(), *_settings(call, deep), *_store(call, deep)]
+    found = [*_program(), *_settings(call, deep)]
+    # An arm that does not answer is in the list already.
+    answers = all(each.name != "qdrant" or each.state != "wrong" for each in found)
+    found += _store(call, deep, catch_up=deep and answers)
     wrong = sum(each.state == "wrong" for each in found)
 
     def show(screen: Screen) -> None:
@@ -197,7 +202,7 @@ def _failed(name: str, error: PagefileError) -> Finding:
     return Finding(name, "wrong", error.fact, mend=error.next_step)
 
 
-def _store(call: Call, deep: bool) -> Iterator[Finding]:
+def _store(call: Call, deep: bool, *, catch_up: bool) -> Iterator[Finding]:
     try:
         file = file_of(call.url)
     except PagefileError:  # Told with the settings.
@@ -216,6 +221,8 @@ def _store(call: Call, deep: bool) -> Iterator[Finding]:
             if deep:
                 yield _examined("verify", pf.verify)
                 yield _examined("check", pf.check)
+            if catch_up:
+                yield from _caught_up(pf)
     except PagefileError as error:
         yield _failed("store", error)
 
@@ -227,6 +234,12 @@ def _file(file: Path) -> Iterator[Finding]:
         yield Finding("disk", "wrong", fact, mend="make room: erasing needs a second copy")
     else:
         yield Finding("disk", "ok", f"{free / 1024**3:.1f} GB free")
+    journal = Path(f"{file}-wal")
+    size = journal.stat().st_size if journal.exists() else 0
+    if size > _LARGE_JOURNAL_BYTES:
+        fact = f"{journal} has {size // 1024**2} MB: somebody reads all the time, or for long"
+        mend = "end long reads, of other programs too: the next commits cut it"
+        yield Finding("journal", "note", fact, mend=mend)
     if file.stat().st_mode & 0o077 and os.name == "posix":
         fact = f"others on this machine may read {file}"
         yield Finding("file", "note", fact, mend=f"chmod 600 {file}")
@@ -271,6 +284,20 @@ def _clock(pf: Pagefile, position: int) -> Iterator[Finding]:
             f" {timedelta(seconds=int(ahead))}; times stand still until the clock is there",
             mend="set the clocks of all machines that write here, for example with NTP",
         )
+
+
+def _caught_up(pf: Pagefile) -> Iterator[Finding]:
+    """A server that was down may lack what was stored, and have what was forgotten meanwhile."""
+    settings = Settings.from_environment()
+    if (settings.vectors or ("qdrant" if settings.qdrant_url else "memory")) == "memory":
+        return
+    try:
+        given = pf.memory.sync_vectors()
+    except PagefileError as error:
+        yield _failed("vector server", error)
+    else:
+        fact = f"it has what is stored and nothing else; it was given {count(given, 'vector')} now"
+        yield Finding("vector server", "ok", fact)
 
 
 def _index(pf: Pagefile) -> Iterator[Finding]:

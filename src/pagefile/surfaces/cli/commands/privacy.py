@@ -202,7 +202,7 @@ def import_(
         raise Invalid("run", "is for --ledger", "leave it out, or add --ledger")
     with given_file(file) as source, call.open(create=True) as pf:
         if ledger:
-            made = pf.runs.import_jsonl(source, new_run_id=run)
+            made = pf.runs.import_jsonl(source, new_run_id=run, user_id=call.user)
             told: dict[str, Any] = {"run_id": made.run_id, "events": len(made.ledger)}
             return Answer(told, lambda screen: screen.line(made.run_id))
         receipt = pf.memory.import_(source)
