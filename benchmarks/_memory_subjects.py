@@ -26,7 +26,7 @@ import pagefile
 from _memory_data import DIMENSIONS, GivenVectors, Vectors
 from pagefile import Episode, Memory
 from pagefile.aio.memory import AsyncMemory
-from pagefile.memory.names import owner_key
+from pagefile.memory.documents import owner_key
 from pagefile.recall.records import decoded, entries_of, log_of
 from pagefile.recall.vectors.vector_index import VectorIndex, unpacked_rows
 

@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from pagefile.memory.consolidation.consolidation import ConsolidationPolicy, ConsolidationReport
     from pagefile.memory.consolidation.consolidator import Consolidator
     from pagefile.memory.consolidation.worker import ConsolidationWorker
+    from pagefile.memory.documents import new_id
     from pagefile.memory.episodes.episode import Episode, Image, Message, Role, ToolCall, ToolDef
     from pagefile.memory.extraction.chat import ChatClient
     from pagefile.memory.extraction.model import ChatExtractor
@@ -95,16 +96,13 @@ if TYPE_CHECKING:
     from pagefile.memory.facts.store import FactStore
     from pagefile.memory.items.store import LongTermItems
     from pagefile.memory.memory import Memory
-    from pagefile.memory.names import new_id
     from pagefile.memory.privacy.export import MemoryExport
     from pagefile.memory.privacy.forget_receipt import ForgetReceipt
     from pagefile.memory.privacy.isolation import IsolationWarning
-    from pagefile.memory.profile import MemoryProfile
-    from pagefile.memory.provenance import Provenance
+    from pagefile.memory.provenance import MemoryProfile, Provenance
     from pagefile.memory.recaller import EpisodeMatch, FactMatch
-    from pagefile.runs.config import RunConfig
+    from pagefile.runs.config import RunConfig, Secret
     from pagefile.runs.patch import PatchResult
-    from pagefile.runs.redaction import Secret
     from pagefile.runs.run import Run
     from pagefile.runs.runs import Runs
 
@@ -247,7 +245,7 @@ _ELSEWHERE = {
     "Memory": "pagefile.memory.memory",
     "MemoryBlock": "pagefile.memory.blocks",
     "MemoryExport": "pagefile.memory.privacy.export",
-    "MemoryProfile": "pagefile.memory.profile",
+    "MemoryProfile": "pagefile.memory.provenance",
     "Message": "pagefile.memory.episodes.episode",
     "NewSlot": "pagefile.context.appender",
     "PatchResult": "pagefile.runs.patch",
@@ -260,7 +258,7 @@ _ELSEWHERE = {
     "Run": "pagefile.runs.run",
     "RunConfig": "pagefile.runs.config",
     "Runs": "pagefile.runs.runs",
-    "Secret": "pagefile.runs.redaction",
+    "Secret": "pagefile.runs.config",
     "SharedBackend": "pagefile.context.shared_backend",
     "SlotMetadata": "pagefile.context.slot",
     "Sweep": "pagefile.context.conversations",
@@ -271,7 +269,7 @@ _ELSEWHERE = {
     "get_context_buffer": "pagefile.context.shared_backend",
     "get_registry": "pagefile.context.shared_backend",
     "get_shared_backend": "pagefile.context.shared_backend",
-    "new_id": "pagefile.memory.names",
+    "new_id": "pagefile.memory.documents",
     "reset_context_buffer": "pagefile.context.shared_backend",
     "reset_registry": "pagefile.context.shared_backend",
     "reset_shared_backend": "pagefile.context.shared_backend",

@@ -35,14 +35,14 @@ from pagefile import (
     Put,
     Store,
 )
-from pagefile.memory import names as ids
+from pagefile.memory import documents as ids
+from pagefile.memory.documents import new_id, owner_key
 from pagefile.memory.facts.documents import Alias, assertions_of
 from pagefile.memory.facts.fact import Fact, canonical_predicate, normalised
 from pagefile.memory.facts.plane import Claim, Withdrawal, standing
 from pagefile.memory.facts.plane import windows as windows_of
 from pagefile.memory.facts.store import FactStore
 from pagefile.memory.facts.view import Names
-from pagefile.memory.names import new_id, owner_key
 from pagefile.recall.index import SearchIndex
 from pagefile.store.batch import Condition, Operation, Query, Selector
 

@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 import pagefile
 from pagefile import Episode, Fact, PagefileError
 from pagefile.surfaces.cli import main
-from pagefile.surfaces.cli.exit_codes import INTERNAL
+from pagefile.surfaces.cli.call import INTERNAL
 from pagefile.surfaces.http.app import make_app
 from pagefile.surfaces.http.config import ServerConfig
 from tests.runs.ground import places, with_, wrong_at

@@ -37,7 +37,8 @@ from pagefile import (
     Selector,
     Store,
 )
-from pagefile.memory.items import change, text_search
+from pagefile.memory.items import change
+from pagefile.memory.items import reader as text_search
 from pagefile.memory.items.item import MemoryItem, visible
 from pagefile.memory.items.proposal import ItemBatch
 from pagefile.memory.items.store import LongTermItems

@@ -54,10 +54,10 @@ from pagefile.surfaces.cli import main
 from pagefile.surfaces.cli.commands.help import described
 from pagefile.surfaces.http.openapi import document
 from pagefile.surfaces.mcp import mcp_service
-from pagefile.surfaces.mcp.identity import Identity
-from pagefile.surfaces.mcp.prompts import PROMPTS
+from pagefile.surfaces.mcp.caller import Identity
 from pagefile.surfaces.mcp.reference.graph import Graph
 from pagefile.surfaces.mcp.resources import TEMPLATES
+from pagefile.surfaces.mcp.server import PROMPTS
 from pagefile.surfaces.mcp.tool import schema_of
 from pagefile.testing.memory.fixtures import HashedWords
 from tests import ROOT

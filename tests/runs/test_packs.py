@@ -31,7 +31,7 @@ from pagefile.errors import (
 )
 from pagefile.memory.items.store import LongTermItems
 from pagefile.runs.config import RunConfig
-from pagefile.runs.names import EPISODES, EVICTED, LEDGERS, RUNS
+from pagefile.runs.kinds import EPISODES, EVICTED, LEDGERS, RUNS
 from pagefile.runs.packs import format as errors
 from pagefile.runs.packs import format as pack_format
 from pagefile.runs.packs import restore

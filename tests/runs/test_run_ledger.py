@@ -30,9 +30,8 @@ from pagefile.surfaces.cli import main
 from pagefile.surfaces.http.app import make_app
 from pagefile.surfaces.http.config import ServerConfig
 from pagefile.surfaces.mcp import resources
-from pagefile.surfaces.mcp.identity import Identity
-from pagefile.surfaces.mcp.service import Service
-from pagefile.surfaces.mcp.tenants import Places
+from pagefile.surfaces.mcp.caller import Identity
+from pagefile.surfaces.mcp.service import Places, Service
 from pagefile.testing.faults import FaultyEngine
 from tests.crash.disk import DiskFaults
 from tests.runs.ground import (

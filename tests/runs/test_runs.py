@@ -30,9 +30,8 @@ import pagefile
 import pagefile.aio
 from pagefile import Batch, Put, Selector
 from pagefile.errors import Conflict, Corrupt, Forbidden, Invalid, LimitExceeded, NotFound
-from pagefile.runs.config import RunConfig
+from pagefile.runs.config import RunConfig, Secret
 from pagefile.runs.ledger import require_lines
-from pagefile.runs.redaction import Secret
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
 from pagefile.runs.schema import artifacts

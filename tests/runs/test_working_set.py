@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 
 from pagefile import Invalid, LimitExceeded, NotFound, Unsupported
 from pagefile.runs import eviction, tokens
+from pagefile.runs.config import REDACTED, Secret, redact
 from pagefile.runs.eviction import HEADINGS, Budget, fit, rank, sliding_line
 from pagefile.runs.patch import apply_diff, apply_patch, diff, merge
-from pagefile.runs.redaction import REDACTED, Secret, redact
 from pagefile.runs.run import render_context_brief
 from pagefile.runs.schema.timestamps import parse_time
 from pagefile.runs.tokens import Bpe, Cached, CharsPerFour, counter_named, register_counter

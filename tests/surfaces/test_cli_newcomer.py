@@ -14,10 +14,9 @@ import pagefile
 from pagefile.dispatch import DeadLetter, Overview, WorkerView
 from pagefile.surfaces.cli import EXIT_STATUS
 from pagefile.surfaces.cli.commands.doctor import EXTRAS
-from pagefile.surfaces.cli.organism_frame import Frames
-from pagefile.surfaces.cli.organism_view import drawn
-from pagefile.surfaces.cli.stacked_rows import packed
-from pagefile.surfaces.mcp.proposal_tools import PROPOSAL_TOOLS
+from pagefile.surfaces.cli.commands.organism import Frames, drawn
+from pagefile.surfaces.cli.screen import packed
+from pagefile.surfaces.mcp.memory_tools import PROPOSAL_TOOLS
 from tests import ROOT
 from tests.surfaces.test_cli import Cli, cli, folder, in_a_terminal, patch
 

@@ -27,13 +27,11 @@ from pagefile.memory.facts.fact import Fact
 from pagefile.runs.tokens import CharsPerFour, counter_named
 from pagefile.surfaces.mcp import Identity, mcp_app, mcp_service, resources
 from pagefile.surfaces.mcp.budget import Budget
-from pagefile.surfaces.mcp.prompts import PROMPTS
-from pagefile.surfaces.mcp.reference.graph import Entity, Graph, Relation
-from pagefile.surfaces.mcp.reference.graph_file import take_in, write_out
+from pagefile.surfaces.mcp.caller import ERASING, NEEDS, PACKING
+from pagefile.surfaces.mcp.reference.graph import Entity, Graph, Relation, take_in, write_out
 from pagefile.surfaces.mcp.reference.graph_tools import REFERENCE_TOOLS
 from pagefile.surfaces.mcp.resources import TEMPLATES
-from pagefile.surfaces.mcp.rights import ERASING, NEEDS, PACKING
-from pagefile.surfaces.mcp.server import server_of
+from pagefile.surfaces.mcp.server import PROMPTS, server_of
 from pagefile.surfaces.mcp.service import TOOLS
 from pagefile.surfaces.mcp.tool import schema_of
 from tests import ROOT

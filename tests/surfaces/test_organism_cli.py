@@ -17,8 +17,7 @@ import pytest
 import pagefile
 from pagefile.dispatch import DeadLetter, OpenConversation, Overview, WorkerView, organisms_of
 from pagefile.surfaces.cli import main
-from pagefile.surfaces.cli.organism_frame import Frames
-from pagefile.surfaces.cli.organism_view import drawn, headline, span
+from pagefile.surfaces.cli.commands.organism import Frames, drawn, headline, span
 from tests import ROOT
 
 GOOD = """\

@@ -45,18 +45,18 @@ from pagefile.memory.facts.fact import Fact
 from pagefile.memory.facts.fact import Status as FactStatus
 from pagefile.memory.facts.documents import Assertion
 from pagefile.memory.facts.graph import Neighborhood, StoredGraph, Walk
-from pagefile.memory.facts.history import History, Story
+from pagefile.memory.facts.view import History, Story
 from pagefile.memory.facts.view import Group, Sight, Viewpoint
 from pagefile.memory.facts.store import FactStore
 from pagefile.memory.privacy.forget_receipt import ForgetReceipt
 from pagefile.memory.facts.graph import Direction
 from pagefile.memory.items.item import Status as ItemStatus
 from pagefile.memory.recaller import EpisodeMatch, FactMatch, MemoryMatch
-from pagefile.memory.search import MemoryKind
+from pagefile.memory.recaller import MemoryKind
 from pagefile.memory.memory import Memory
 from pagefile.memory.episodes.episode import Message
 from pagefile.memory.facts.plane import Kind
-from pagefile.memory.profile import MemoryProfile
+from pagefile.memory.provenance import MemoryProfile
 from pagefile.memory.facts.proposal import Decision, ProposedFact, ProposedFacts
 from pagefile.memory.provenance import Provenance
 from pagefile.recall.arms.synchronizer import VectorsFollowed
@@ -66,7 +66,7 @@ from pagefile.memory.items.item import MemoryItem, Revision, Status
 from pagefile.memory.items.plan import Plan, Preview
 from pagefile.memory.items.proposal import BatchPage, ItemBatch
 from pagefile.memory.items.change import ItemType, Scope
-from pagefile.memory.items.text_search import Hit
+from pagefile.memory.items.reader import Hit
 from pagefile.recall.arms.synchronizer import VectorStatus
 from pagefile.runs.config import RunConfig
 from pagefile.runs.run import Knowledge

@@ -34,16 +34,15 @@ from pagefile.context.backend import Backend, ClosesItsStore, store_behind
 from pagefile.context.names import log_of, require_name
 from pagefile.context.slot import BufferSlot
 from pagefile.errors import Forbidden, Invalid, LimitExceeded, NotFound, shown
+from pagefile.memory.documents import require_text, require_user
 from pagefile.memory.items.change import require_name_or_none
 from pagefile.memory.memory import Memory
-from pagefile.memory.names import require_user
 from pagefile.memory.privacy.isolation import warn_if_anonymous
 from pagefile.memory.prompt_memory import Answer, Recalled, Recollection
-from pagefile.memory.serializer import require_text
 from pagefile.recall.hit import Hit
 from pagefile.recall.text.analysis import terms
 from pagefile.recall.text.question import Speakers, question_of
-from pagefile.runs.names import RUNS, WORKING_SET, require_id
+from pagefile.runs.kinds import RUNS, WORKING_SET, require_id
 from pagefile.runs.tokens import TokenCounter, counter_named
 from pagefile.store.arguments import bounded, require_count, require_flag, require_type
 from pagefile.store.records import Document, Entry

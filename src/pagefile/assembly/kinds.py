@@ -8,7 +8,7 @@ import msgspec
 
 from pagefile.assembly.receipt import RECEIPTS
 from pagefile.errors import Corrupt
-from pagefile.memory.serializer import shaped
+from pagefile.memory.documents import shaped
 from pagefile.store.kinds import Kind, Spans
 from pagefile.store.records import Document
 

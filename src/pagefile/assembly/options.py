@@ -8,7 +8,7 @@ from typing import Any, get_args
 import msgspec
 
 from pagefile.errors import Invalid, shown
-from pagefile.memory.search import MemoryKind
+from pagefile.memory.recaller import MemoryKind
 from pagefile.store.arguments import require_count, require_flag
 
 MOST_BUDGET = 10_000_000

@@ -9,9 +9,8 @@ import msgspec
 
 from pagefile.assembly.options import AssemblyOptions
 from pagefile.errors import Conflict, Invalid, NotFound, shown
-from pagefile.memory.names import owner_key
+from pagefile.memory.documents import living, owner_key, plain, shaped
 from pagefile.memory.privacy.tombstones import document_of as forgotten_document
-from pagefile.memory.serializer import living, plain, shaped
 from pagefile.store.arguments import MOST_PER_READ
 from pagefile.store.batch import Absent, Batch, Condition, Operation, Put, Query, VersionIs
 from pagefile.store.records import Document

@@ -25,8 +25,8 @@ from pagefile.memory.facts.fact import Fact
 from pagefile.memory.facts.graph import StoredGraph, Walk
 from pagefile.memory.facts.proposal import Decision, ProposedFact, ProposedFacts
 from pagefile.memory.facts.store import FactStore
+from pagefile.memory.items.reader import Hit
 from pagefile.memory.items.store import LongTermItems, Proposal
-from pagefile.memory.items.text_search import Hit
 from pagefile.memory.memory import Memory
 from pagefile.memory.privacy.export import MemoryExport
 from pagefile.memory.privacy.forget_receipt import ForgetReceipt

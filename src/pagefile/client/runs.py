@@ -14,9 +14,9 @@ from pagefile.client.calls import MOST_PER_PAGE, Listing, Room, not_offered
 from pagefile.client.request import Wait
 from pagefile.client.transport import AsyncLink, Exchange, Link, Talk, Value, answered, decoded
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, PagefileError, shown
+from pagefile.memory.items.item import LEDGERS
 from pagefile.memory.items.plan import Preview
 from pagefile.memory.items.proposal import BatchPage, ItemBatch
-from pagefile.memory.items.run_events import LEDGERS
 from pagefile.memory.items.store import Committed
 from pagefile.operations.answer import cursor_of
 from pagefile.operations.items import Token
@@ -24,9 +24,9 @@ from pagefile.operations.packs import PackInfo, Restored
 from pagefile.operations.runs import Booted, Brief, Deleted, Patched, Rebuilt, Recorded
 from pagefile.runs import rebuild
 from pagefile.runs.config import RunConfig, config_from
+from pagefile.runs.kinds import require_id
 from pagefile.runs.ledger import Ledger
 from pagefile.runs.milestones import Episodes, Milestone
-from pagefile.runs.names import require_id
 from pagefile.runs.packs.format import PackLimits, PackReport
 from pagefile.runs.patch import PatchResult, WorkingSet
 from pagefile.runs.run import Knowledge, Run

@@ -5,21 +5,21 @@ Read in this order:
 listener       what callers declare: names, payloads, limits, retries
 letter         a message, what a handler returns, and what became of it
 organism       all of it in one process; `lifecycle` starts and drains it
-conversation   everything that one request sets in motion; `claims` says whose it is
-intake         taking messages in
+conversation   everything that one request sets in motion
+intake         taking messages in, and whose a conversation is
 steps          the rules of a step; `journal` takes them to commits and back
 dispatcher     the conversations of this process
 workers/       whose turn it is, and who runs handlers: threads, processes, clusters
 events         watching it
 organism_file  organism.yaml
 xml/           payloads as XML
+kinds          what this room stores
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pagefile.dispatch.claims import OpenConversation
     from pagefile.dispatch.conversation import DeadLetter
     from pagefile.dispatch.events import (
         AgentStateEvent,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         MissedEvent,
         ThreadEvent,
     )
+    from pagefile.dispatch.intake import OpenConversation
     from pagefile.dispatch.journal import Answer, Delivery, Identity
     from pagefile.dispatch.letter import (
         ROUTING_ERROR,
@@ -87,7 +88,6 @@ __all__ = [
 
 #: Where the names are; their modules are loaded when they are asked for.
 _MODULES = {
-    "claims": ("OpenConversation",),
     "conversation": ("DeadLetter",),
     "events": (
         "AgentStateEvent",
@@ -96,6 +96,7 @@ _MODULES = {
         "MissedEvent",
         "ThreadEvent",
     ),
+    "intake": ("OpenConversation",),
     "journal": (
         "Answer",
         "Delivery",

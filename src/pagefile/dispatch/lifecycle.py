@@ -12,10 +12,9 @@ from typing import Any
 import msgspec
 
 from pagefile.context.buffer import ContextBuffer
-from pagefile.dispatch.claims import Claims
 from pagefile.dispatch.dispatcher import Dispatcher, now_us
 from pagefile.dispatch.events import Events, Metrics
-from pagefile.dispatch.intake import Intake
+from pagefile.dispatch.intake import Claims, Intake
 from pagefile.dispatch.journal import Answers
 from pagefile.dispatch.listener import (
     BELL,

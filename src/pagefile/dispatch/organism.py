@@ -14,10 +14,9 @@ import msgspec
 
 from pagefile.context.backend import Backend, store_behind
 from pagefile.context.names import require_name
-from pagefile.dispatch.claims import OpenConversation, open_conversations
 from pagefile.dispatch.conversation import DeadLetter, dead_letter, dead_letters, drop_dead_letter
 from pagefile.dispatch.events import Event
-from pagefile.dispatch.intake import waits_for_room
+from pagefile.dispatch.intake import OpenConversation, open_conversations, waits_for_room
 from pagefile.dispatch.journal import Answer, Delivery, Identity
 from pagefile.dispatch.lifecycle import Life, Parts, Remaining
 from pagefile.dispatch.listener import (

@@ -11,8 +11,7 @@ from datetime import datetime
 import msgspec
 
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, shown
-from pagefile.memory.names import owner_key, require_user, users_key
-from pagefile.memory.serializer import living, plain, shaped
+from pagefile.memory.documents import living, owner_key, plain, require_user, shaped, users_key
 from pagefile.store import clock
 from pagefile.store.arguments import require_count
 from pagefile.store.batch import (

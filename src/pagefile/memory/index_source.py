@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from pagefile.errors import Invalid
+from pagefile.memory.documents import owner_key
 from pagefile.memory.episodes.episode import EPISODES, Episode
 from pagefile.memory.episodes.writer import findable as findable_episode
 from pagefile.memory.facts.documents import FACTS, StoredAssertion
 from pagefile.memory.facts.index import findable_fact
-from pagefile.memory.names import owner_key
 from pagefile.recall.index import Findable, Place, SearchIndex, Source
 from pagefile.recall.records import Catalogue
 from pagefile.store.batch import Append, Condition, Operation, Put

@@ -6,6 +6,7 @@ import msgspec
 
 from pagefile.memory.blocks import BLOCKS, put_again
 from pagefile.memory.consolidation.claims import STATES, ExtractionState, put_state
+from pagefile.memory.documents import users_key
 from pagefile.memory.episodes.episode import EPISODES, UNREAD, Episode, merging, put_episode
 from pagefile.memory.facts.documents import (
     ALIASES,
@@ -24,10 +25,8 @@ from pagefile.memory.facts.documents import (
 from pagefile.memory.facts.fact import Fact, require_reason, require_text
 from pagefile.memory.facts.proposal import CANDIDATES, ProposedFact, put_candidate
 from pagefile.memory.facts.view import LOG as FACT_KINDS
-from pagefile.memory.items.approval import TOKENS, user_of_token
 from pagefile.memory.items.item import ITEMS, Place, StoredItem, put_item
-from pagefile.memory.items.proposal import BATCHES, ItemBatch, put_batch
-from pagefile.memory.names import users_key
+from pagefile.memory.items.proposal import BATCHES, TOKENS, ItemBatch, put_batch, user_of_token
 from pagefile.memory.privacy.tombstones import FORGOTTEN
 from pagefile.memory.provenance import OF_MEMORY, USES, Use, use_log
 from pagefile.store.batch import Append, Put

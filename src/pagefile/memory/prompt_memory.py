@@ -16,8 +16,15 @@ from pagefile.memory.items.item import revision_of
 from pagefile.memory.items.reader import ItemReader
 from pagefile.memory.privacy.tombstones import Guard
 from pagefile.memory.provenance import UseRecorder
-from pagefile.memory.recaller import EpisodeMatch, FactMatch, MemoryMatch, Recaller
-from pagefile.memory.search import ITEM_QUERY, MemoryKind, shares
+from pagefile.memory.recaller import (
+    ITEM_QUERY,
+    EpisodeMatch,
+    FactMatch,
+    MemoryKind,
+    MemoryMatch,
+    Recaller,
+    shares,
+)
 from pagefile.recall.embed.embedder import Embedder
 from pagefile.recall.embed.reranker import Reranker
 from pagefile.recall.hit import Hit

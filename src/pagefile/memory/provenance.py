@@ -1,4 +1,4 @@
-"""Why something is known: where it came from, who let it in, what it replaced, who used it."""
+"""Why something is known, which recalls used it, and a user at a glance."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from typing import Any, Literal
 import msgspec
 
 from pagefile.errors import Conflict, Invalid, NotFound, shown
+from pagefile.memory.documents import new_id, owner_key
 from pagefile.memory.episodes.episode import document_of as episode_document
 from pagefile.memory.episodes.episode import episode_of
+from pagefile.memory.episodes.store import Episodes
 from pagefile.memory.facts.documents import document_of as fact_document
+from pagefile.memory.facts.fact import Fact
 from pagefile.memory.facts.proposal import ProposedFact, candidate_name, proposed_of
 from pagefile.memory.facts.store import FactStore
 from pagefile.memory.items.change import MOST_ID_BYTES, require_name_or_none
 from pagefile.memory.items.item import Revision, visible
 from pagefile.memory.items.proposal import read_batch
 from pagefile.memory.items.reader import ItemReader
-from pagefile.memory.names import new_id, owner_key
 from pagefile.memory.privacy.tombstones import Guard
+from pagefile.recall.index import SearchIndex
 from pagefile.store.arguments import Naming
 from pagefile.store.batch import Append, Batch, Query
 from pagefile.store.codec.decoder import convert
@@ -323,3 +326,52 @@ def _let_in(versions: Sequence[Revision]) -> Revision:
     """The version that made an item hold: what ended it later, or brought it back, is another."""
     made = [one for one in versions if one.item.status == "active" and one.cause.op != "undo"]
     return made[-1] if made else versions[-1]
+
+
+# What is known of a user at a glance.
+
+
+_MOST_IN_PROFILE = 10
+
+
+class MemoryProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """How much is kept of a user, and the newest of it.
+
+    `fact_count` is of facts that hold now, each once however often it was asserted.
+    `recent_sessions` are those with the newest episodes, newest first;
+    `sample_facts` hold now and were recorded last. Both at most ten.
+    """
+
+    user_id: str | None
+    episode_count: int = 0
+    fact_count: int = 0
+    block_count: int = 0
+    last_seen: datetime | None = None
+    recent_sessions: tuple[str, ...] = ()
+    sample_facts: tuple[Fact, ...] = ()
+
+
+class Profiles:
+    """Counts of episodes from the index, of facts from what holds."""
+
+    def __init__(self, store: Store, index: SearchIndex, facts: FactStore) -> None:
+        self._index = index
+        self._facts = facts
+        self._episodes = Episodes(store)
+
+    def profile(self, user_id: str | None, block_count: int) -> MemoryProfile:
+        """The profile of one user."""
+        counts = self._index.counts(owner_key(user_id))
+        newest = self._episodes.newest(user_id, 1)
+        fact_count, sample = self._facts.overview(user_id=user_id, limit=_MOST_IN_PROFILE)
+        return MemoryProfile(
+            user_id=user_id,
+            episode_count=counts.get("episode", 0),
+            fact_count=fact_count,
+            block_count=block_count,
+            last_seen=newest[0].occurred_at if newest else None,
+            recent_sessions=tuple(
+                self._index.recent_sessions(owner_key(user_id), "episode", _MOST_IN_PROFILE)
+            ),
+            sample_facts=tuple(sample),
+        )

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, cast
 import msgspec
 
 from pagefile.errors import Invalid
+from pagefile.memory.documents import living, require_user
 from pagefile.memory.facts.fact import Fact
 from pagefile.memory.facts.graph import StoredGraph, Walk
 from pagefile.memory.facts.proposal import (
@@ -18,8 +19,6 @@ from pagefile.memory.facts.proposal import (
     proposed_of,
 )
 from pagefile.memory.facts.store import FactStore
-from pagefile.memory.names import require_user
-from pagefile.memory.serializer import living
 from pagefile.operations.answer import cursor_of, cut, place_in, room_for
 from pagefile.operations.binder import Id
 from pagefile.operations.caller import Caller

@@ -13,8 +13,8 @@ from pagefile.memory.items.change import ItemType
 from pagefile.memory.items.item import MemoryItem, Revision, place_of, visible
 from pagefile.memory.items.plan import Preview
 from pagefile.memory.items.proposal import ItemBatch
+from pagefile.memory.items.reader import Hit, candidates
 from pagefile.memory.items.store import Committed, LongTermItems, Proposal
-from pagefile.memory.items.text_search import Hit, candidates
 from pagefile.operations.answer import cursor_of, cut, number_in, place_in, room_for
 from pagefile.operations.caller import Caller
 from pagefile.operations.operation import get, operation, post

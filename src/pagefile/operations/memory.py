@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from pagefile.memory.blocks import MemoryBlock
+from pagefile.memory.documents import living, require_user
 from pagefile.memory.episodes.duplicates import Duplicate
 from pagefile.memory.episodes.episode import (
     BY_SESSION,
@@ -19,9 +20,7 @@ from pagefile.memory.episodes.episode import (
 )
 from pagefile.memory.episodes.store import bounds_of
 from pagefile.memory.memory import Memory
-from pagefile.memory.names import require_user
 from pagefile.memory.recaller import EpisodeMatch, FactMatch
-from pagefile.memory.serializer import living
 from pagefile.operations.answer import cut, number_in, room_for
 from pagefile.operations.binder import Id
 from pagefile.operations.caller import Caller

@@ -17,7 +17,7 @@ from pagefile.operations.answer import Answer, File, cursor_of, place_in
 from pagefile.operations.caller import Caller
 from pagefile.operations.operation import delete, get, operation, post
 from pagefile.runs.packs.format import PackLimits, PackReport
-from pagefile.runs.packs.users import holds_user, was_forgotten
+from pagefile.runs.packs.members import holds_user, was_forgotten
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs
 from pagefile.store.store import Store

@@ -31,9 +31,9 @@ from pagefile.operations.binder import Id, Number
 from pagefile.operations.caller import Caller
 from pagefile.operations.operation import delete, get, operation, patch, post
 from pagefile.runs.config import RunConfig
+from pagefile.runs.kinds import LEDGERS, RUNS, WORKING_SET, require_id
 from pagefile.runs.ledger import Ledger
 from pagefile.runs.milestones import Episodes, Milestone
-from pagefile.runs.names import LEDGERS, RUNS, WORKING_SET, require_id
 from pagefile.runs.patch import PatchResult, working_set_in
 from pagefile.runs.run import Run
 from pagefile.runs.runs import Runs

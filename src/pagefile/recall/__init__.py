@@ -9,8 +9,9 @@ vectors/         vectors in memory: rotated, quantized, searched
 scorer           one search: every arm, one score
 hit              what was found, and how the arms were mixed
 partition_cache  which partitions stay in memory
-index            the index of a tenant, now or at a past position; `rebuild` makes it again
+index            the index of a tenant, now, at a past position, or made again
 embed/           where vectors come from
 arms/            where vectors may be kept besides
 extras           optional packages
+kinds            what this room stores
 """

@@ -15,11 +15,10 @@ from typing import IO, Any
 import msgspec
 
 from pagefile.errors import Conflict, Corrupt, Forbidden, Invalid, shown
-from pagefile.memory.names import require_user
+from pagefile.memory.documents import require_user
 from pagefile.memory.privacy.tombstones import forgotten_of
-from pagefile.runs.config import SETTINGS
-from pagefile.runs.names import LEDGERS, RUNS
-from pagefile.runs.redaction import redact
+from pagefile.runs.config import SETTINGS, redact
+from pagefile.runs.kinds import LEDGERS, RUNS
 from pagefile.runs.schema import artifacts
 from pagefile.store import clock
 from pagefile.store.arguments import bounded, require_count

@@ -17,9 +17,9 @@ import msgspec
 
 from pagefile.errors import Conflict, Invalid, shown
 from pagefile.runs.config import RunConfig, config_from
+from pagefile.runs.kinds import RESTORING, RUNS, WORKING_SET, is_id, made_id, path_from, require_id
 from pagefile.runs.ledger import Identity, copied, require_lines, require_remembered
 from pagefile.runs.milestones import LAST_EVENTS, body_of_episode, digest_of, summary_of
-from pagefile.runs.names import RESTORING, RUNS, WORKING_SET, is_id, made_id, path_from, require_id
 from pagefile.runs.packs.format import encode_json
 from pagefile.runs.packs.members import PackedEpisode
 from pagefile.runs.patch import WorkingSet

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import msgspec
 
 from pagefile.errors import Conflict, Corrupt, Invalid, NotFound
+from pagefile.runs.kinds import EPISODES, RUNS, episode_name, made_id, require_id
 from pagefile.runs.ledger import body_of
-from pagefile.runs.names import EPISODES, RUNS, episode_name, made_id, require_id
 from pagefile.runs.patch import diff
 from pagefile.runs.schema import artifacts
 from pagefile.runs.working_set import WorkingRun

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from pagefile.errors import Conflict, Corrupt, Invalid, NotFound, PagefileError
+from pagefile.runs.kinds import GONE, RUNS, WORKING_SET
 from pagefile.runs.ledger import Identity, Ledger, body_of
-from pagefile.runs.names import GONE, RUNS, WORKING_SET
 from pagefile.runs.patch import WorkingSet, apply_patch, by_key, diff, working_set_in
 from pagefile.runs.schema import artifacts
 from pagefile.runs.working_set import WorkingRun, events_of

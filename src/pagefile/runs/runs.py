@@ -10,10 +10,9 @@ from pagefile.context.names import log_of
 from pagefile.context.slot import is_anothers
 from pagefile.errors import Conflict, Corrupt, Forbidden, Invalid, NotFound, shown
 from pagefile.memory.items.store import LongTermItems
-from pagefile.runs.config import RunConfig, config_from
+from pagefile.runs.config import RunConfig, config_from, redact
 from pagefile.runs.eviction import fit
-from pagefile.runs.ledger import Identity, body_of, commit_unless_forgotten
-from pagefile.runs.names import (
+from pagefile.runs.kinds import (
     BROUGHT,
     EPISODES,
     EVICTED,
@@ -23,9 +22,9 @@ from pagefile.runs.names import (
     made_id,
     require_id,
 )
+from pagefile.runs.ledger import Identity, body_of, commit_unless_forgotten
 from pagefile.runs.patch import WorkingSet, working_set_in
 from pagefile.runs.rebuild import identity_told
-from pagefile.runs.redaction import redact
 from pagefile.runs.run import Run
 from pagefile.runs.schema import artifacts
 from pagefile.store.batch import (

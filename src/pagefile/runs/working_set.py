@@ -8,12 +8,11 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, PagefileError, shown
-from pagefile.runs.config import RunConfig, require_transition
+from pagefile.runs.config import RunConfig, redact, require_transition
 from pagefile.runs.eviction import fit, sliding_line
+from pagefile.runs.kinds import EVICTED, GONE, RUNS, WORKING_SET
 from pagefile.runs.ledger import Identity, Ledger, body_of
-from pagefile.runs.names import EVICTED, GONE, RUNS, WORKING_SET
 from pagefile.runs.patch import PatchResult, WorkingSet, apply_patch, copy_of, diff, working_set_in
-from pagefile.runs.redaction import redact
 from pagefile.runs.schema import artifacts
 from pagefile.store.arguments import bounded, require_callable, require_count
 from pagefile.store.batch import (

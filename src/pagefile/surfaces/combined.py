@@ -15,13 +15,13 @@ from pagefile.surfaces.access.refusals import Refusal, RefusalLog
 from pagefile.surfaces.http.app import Mounted
 from pagefile.surfaces.http.problems import CODES
 from pagefile.surfaces.mcp import Identity, mcp_app, mcp_service
-from pagefile.surfaces.mcp.http import LOOPBACK, PATH
 from pagefile.surfaces.mcp.server import REFUSED
+from pagefile.surfaces.mcp.transport import LOOPBACK, PATH
 
 if TYPE_CHECKING:
     from pagefile.surfaces.http.call import Call
     from pagefile.surfaces.http.config import ServerConfig
-    from pagefile.surfaces.mcp.http import McpApp
+    from pagefile.surfaces.mcp.transport import McpApp
 
 #: Stores that live in one handle: a second one would be another store.
 ALONE = ("memory:", "manager:")

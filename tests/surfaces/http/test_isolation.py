@@ -34,9 +34,9 @@ from pagefile import (
 )
 from pagefile.dispatch import HandlerResponse, Organism
 from pagefile.dispatch import Identity as Caller
+from pagefile.memory.documents import owner_key
 from pagefile.memory.facts.store import FactStore
 from pagefile.memory.facts.view import PredicateKinds
-from pagefile.memory.names import owner_key
 from pagefile.surfaces.access.keys import KeyStore
 from pagefile.surfaces.http.app import make_app
 from pagefile.surfaces.http.config import ServerConfig

@@ -10,10 +10,9 @@ from typing import Literal
 import msgspec
 
 from pagefile.errors import Conflict, LimitExceeded
+from pagefile.memory.documents import new_id, owner_key, plain, shaped
 from pagefile.memory.episodes.episode import Episode, document_of, episode_of, merging, put_episode
 from pagefile.memory.extraction.candidate import Candidate, Extractor, signature_of
-from pagefile.memory.names import new_id, owner_key
-from pagefile.memory.serializer import plain, shaped
 from pagefile.store.batch import Batch, Condition, Operation, Put, VersionIs
 from pagefile.store.codec.sort_key import microseconds
 from pagefile.store.records import Document

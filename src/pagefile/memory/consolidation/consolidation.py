@@ -29,6 +29,7 @@ from pagefile.errors import (
 )
 from pagefile.memory.consolidation.claims import ClaimedEpisode, EpisodeClaims, put_state, told
 from pagefile.memory.consolidation.triage import CandidateSorting
+from pagefile.memory.documents import is_kept, living
 from pagefile.memory.episodes.episode import UNREAD, as_spoken, merging, put_episode
 from pagefile.memory.extraction.candidate import Candidate, Extractor, TokenBudget
 from pagefile.memory.extraction.errors import (
@@ -44,7 +45,6 @@ from pagefile.memory.facts.documents import document_of
 from pagefile.memory.facts.index import FactIndexing
 from pagefile.memory.facts.proposal import put_candidate
 from pagefile.memory.facts.store import FactStore
-from pagefile.memory.serializer import is_kept, living
 from pagefile.store.arguments import require_count, require_type
 from pagefile.store.batch import Batch, Condition, Operation, Query
 from pagefile.store.codec.sort_key import microseconds

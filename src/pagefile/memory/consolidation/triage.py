@@ -9,12 +9,12 @@ from datetime import datetime
 import msgspec
 
 from pagefile.errors import Invalid, PagefileError
+from pagefile.memory.documents import is_kept
 from pagefile.memory.episodes.episode import Episode, document_of, episode_of
 from pagefile.memory.extraction.candidate import Candidate, Extractor, signature_of
 from pagefile.memory.facts.fact import Fact
 from pagefile.memory.facts.proposal import ProposedFact, candidate_name
 from pagefile.memory.facts.store import FactStore
-from pagefile.memory.serializer import is_kept
 from pagefile.store.batch import Operation
 from pagefile.store.codec.sort_key import microseconds
 from pagefile.store.store import Store

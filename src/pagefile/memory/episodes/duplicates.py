@@ -17,10 +17,9 @@ from typing import Literal
 import msgspec
 
 from pagefile.errors import Invalid, shown
+from pagefile.memory.documents import is_kept, owner_key
 from pagefile.memory.episodes.episode import Episode, episode_of
 from pagefile.memory.episodes.store import Episodes
-from pagefile.memory.names import owner_key
-from pagefile.memory.serializer import is_kept
 from pagefile.recall.hit import Weights
 from pagefile.recall.index import SearchIndex
 from pagefile.recall.text.analysis import folded, terms

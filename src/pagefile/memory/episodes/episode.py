@@ -18,9 +18,17 @@ from typing import Any
 import msgspec
 
 from pagefile.errors import Invalid, shown
+from pagefile.memory.documents import (
+    MOST_SESSION_BYTES,
+    new_id,
+    owner_key,
+    require_session,
+    require_text,
+    require_user,
+    shaped,
+    users_key,
+)
 from pagefile.memory.facts.fact import require_moment
-from pagefile.memory.names import new_id, owner_key, require_user, users_key
-from pagefile.memory.serializer import MOST_SESSION_BYTES, require_session, require_text, shaped
 from pagefile.recall.records import speaker_in
 from pagefile.recall.vectors.embedding import embedding_of
 from pagefile.store import clock, codec

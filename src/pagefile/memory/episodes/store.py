@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from pagefile.errors import Invalid, NotFound, shown
+from pagefile.memory.documents import living, require_user
 from pagefile.memory.episodes.episode import (
     BY_SESSION,
     BY_TIME,
@@ -20,8 +21,6 @@ from pagefile.memory.episodes.episode import (
     require_episode_id,
 )
 from pagefile.memory.facts.fact import moment_us
-from pagefile.memory.names import require_user
-from pagefile.memory.serializer import living
 from pagefile.store.arguments import require_count
 from pagefile.store.batch import Query
 from pagefile.store.codec.sort_key import KeyValue, microseconds

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from pagefile.errors import Conflict, Invalid, LimitExceeded, shown
+from pagefile.memory.documents import owner_key
 from pagefile.memory.episodes.duplicates import POLICIES, Duplicate, DuplicatePolicy, Recognition
 from pagefile.memory.episodes.episode import (
     UNREAD,
@@ -20,7 +21,6 @@ from pagefile.memory.episodes.episode import (
     put_episode,
     stored_form,
 )
-from pagefile.memory.names import owner_key
 from pagefile.memory.privacy.tombstones import Guard
 from pagefile.recall.index import Findable, SearchIndex
 from pagefile.recall.records import IndexEntry, speaker_in

@@ -17,10 +17,9 @@ from typing import Any, Protocol
 import msgspec
 
 from pagefile.errors import Conflict, Invalid, shown
+from pagefile.memory.documents import new_id, owner_key, plain, shaped, users_key
 from pagefile.memory.facts.fact import Fact, normalised
 from pagefile.memory.facts.plane import Claim, Order, Withdrawal
-from pagefile.memory.names import new_id, owner_key, users_key
-from pagefile.memory.serializer import plain, shaped
 from pagefile.recall.index import SearchIndex
 from pagefile.recall.partition_cache import Shelf
 from pagefile.recall.records import DOCUMENT

@@ -16,8 +16,8 @@ from typing import Literal
 import msgspec
 
 from pagefile.errors import Invalid, shown
+from pagefile.memory.documents import new_id
 from pagefile.memory.items.change import MOST_ID_BYTES, require_name, require_name_or_none
-from pagefile.memory.names import new_id
 from pagefile.store import clock
 from pagefile.store.arguments import Naming
 from pagefile.store.codec import sort_key

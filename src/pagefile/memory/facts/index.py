@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pagefile.errors import Conflict
+from pagefile.memory.documents import owner_key
 from pagefile.memory.facts.documents import assertions_of, document_of
 from pagefile.memory.facts.fact import Fact
-from pagefile.memory.names import owner_key
 from pagefile.memory.privacy.tombstones import Guard
 from pagefile.recall.index import Findable, SearchIndex
 from pagefile.recall.records import IndexEntry

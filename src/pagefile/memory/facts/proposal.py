@@ -12,11 +12,10 @@ from typing import Literal, Protocol
 import msgspec
 
 from pagefile.errors import Conflict, Invalid, NotFound, shown
+from pagefile.memory.documents import living, owner_key, plain, require_user, shaped, users_key
 from pagefile.memory.facts.fact import Fact, require_reason
 from pagefile.memory.items.change import require_name
-from pagefile.memory.names import owner_key, require_user, users_key
 from pagefile.memory.privacy.isolation import warn_if_anonymous
-from pagefile.memory.serializer import living, plain, shaped
 from pagefile.store.arguments import require_count
 from pagefile.store.batch import Batch, Condition, Operation, Put, Query, VersionIs
 from pagefile.store.codec.sort_key import microseconds

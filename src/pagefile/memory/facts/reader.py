@@ -10,6 +10,7 @@ from heapq import nsmallest
 from typing import get_args
 
 from pagefile.errors import Invalid, NotFound, shown
+from pagefile.memory.documents import owner_key
 from pagefile.memory.facts.documents import (
     ASSERTION,
     BY_OBJECT,
@@ -32,20 +33,22 @@ from pagefile.memory.facts.fact import (
     moment_us,
     require_text,
 )
-from pagefile.memory.facts.history import History, Story, history_of, story_of
 from pagefile.memory.facts.view import (
     Group,
+    History,
     Names,
     PredicateKinds,
     Sight,
+    Story,
     Viewpoint,
     WhileUnchanged,
     active,
     groups_of,
+    history_of,
+    story_of,
 )
-from pagefile.memory.items.bm25 import bm25
 from pagefile.memory.items.change import MOST_ID_BYTES, require_name_or_none
-from pagefile.memory.names import owner_key
+from pagefile.memory.items.reader import bm25
 from pagefile.store import clock
 from pagefile.store.arguments import MOST_PER_READ, Naming, bounded, require_flag
 from pagefile.store.batch import Query

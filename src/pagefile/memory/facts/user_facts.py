@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from pagefile.errors import Conflict, Corrupt, Invalid, shown
+from pagefile.memory.documents import owner_key
 from pagefile.memory.facts.documents import (
     ALIAS,
     BY_PREDICATE,
@@ -32,7 +33,6 @@ from pagefile.memory.facts.documents import (
 from pagefile.memory.facts.fact import Fact, moment_us, require_actor, require_reason, require_text
 from pagefile.memory.facts.reader import FactReader
 from pagefile.memory.items.change import require_name_or_none
-from pagefile.memory.names import owner_key
 from pagefile.store.batch import Absent, Put, Query
 from pagefile.store.codec import sort_key
 from pagefile.store.codec.decoder import convert

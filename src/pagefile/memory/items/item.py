@@ -10,16 +10,19 @@ An id counts within its place, so that nobody meets, or learns of, another's.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 import msgspec
 
+from pagefile.memory.documents import plain, shaped
 from pagefile.memory.items.change import ItemType, Scope
-from pagefile.memory.serializer import plain, shaped
-from pagefile.store.batch import Put
+from pagefile.store import clock
+from pagefile.store.batch import Append, Condition, Put, VersionIs
 from pagefile.store.codec.sort_key import KeyPart, KeyValue
 from pagefile.store.records import Document
+from pagefile.store.store import Store
 
 #: Documents, one per item.
 ITEMS = "item/"
@@ -178,3 +181,35 @@ class StoredItem(msgspec.Struct):
 
 def _text_of(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+# What memory records in the ledger of a run, in the form that `runs.ledger` reads.
+#
+# Runs stand above memory, so that form is known here by its fields alone; tests
+# hold the two together.
+
+
+#: Documents: the working set of each run.
+RUNS = "run/"
+#: Logs: the events of each run.
+LEDGERS = "ledger/"
+_WORKING_SET = "working_set"
+
+
+class RunEvent(msgspec.Struct, frozen=True):
+    """An event for a run, and that the run is still there to take it."""
+
+    operation: Append
+    condition: Condition
+
+
+def run_event(
+    store: Store, run_id: str, kind: str, payload: Mapping[str, Any], writer_id: str
+) -> RunEvent | None:
+    """The event; None where there is no such run: ids of batches may name runs of elsewhere."""
+    run = store.get(RUNS + run_id)
+    if run is None or run.erased or run.kind != _WORKING_SET:
+        return None
+    body = {"event_id": str(clock.uuid4()), "parent_event_id": None, "payload": dict(payload)}
+    append = Append(LEDGERS + run_id, body, run.user, kind, writer_id, (), {"type": kind})
+    return RunEvent(append, VersionIs(run.name, run.version))

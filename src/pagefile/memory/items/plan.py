@@ -13,7 +13,6 @@ import msgspec
 from msgspec import UNSET
 
 from pagefile.errors import Conflict, Forbidden, NotFound, PagefileError
-from pagefile.memory.items.approval import Pass
 from pagefile.memory.items.change import Change
 from pagefile.memory.items.item import (
     Cause,
@@ -26,7 +25,7 @@ from pagefile.memory.items.item import (
     put_item,
     revision_of,
 )
-from pagefile.memory.items.proposal import ItemBatch, ReadBatch, put_batch
+from pagefile.memory.items.proposal import ItemBatch, Pass, ReadBatch, put_batch
 from pagefile.memory.privacy.tombstones import Forgotten, forgotten_of
 from pagefile.store.batch import Absent, Condition, Operation, Put, VersionIs
 from pagefile.store.store import Store

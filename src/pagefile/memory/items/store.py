@@ -11,18 +11,19 @@ import msgspec
 
 from pagefile.context.backend import Backend, ClosesItsStore, store_behind
 from pagefile.errors import Conflict, Forbidden, Invalid, PagefileError, shown
-from pagefile.memory.items import approval
-from pagefile.memory.items.approval import Pass
+from pagefile.memory.items import proposal as approval
 from pagefile.memory.items.change import (
     Change,
     changes_of,
     require_name,
     require_name_or_none,
 )
+from pagefile.memory.items.item import RunEvent, run_event
 from pagefile.memory.items.plan import Plan, Preview, plan_of, preview_of, undo_of
 from pagefile.memory.items.proposal import (
     BatchPage,
     ItemBatch,
+    Pass,
     ReadBatch,
     batches_query,
     binding_of,
@@ -32,7 +33,6 @@ from pagefile.memory.items.proposal import (
     read_batch,
 )
 from pagefile.memory.items.reader import ItemReader
-from pagefile.memory.items.run_events import RunEvent, run_event
 from pagefile.store import clock
 from pagefile.store.arguments import require_callable, require_count, require_flag
 from pagefile.store.batch import Absent, Batch, Operation

@@ -9,5 +9,4 @@ forget, forget_receipt    forgetting, and what it says of itself
 tombstones                what was forgotten does not come back
 export, importer          lines of JSON, out and in
 isolation                 the warning for calls that name no user
-mixin                     what `Memory` offers of it
 """

@@ -10,6 +10,7 @@ import msgspec
 
 from pagefile.errors import Corrupt, Invalid
 from pagefile.memory.consolidation.claims import state_name
+from pagefile.memory.documents import living, new_id, owner_key, shaped
 from pagefile.memory.facts.documents import (
     RETRACTIONS,
     Retraction,
@@ -23,9 +24,7 @@ from pagefile.memory.facts.user_facts import Readable, readable
 from pagefile.memory.items.change import Change
 from pagefile.memory.items.item import Place, StoredItem, id_in, put_item
 from pagefile.memory.items.proposal import OF_USER, ItemBatch, put_batch
-from pagefile.memory.names import new_id, owner_key
 from pagefile.memory.privacy.erasure_plan import Gone, names_of
-from pagefile.memory.serializer import living, shaped
 from pagefile.recall.records import DOCUMENT
 from pagefile.store.batch import (
     Batch,

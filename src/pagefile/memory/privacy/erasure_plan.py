@@ -10,10 +10,9 @@ import msgspec
 
 from pagefile.context.names import THREADS
 from pagefile.errors import Invalid, LimitExceeded
+from pagefile.memory.documents import require_session, require_user
 from pagefile.memory.episodes.episode import EPISODES, require_episode_id
 from pagefile.memory.facts.fact import require_moment
-from pagefile.memory.names import require_user
-from pagefile.memory.serializer import require_session
 from pagefile.store.batch import Selector
 from pagefile.store.kinds import Spans, Taken
 from pagefile.store.records import Receipt, Touched

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from pagefile.context.names import USAGE
 from pagefile.context.names import log_of as thread_log
 from pagefile.errors import Conflict, Invalid
+from pagefile.memory.documents import living, owner_key, unchanged_since
 from pagefile.memory.episodes.episode import document_of
 from pagefile.memory.episodes.store import Episodes
-from pagefile.memory.items.run_events import LEDGERS
-from pagefile.memory.names import owner_key, unchanged_since
+from pagefile.memory.items.item import LEDGERS
 from pagefile.memory.privacy import erasure_plan
 from pagefile.memory.privacy.dependents import DerivedFromEpisodes
 from pagefile.memory.privacy.erasure_plan import (
@@ -43,7 +43,6 @@ from pagefile.memory.privacy.remnants import (
 )
 from pagefile.memory.privacy.tombstones import forgotten_of
 from pagefile.memory.provenance import OF_MEMORY, use_log
-from pagefile.memory.serializer import living
 from pagefile.recall.index import SearchIndex
 from pagefile.recall.records import entries_of
 from pagefile.store.batch import Batch, Condition, Selector, VersionIs

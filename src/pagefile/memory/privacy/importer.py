@@ -12,8 +12,8 @@ import msgspec
 from pagefile.context.names import THREADS
 from pagefile.context.slot import ERASED
 from pagefile.errors import Conflict, Invalid, LimitExceeded, NotFound, PagefileError, shown
-from pagefile.memory.items.run_events import RUNS
-from pagefile.memory.names import owner_key, require_user
+from pagefile.memory.documents import owner_key, require_user
+from pagefile.memory.items.item import RUNS
 from pagefile.memory.privacy.export import (
     TAKEN_AT,
     TAKEN_NUMBER,

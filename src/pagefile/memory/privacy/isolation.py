@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from types import FrameType
 from typing import Any, NamedTuple
 
-from pagefile.memory.names import USERS
+from pagefile.memory.documents import USERS
 from pagefile.store.batch import Query
 from pagefile.store.store import Store
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pagefile.context.names import THREADS, usage_document
 from pagefile.context.slot import ERASED
 from pagefile.errors import Corrupt
-from pagefile.memory.items.run_events import LEDGERS, RUNS, RunEvent, run_event
+from pagefile.memory.items.item import LEDGERS, RUNS, RunEvent, run_event
 from pagefile.memory.privacy.erasure_plan import names_of, rehearsed
 from pagefile.recall.records import entries_of
 from pagefile.store.batch import Query, Selector

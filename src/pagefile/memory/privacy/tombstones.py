@@ -20,8 +20,7 @@ from functools import lru_cache
 import msgspec
 
 from pagefile.errors import Conflict, Forbidden
-from pagefile.memory.names import owner_key
-from pagefile.memory.serializer import plain, shaped
+from pagefile.memory.documents import owner_key, plain, shaped
 from pagefile.store import clock
 from pagefile.store.arguments import OF_TENANT
 from pagefile.store.batch import Operation, Prune, Put, VersionIs

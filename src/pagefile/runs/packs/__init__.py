@@ -1,5 +1,5 @@
 """Resume packs: a whole run in one file, checked from end to end before it is used.
 
-Read in this order: format, members, writer, archive, reader, restore; users; legacy for the older
+Read in this order: format, members, writer, archive, reader, restore; legacy for the older
 formats.
 """

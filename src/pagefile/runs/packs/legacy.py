@@ -23,14 +23,13 @@ from typing import Any, Final
 import msgspec
 
 from pagefile.errors import Invalid, shown
-from pagefile.runs.config import config_from
+from pagefile.runs.config import config_from, redact
 from pagefile.runs.milestones import digest_of
 from pagefile.runs.packs import format as pack
 from pagefile.runs.packs.archive import Members, require_listed
 from pagefile.runs.packs.format import MissingMember, NewerPack, UnknownMember, WrongContent
 from pagefile.runs.packs.members import PackedEpisode, PackedItem, PackedSlot
 from pagefile.runs.patch import ITEM_LISTS
-from pagefile.runs.redaction import redact
 from pagefile.runs.schema import artifacts
 from pagefile.runs.schema.timestamps import is_moment
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from pagefile.errors import Invalid, shown
 from pagefile.runs.config import RunConfig, config_from
-from pagefile.runs.names import path_from
+from pagefile.runs.kinds import path_from
 from pagefile.runs.packs import format as pack
 from pagefile.runs.packs.archive import Members, open_members, require_listed
 from pagefile.runs.packs.format import MissingMember, NotAPack, UnknownMember, WrongContent

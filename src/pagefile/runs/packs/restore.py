@@ -17,8 +17,7 @@ from pagefile.context.names import THREADS
 from pagefile.errors import Conflict, Forbidden
 from pagefile.memory.privacy.tombstones import Forgotten, forgotten_of
 from pagefile.runs.config import config_from
-from pagefile.runs.ledger import Identity, copied
-from pagefile.runs.names import (
+from pagefile.runs.kinds import (
     BROUGHT,
     EPISODES,
     GONE,
@@ -28,6 +27,7 @@ from pagefile.runs.names import (
     made_id,
     require_id,
 )
+from pagefile.runs.ledger import Identity, copied
 from pagefile.runs.packs.format import PackLimits, Progress, encode_json
 from pagefile.runs.packs.members import PackedSlot
 from pagefile.runs.packs.reader import Contents, open_pack

@@ -22,7 +22,8 @@ from pagefile.errors import (
     Unsupported,
     shown,
 )
-from pagefile.runs import names as stored
+from pagefile.runs import kinds as stored
+from pagefile.runs.config import redact
 from pagefile.runs.packs import format as pack
 from pagefile.runs.packs.members import (
     UsageTexts,
@@ -32,7 +33,6 @@ from pagefile.runs.packs.members import (
     item_lines,
     slot_of,
 )
-from pagefile.runs.redaction import redact
 from pagefile.runs.working_set import WorkingRun
 from pagefile.store import clock
 from pagefile.store.arguments import require_callable

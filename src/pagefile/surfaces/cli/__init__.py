@@ -1,15 +1,15 @@
 """The command line: `pagefile`. Every command mirrors a call of the library.
 
-Read in this order: entry, registry, common_options, parameters, call, answer, envelope,
-exit_codes, screen, memory_view, stacked_rows, organism_view with `organism_frame`, copy; then
-`commands/`, a module for each noun.
+Read in this order: entry (one run of the program), registry (which commands there are, and the
+options that all take), parameters, call (what a command is given and gives back), screen,
+memory_view, copy; then `commands/`, a module for each noun.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pagefile.surfaces.cli.exit_codes import EXIT_STATUS
+from pagefile.surfaces.cli.call import EXIT_STATUS
 
 __all__ = ["EXIT_STATUS", "main"]
 

@@ -1,22 +1,129 @@
-"""What a command is given: who asks, which store, where to print."""
+"""What a command is given, what it gives back, and how it ends."""
 
 from __future__ import annotations
 
+import json
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from pagefile.errors import Invalid, NotFound, shown
 from pagefile.settings import Settings
-from pagefile.surfaces.cli.envelope import masked
 from pagefile.surfaces.cli.screen import Screen
 
 if TYPE_CHECKING:
     import typer
 
     from pagefile.handle import Admin, Pagefile
+
+
+# What the shell gets to know: the same reasons as everywhere, as small numbers.
+
+
+EXIT_STATUS: Final = {
+    "not_found": 3,
+    "conflict": 4,
+    "invalid": 5,
+    "limit_exceeded": 6,
+    "unavailable": 7,
+    "corrupt": 8,
+    "unsupported": 9,
+    "forbidden": 10,
+}
+
+FINE: Final = 0
+#: The command ran, and what it looked at is not in order; or it was told no.
+PROBLEMS: Final = 1
+#: The command line itself makes no sense.
+USAGE: Final = 2
+#: A fault of the program, as `sysexits.h` numbers it.
+INTERNAL: Final = 70
+#: 128 and the number of the signal, as a shell counts.
+INTERRUPTED: Final = 130
+BROKEN_PIPE: Final = 141
+
+
+def status_of(code: str) -> int:
+    """The exit status for the code of an error."""
+    return EXIT_STATUS.get(code, PROBLEMS)
+
+
+# What a command gives back: values for programs, and how people see them.
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The outcome of one command.
+
+    `data` is plain values or structs, for `--json`; `show` prints it for people.
+    `status` is not 0 when the command ran and found something wrong.
+    """
+
+    data: Any
+    show: Callable[[Screen], None]
+    count: int | None = None
+    status: int = 0
+
+    @property
+    def counted(self) -> int:
+        """How many things `data` holds."""
+        if self.count is not None:
+            return self.count
+        return len(self.data) if isinstance(self.data, (list, tuple)) else 1
+
+
+# An answer or an error as one JSON object, the same fields for every command.
+
+
+#: The password in a URL, which no output may show.
+_PASSWORD = re.compile(r"(?<=://)([^/@\s:]*):[^/@\s]*@")
+
+
+def plain(value: Any) -> Any:
+    """Structs, moments and bytes as what JSON has; what has no form of its own as text."""
+    return msgspec.to_builtins(value, enc_hook=str, str_keys=True)
+
+
+def encoded(value: Any) -> str:
+    """One line of JSON."""
+    told = plain(value)
+    try:
+        return msgspec.json.encode(told).decode()
+    except UnicodeEncodeError:  # A name with bytes that are no UTF-8; escapes can hold them.
+        return json.dumps(told)
+
+
+def masked(url: str) -> str:
+    """A URL without its password."""
+    return _PASSWORD.sub(r"\1:***@", url)
+
+
+def envelope(
+    command: str,
+    seconds: float,
+    scope: dict[str, Any],
+    *,
+    data: Any = None,
+    count: int = 0,
+    status: str = "ok",
+    error: dict[str, Any] | None = None,
+) -> str:
+    """What `--json` prints."""
+    told: dict[str, Any] = {
+        "status": status,
+        "command": command,
+        "duration_ms": round(seconds * 1_000, 1),
+        "scope": scope,
+        "count": count,
+        "data": data,
+    }
+    if error is not None:
+        told["error"] = error
+    return encoded(told)
 
 
 class Call:

@@ -12,7 +12,7 @@ from pagefile.handle import Admin
 from pagefile.migration import migrate
 from pagefile.store.log.copy import CopyReport
 from pagefile.store.records import Head
-from pagefile.surfaces.cli.envelope import masked
+from pagefile.surfaces.cli.call import masked
 
 Progress = Callable[[CopyReport], object]
 

@@ -15,12 +15,9 @@ import typer
 import typer.main
 
 from pagefile.errors import Forbidden, NotFound, PagefileError, Unavailable, as_fields, shown
-from pagefile.surfaces.cli import exit_codes
-from pagefile.surfaces.cli.answer import Answer
-from pagefile.surfaces.cli.call import Call
-from pagefile.surfaces.cli.common_options import with_options
-from pagefile.surfaces.cli.envelope import envelope
-from pagefile.surfaces.cli.registry import Commands, markup_mode
+from pagefile.surfaces.cli import call as exit_codes
+from pagefile.surfaces.cli.call import Answer, Call, envelope
+from pagefile.surfaces.cli.registry import Commands, markup_mode, with_options
 
 
 def _version(asked: bool) -> None:

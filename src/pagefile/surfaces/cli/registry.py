@@ -4,16 +4,110 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import typer
 import typer.core
 import typer.main
 
-from pagefile.surfaces.cli.common_options import with_options
+from pagefile.surfaces.cli.call import Call
+
+# The options that every command takes, before its name or behind it.
+
+
+PANEL = "Everywhere"
+
+
+def _noting(name: str) -> Callable[[typer.Context, Any], None]:
+    def note(context: typer.Context, value: Any) -> None:
+        # False and None are what was not given: the same option may stand before the command.
+        if value is not None and value is not False and not context.resilient_parsing:
+            Call.of(context).choose(name, value)
+
+    return note
+
+
+def _option(name: str, *flags: str, help: str, **more: Any) -> Any:
+    return typer.Option(
+        *flags,
+        help=help,
+        callback=_noting(name),
+        expose_value=False,
+        show_default=False,
+        rich_help_panel=PANEL,
+        **more,
+    )
+
+
+def _everywhere(
+    url: Annotated[
+        str | None, _option("url", "--url", help="The store: a path or a URL.", metavar="URL")
+    ] = None,
+    tenant: Annotated[
+        str | None, _option("tenant", "--tenant", help="The tenant.", metavar="NAME")
+    ] = None,
+    user: Annotated[
+        str | None, _option("user", "--user", "-u", help="Whose memories.", metavar="NAME")
+    ] = None,
+    json: Annotated[
+        bool, _option("json", "--json", help="Print one JSON object, for programs.")
+    ] = False,
+    quiet: Annotated[
+        bool, _option("quiet", "--quiet", "-q", help="Print the result and nothing beside it.")
+    ] = False,
+    debug: Annotated[
+        bool, _option("debug", "--debug", help="Show where in the program an error came from.")
+    ] = False,
+) -> None:
+    """Holds the options; it is never called."""
+
+
+@cache
+def _parameters() -> list[Any]:
+    app = typer.Typer(add_completion=False)
+    app.command()(_everywhere)
+    return list(typer.main.get_command(app).params)
+
+
+def _no_type(ctx: Any) -> None:
+    """Nothing to say of a type."""
+
+
+def _is_choice(parameter: Any) -> bool:
+    return bool(getattr(getattr(parameter, "type_descriptor", None), "is_choice", False))
+
+
+def _without_type(command: Any) -> None:
+    """`--help` is a switch too, made when it is asked for."""
+    make = command.get_help_option
+
+    def made(ctx: Any) -> Any:
+        option = make(ctx)
+        if option is not None:
+            option.metavar = ""
+        return option
+
+    command.get_help_option = made
+
+
+def with_options(command: Any, *, markup: Any) -> Any:
+    """The command, and those below it, with these options too."""
+    command.params.extend(_parameters())
+    for parameter in command.params:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""  # A switch takes no value, whatever its type is called.
+        elif parameter.param_type_name == "argument" and not _is_choice(parameter):
+            parameter.display_type_rich = _no_type  # Its name says what it is.
+    _without_type(command)
+    command.rich_markup_mode = markup
+    for below in getattr(command, "commands", {}).values():
+        with_options(below, markup=markup)
+    return command
+
 
 _LEAST_BOXES = 80
 _HERE = "pagefile.surfaces.cli.commands"
@@ -43,15 +137,19 @@ HOOKS = (
     Hook(
         "config", f"{_HERE}.config:config", "The settings in force, and where each is from.", START
     ),
-    Hook("add", f"{_HERE}.add:add", "Remember something.", MEMORY),
-    Hook("search", f"{_HERE}.search:search", "Find what answers a question.", MEMORY),
-    Hook("prompt", f"{_HERE}.prompt:prompt", "See what a model would be sent, and why.", MEMORY),
-    Hook("list", f"{_HERE}.search:list_", "List episodes, facts, blocks, users and more.", MEMORY),
-    Hook("get", f"{_HERE}.search:get", "Show one memory and where it comes from.", MEMORY),
-    Hook("update", f"{_HERE}.add:update", "Change a memory; the past stays.", MEMORY),
+    Hook("add", f"{_HERE}.memories:add", "Remember something.", MEMORY),
+    Hook("search", f"{_HERE}.memories:search", "Find what answers a question.", MEMORY),
+    Hook("prompt", f"{_HERE}.threads:prompt", "See what a model would be sent, and why.", MEMORY),
+    Hook(
+        "list", f"{_HERE}.memories:list_", "List episodes, facts, blocks, users and more.", MEMORY
+    ),
+    Hook("get", f"{_HERE}.memories:get", "Show one memory and where it comes from.", MEMORY),
+    Hook("update", f"{_HERE}.memories:update", "Change a memory; the past stays.", MEMORY),
     Hook("forget", f"{_HERE}.privacy:forget", "Erase memories, to the last byte.", MEMORY),
     Hook("consolidate", f"{_HERE}.maintenance:consolidate", "Read facts out of episodes.", MEMORY),
-    Hook("review", f"{_HERE}.review:review", "Let in what was proposed, or turn it away.", MEMORY),
+    Hook(
+        "review", f"{_HERE}.memories:review", "Let in what was proposed, or turn it away.", MEMORY
+    ),
     Hook("threads", f"{_HERE}.threads:app", "Threads of messages.", THREADS),
     Hook(
         "tail",
@@ -60,20 +158,22 @@ HOOKS = (
         THREADS,
     ),
     Hook("runs", f"{_HERE}.runs:app", "Runs: the tasks of agents.", THREADS),
-    Hook("ledger", f"{_HERE}.ledger:ledger", "Everything that happened to a run.", THREADS),
-    Hook("pack", f"{_HERE}.pack:app", "Resume packs: a whole run in one file.", THREADS),
-    Hook("restore", f"{_HERE}.restore:restore", "Make a run of a resume pack.", THREADS),
+    Hook("ledger", f"{_HERE}.runs:ledger", "Everything that happened to a run.", THREADS),
+    Hook("pack", f"{_HERE}.packs:app", "Resume packs: a whole run in one file.", THREADS),
+    Hook("restore", f"{_HERE}.packs:restore", "Make a run of a resume pack.", THREADS),
     Hook("organism", f"{_HERE}.organism:app", "Organisms: check a file, watch them work.", SERVING),
     Hook("serve", f"{_HERE}.serve:serve", "Serve over HTTP.", SERVING),
-    Hook("keys", f"{_HERE}.keys:app", "Keys of the server.", SERVING),
+    Hook("keys", f"{_HERE}.serve:app", "Keys of the server.", SERVING),
     Hook("mcp", f"{_HERE}.mcp:mcp", "Serve the store to MCP clients.", SERVING),
     Hook("verify", f"{_HERE}.maintenance:verify", "Walk the hash chain.", KEEPING),
     Hook("check", f"{_HERE}.maintenance:check", "Examine the engine's structures.", KEEPING),
     Hook("reindex", f"{_HERE}.maintenance:reindex", "Make the search index anew.", KEEPING),
     Hook("export", f"{_HERE}.privacy:export", "Write all that is kept of a user.", KEEPING),
     Hook("import", f"{_HERE}.privacy:import_", "Take in what export wrote.", KEEPING),
-    Hook("copy", f"{_HERE}.migration:copy", "Copy a tenant into another store.", KEEPING),
-    Hook("migrate", f"{_HERE}.migration:migrate", "Bring a store to the current format.", KEEPING),
+    Hook("copy", f"{_HERE}.maintenance:copy", "Copy a tenant into another store.", KEEPING),
+    Hook(
+        "migrate", f"{_HERE}.maintenance:migrate", "Bring a store to the current format.", KEEPING
+    ),
     Hook("bench", f"{_HERE}.bench:bench", "Measure this machine.", KEEPING),
     Hook("help", f"{_HERE}.help:help_", "Every command and option, also as JSON.", KEEPING),
 )

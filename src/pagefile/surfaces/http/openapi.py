@@ -82,7 +82,7 @@ _APART = {
     "pagefile.operations.facts.Done": "FactDone",
     "pagefile.operations.facts.Proposed": "FactProposed",
     "pagefile.memory.items.change.Change": "ItemChange",
-    "pagefile.memory.items.text_search.Hit": "ItemHit",
+    "pagefile.memory.items.reader.Hit": "ItemHit",
     "pagefile.recall.hit.Hit": "Hit",
     "pagefile.store.records.Change": "Change",
     "pagefile.store.records.Problem": "StoreProblem",

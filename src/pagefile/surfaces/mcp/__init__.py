@@ -1,20 +1,17 @@
 """The MCP server: memory, threads and runs as tools, resources and prompts for any client.
 
-identity        who calls: a tenant, perhaps one user of it, and rights
-rights          what a call needs, in one table
-caller          what a tool is given: the handle, and whose things may be touched
+Read in this order:
+
+caller          who calls, with which rights, and what a tool is given
+tool            one tool: what it takes and gives
 budget          the cap on an answer, and what was left out
-tool            one tool: what it takes and gives; `allowed_values` for its refusals
-memory_tools, thread_tools, proposal_tools
+memory_tools, thread_tools
                 our ten tools
-resources, cursor, prompts
-errors          an error as a client sees it
-tenants         the handles of a server's tenants
+resources       threads, runs and packs by address
 service         all of it, apart from the protocol
-server          the protocol, on the official SDK
-http            an ASGI application at /mcp
-transport       a server in this process: standard input and output, or a port
-reference       the tools of the reference memory server, on our store
+server          the protocol and its prompts, on the official SDK
+transport       a server on standard input and output, or as an ASGI application
+reference/      the tools of the reference memory server, on our store
 """
 
 from __future__ import annotations
@@ -24,12 +21,12 @@ from typing import TYPE_CHECKING
 
 from pagefile.errors import Unsupported
 from pagefile.surfaces.mcp.budget import MOST_TOKENS
-from pagefile.surfaces.mcp.identity import Identity
+from pagefile.surfaces.mcp.caller import Identity
 
 if TYPE_CHECKING:
     from pagefile.handle import Admin
-    from pagefile.surfaces.mcp.http import Authenticate, McpApp
     from pagefile.surfaces.mcp.service import Service
+    from pagefile.surfaces.mcp.transport import Authenticate, McpApp
 
 __all__ = ["Identity", "mcp_app", "mcp_service"]
 
@@ -47,8 +44,7 @@ def mcp_service(
         Unsupported: the extra `mcp` is not installed.
     """
     require_sdk()
-    from pagefile.surfaces.mcp.service import Service
-    from pagefile.surfaces.mcp.tenants import Places
+    from pagefile.surfaces.mcp.service import Places, Service
 
     return Service(Places(admin), compat=compat, max_tokens=max_tokens, counter=counter)
 
@@ -68,7 +64,7 @@ def mcp_app(
     this machine if left out.
     """
     require_sdk()
-    from pagefile.surfaces.mcp.http import LOOPBACK, McpApp
+    from pagefile.surfaces.mcp.transport import LOOPBACK, McpApp
 
     return McpApp(
         service,

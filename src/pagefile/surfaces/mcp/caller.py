@@ -1,21 +1,92 @@
-"""What a tool is given: the store of the caller's tenant, and whose things may be touched."""
+"""Who calls, what they may do, and what a tool is given."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
 
 from pagefile.context.appender import no_thread
 from pagefile.context.names import log_of
 from pagefile.errors import Forbidden, NotFound, shown
 from pagefile.surfaces.access.identity import digest_of
 from pagefile.surfaces.mcp.budget import Budget
-from pagefile.surfaces.mcp.identity import Identity
 
 if TYPE_CHECKING:
     from pagefile.context.slot import BufferSlot
     from pagefile.context.thread import ThreadContext
     from pagefile.handle import Pagefile
     from pagefile.runs.run import Run
+
+
+# Who calls: one tenant, perhaps one user of it, and what they may do.
+
+
+READ: Final = "read"
+WRITE: Final = "write"
+ADMIN: Final = "admin"
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Who a connection speaks for; settled before the first call, by no argument of one.
+
+    `user` None leaves the user to the calls' arguments. `name` tells callers of one
+    tenant apart, and no two have the same: a session over HTTP is used by the one who
+    opened it alone, and a caller's keys for repeats are the caller's own.
+    """
+
+    tenant: str
+    user: str | None = None
+    rights: frozenset[str] = frozenset({READ, WRITE})
+    name: str = ""
+
+
+# What a call needs: the right that the same request needs over HTTP, in one table.
+#
+# A key has the same rights on both surfaces; a test sends each request of this
+# table over HTTP, with and without the right.
+
+
+#: What `forget` needs to erase; without it, it rehearses and takes facts back.
+ERASING = "forget: erase"
+#: Reading a pack makes it, which is noted in the run's ledger.
+PACKING = "resource: pack"
+
+
+class Need(NamedTuple):
+    """A right, and the request over HTTP that does the same."""
+
+    right: str
+    method: str = ""
+    path: str = ""
+
+
+NEEDS: Mapping[str, Need] = {
+    "add_memory": Need(WRITE, "POST", "/v1/episodes"),
+    "search_memory": Need(READ, "POST", "/v1/search"),
+    "get_memory": Need(READ, "GET", "/v1/memories/m/why"),
+    "update_memory": Need(WRITE, "POST", "/v1/episodes"),
+    "forget": Need(WRITE, "POST", "/v1/facts/f/retract"),
+    ERASING: Need(ADMIN, "POST", "/v1/forget"),
+    "get_context": Need(READ, "POST", "/v1/context"),
+    "append_message": Need(WRITE, "POST", "/v1/threads/t/slots"),
+    "get_thread": Need(READ, "GET", "/v1/threads/t/slots"),
+    "propose_memory": Need(WRITE, "POST", "/v1/batches"),
+    "commit_memory": Need(ADMIN, "POST", "/v1/batches/b/commit"),
+    PACKING: Need(WRITE, "POST", "/v1/runs/r/packs"),
+    # The reference server's, which there are over MCP alone.
+    "create_entities": Need(WRITE),
+    "create_relations": Need(WRITE),
+    "add_observations": Need(WRITE),
+    "delete_entities": Need(WRITE),
+    "delete_observations": Need(WRITE),
+    "delete_relations": Need(WRITE),
+    "read_graph": Need(READ),
+    "search_nodes": Need(READ),
+    "open_nodes": Need(READ),
+}
+
 
 _PAGE = 1_000
 

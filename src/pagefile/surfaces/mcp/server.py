@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import anyio
@@ -14,12 +15,107 @@ from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 
 import pagefile
-from pagefile.errors import Forbidden, PagefileError
-from pagefile.surfaces.mcp import errors, prompts, resources
+from pagefile.errors import Forbidden, Invalid, NotFound, PagefileError, as_fields, shown
+from pagefile.surfaces.mcp import resources
 from pagefile.surfaces.mcp.budget import encoded
-from pagefile.surfaces.mcp.identity import Identity
+from pagefile.surfaces.mcp.caller import READ, Caller, Identity
 from pagefile.surfaces.mcp.service import Service
+from pagefile.surfaces.mcp.thread_tools import GetContext, context
 from pagefile.surfaces.mcp.tool import Tool, schema_of
+
+# A refusal as a client sees it: the code that it has everywhere, the fact, the next step.
+
+
+_log = logging.getLogger(__name__)
+
+
+def refusal_fields(error: Exception) -> dict[str, Any]:
+    """An error as plain values. What is no `PagefileError` is logged, and shown without details."""
+    if not isinstance(error, PagefileError):
+        _log.error("a call failed", exc_info=error)
+        return {
+            "code": "internal",
+            "fact": "the server failed at this call",
+            "next_step": "look at its log",
+        }
+    return as_fields(error)
+
+
+def is_missing(error: Exception) -> bool:
+    """Whether it says that what was asked for is not there."""
+    return isinstance(error, NotFound)
+
+
+# Prompts: what a person picks from a menu to start with what is known.
+
+
+class PromptArgument(msgspec.Struct, frozen=True):
+    name: str
+    about: str
+    required: bool = True
+
+
+class PromptForm(msgspec.Struct, frozen=True):
+    """One prompt: what it takes, and the text that it becomes."""
+
+    name: str
+    title: str
+    about: str
+    arguments: tuple[PromptArgument, ...]
+    write: Callable[[Caller, Mapping[str, str]], str]
+
+
+def _answer(caller: Caller, given: Mapping[str, str]) -> str:
+    question = given["question"]
+    known = context(caller, GetContext(query=question, user_id=given.get("user_id")))
+    return f"{known.text}\n\nAnswer this with what is known above:\n\n{question}"
+
+
+def _resume(caller: Caller, given: Mapping[str, str]) -> str:
+    brief = caller.run(given["run_id"]).brief(max_tokens=caller.budget.most)
+    return f"{brief}\n\nGo on with this run: do its next action, then say what changed."
+
+
+PROMPTS = (
+    PromptForm(
+        "answer_from_memory",
+        "Answer from memory",
+        "A question, under what is remembered about it.",
+        (
+            PromptArgument("question", "What to answer."),
+            PromptArgument("user_id", "Whose memories.", required=False),
+        ),
+        _answer,
+    ),
+    PromptForm(
+        "resume_run",
+        "Go on with a run",
+        "A run's objective, state and next action, to go on with it.",
+        (PromptArgument("run_id", "The run's id."),),
+        _resume,
+    ),
+)
+
+
+def written(caller: Caller, name: str, given: Mapping[str, str] | None) -> str:
+    """The text of a prompt.
+
+    Raises:
+        NotFound: there is no such prompt. Invalid: an argument is missing or unknown.
+    """
+    caller.require(READ)
+    form = next((form for form in PROMPTS if form.name == name), None)
+    if form is None:
+        raise NotFound(f"there is no prompt {shown(name)}", "list the prompts")
+    arguments = dict(given or {})
+    for argument in form.arguments:
+        if argument.required and argument.name not in arguments:
+            raise Invalid(argument.name, "is missing", f"{name} needs it")
+    unknown = sorted(set(arguments) - {argument.name for argument in form.arguments})
+    if unknown:
+        raise Invalid(unknown[0], f"is no argument of {name}", "leave it out")
+    return form.write(caller, arguments)
+
 
 _T = TypeVar("_T")
 #: Calls that run at once; further ones wait their turn.
@@ -94,7 +190,7 @@ class _Handlers:
             )
         except Exception as error:  # noqa: BLE001  Told to the client, and logged if it is a fault.
             _note(ctx, f"tools/call {params.name}", error)
-            told = encoded(errors.told(error))
+            told = encoded(refusal_fields(error))
             return types.CallToolResult(
                 content=[types.TextContent(type="text", text=told)], is_error=True
             )
@@ -155,15 +251,13 @@ class _Handlers:
     async def _list_prompts(
         self, ctx: Any, params: types.PaginatedRequestParams | None
     ) -> types.ListPromptsResult:
-        return types.ListPromptsResult(prompts=[_prompt(form) for form in prompts.PROMPTS])
+        return types.ListPromptsResult(prompts=[_prompt(form) for form in PROMPTS])
 
     async def _get_prompt(
         self, ctx: Any, params: types.GetPromptRequestParams
     ) -> types.GetPromptResult:
         name, given = params.name, params.arguments
-        text = await self._asked(
-            ctx, "prompts/get", lambda caller: prompts.written(caller, name, given)
-        )
+        text = await self._asked(ctx, "prompts/get", lambda caller: written(caller, name, given))
         message = types.PromptMessage(
             role="user", content=types.TextContent(type="text", text=text)
         )
@@ -176,11 +270,11 @@ class _Handlers:
             return await self._run(lambda: ask(self._service.caller(who)))
         except PagefileError as error:
             _note(ctx, what, error)
-            missing = errors.is_missing(error)
+            missing = is_missing(error)
             code = _RESOURCE_MISSING if missing else types.INVALID_PARAMS
-            raise MCPError(code, error.fact, errors.told(error)) from error
+            raise MCPError(code, error.fact, refusal_fields(error)) from error
         except Exception as error:
-            told = errors.told(error)
+            told = refusal_fields(error)
             raise MCPError(types.INTERNAL_ERROR, told["fact"], told) from error
 
     async def _run(self, call: Callable[[], _T]) -> _T:
@@ -228,7 +322,7 @@ def _resource(listed: resources.Listed) -> types.Resource:
     return types.Resource(uri=listed.uri, name=listed.name, mime_type=listed.mime_type)
 
 
-def _prompt(form: prompts.PromptForm) -> types.Prompt:
+def _prompt(form: PromptForm) -> types.Prompt:
     return types.Prompt(
         name=form.name,
         title=form.title,

@@ -18,8 +18,8 @@ import pytest
 
 from pagefile.errors import Conflict, Invalid, LimitExceeded, PagefileError, Unsupported
 from pagefile.handle import Admin, Pagefile
+from pagefile.memory.documents import owner_key
 from pagefile.memory.memory import Memory
-from pagefile.memory.names import owner_key
 from pagefile.recall.arms.arm import NOTHING, Found, Mark, Part
 from pagefile.recall.arms.memory import MemoryArm
 from pagefile.recall.embed.embedder import Floats

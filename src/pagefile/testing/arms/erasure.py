@@ -8,8 +8,8 @@ import pytest
 
 from pagefile.errors import Unavailable, Unsupported
 from pagefile.handle import Pagefile
+from pagefile.memory.documents import owner_key
 from pagefile.memory.memory import Memory
-from pagefile.memory.names import owner_key
 from pagefile.recall.arms.arm import Part, VectorArm
 from pagefile.testing.arms.fixtures import DIMENSIONS, ArmFixtures, beside, hits, part_of, tell
 from pagefile.testing.memory.fixtures import HashedWords

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pagefile.handle import Pagefile
+from pagefile.memory.documents import owner_key
 from pagefile.memory.memory import Memory
-from pagefile.memory.names import owner_key
 from pagefile.recall.arms.arm import VectorArm
 from pagefile.testing.arms.fixtures import (
     ArmFixtures,

@@ -18,11 +18,15 @@ from __future__ import annotations
 from pagefile.testing.memory.bounds import BoundsContract
 from pagefile.testing.memory.consolidation import ConsolidatingContract, StoppingContract
 from pagefile.testing.memory.durability import KeepingContract
-from pagefile.testing.memory.episodes import BlocksContract, EpisodesContract, SessionsContract
+from pagefile.testing.memory.episodes import (
+    BlocksContract,
+    EpisodesContract,
+    KindsContract,
+    SessionsContract,
+)
 from pagefile.testing.memory.erasure import ForgettingContract
 from pagefile.testing.memory.export import ExportingContract
 from pagefile.testing.memory.isolation import IsolationContract
-from pagefile.testing.memory.kinds import KindsContract
 from pagefile.testing.memory.provenance import DerivingContract, ProvenanceContract
 from pagefile.testing.memory.recall import KnowingContract, RecallingContract
 from pagefile.testing.memory.refusals import RefusalsContract

@@ -16,8 +16,8 @@ from pagefile.aio import AsyncPagefile
 from pagefile.aio.memory import AsyncMemory
 from pagefile.errors import Forbidden
 from pagefile.handle import Pagefile
+from pagefile.memory.documents import owner_key
 from pagefile.memory.memory import Memory
-from pagefile.memory.names import owner_key
 from pagefile.store.batch import Batch, Put
 from pagefile.store.commit.committer import Committer
 from pagefile.store.store import Store

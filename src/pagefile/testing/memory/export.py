@@ -14,9 +14,9 @@ import pytest
 import pagefile
 from pagefile.errors import Conflict, Corrupt
 from pagefile.handle import Options, Pagefile
+from pagefile.memory.documents import owner_key
 from pagefile.memory.episodes.episode import ToolCall
 from pagefile.memory.memory import Memory
-from pagefile.memory.names import owner_key
 from pagefile.store.batch import Append, Batch
 from pagefile.testing.backend import Backend
 from pagefile.testing.context.fixtures import steps_of

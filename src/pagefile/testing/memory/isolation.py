@@ -14,11 +14,11 @@ import pytest
 from pagefile.aio.memory import AsyncMemory
 from pagefile.errors import NotFound, PagefileError
 from pagefile.handle import Pagefile
+from pagefile.memory.documents import owner_key
 from pagefile.memory.facts.graph import StoredGraph
 from pagefile.memory.facts.proposal import ProposedFacts
 from pagefile.memory.facts.store import FactStore
 from pagefile.memory.memory import Memory
-from pagefile.memory.names import owner_key
 from pagefile.memory.privacy.isolation import IsolationWarning
 from pagefile.store.batch import Append, Batch, Put
 from pagefile.testing.backend import Backend

@@ -10,9 +10,9 @@ import pytest
 
 from pagefile.errors import Conflict, Corrupt, Unavailable, Unsupported
 from pagefile.handle import Pagefile
+from pagefile.memory.documents import owner_key
 from pagefile.memory.memory import Memory
-from pagefile.memory.names import owner_key
-from pagefile.recall import rebuild
+from pagefile.recall import index as rebuild
 from pagefile.recall.records import DOCUMENT, read_catalogue, write_catalogue
 from pagefile.store.batch import Batch, Put, Selector
 from pagefile.store.store import Store

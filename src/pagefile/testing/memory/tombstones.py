@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from pagefile.handle import Pagefile
+from pagefile.memory.documents import owner_key
 from pagefile.memory.extraction.candidate import Candidate, Exchange
 from pagefile.memory.memory import Memory
-from pagefile.memory.names import owner_key
 from pagefile.memory.privacy import tombstones
 from pagefile.memory.privacy.tombstones import forgotten_of
 from pagefile.runs.runs import Runs

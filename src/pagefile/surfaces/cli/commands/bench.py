@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pagefile.surfaces.cli.answer import Answer
-from pagefile.surfaces.cli.call import Call
+from pagefile.surfaces.cli.call import Answer, Call
 from pagefile.surfaces.cli.screen import Screen
 
 if TYPE_CHECKING:

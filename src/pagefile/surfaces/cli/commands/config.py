@@ -10,9 +10,7 @@ import typer
 
 from pagefile.errors import Conflict, Invalid, shown
 from pagefile.settings import SECRETS, Settings, config_file
-from pagefile.surfaces.cli.answer import Answer
-from pagefile.surfaces.cli.call import Call, file_of
-from pagefile.surfaces.cli.envelope import masked
+from pagefile.surfaces.cli.call import Answer, Call, file_of, masked
 from pagefile.surfaces.cli.parameters import EmbedderName
 from pagefile.surfaces.cli.screen import Screen
 

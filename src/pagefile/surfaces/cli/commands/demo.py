@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pagefile.errors import Conflict, Unavailable, shown
-from pagefile.surfaces.cli import exit_codes
-from pagefile.surfaces.cli.answer import Answer
-from pagefile.surfaces.cli.call import Call
+from pagefile.surfaces.cli import call as exit_codes
+from pagefile.surfaces.cli.call import Answer, Call
 from pagefile.surfaces.cli.memory_view import count
 from pagefile.surfaces.cli.screen import Screen
 

@@ -19,10 +19,8 @@ import typer
 
 from pagefile.errors import PagefileError
 from pagefile.settings import Settings, config_file
-from pagefile.surfaces.cli import exit_codes
-from pagefile.surfaces.cli.answer import Answer
-from pagefile.surfaces.cli.call import Call, file_of
-from pagefile.surfaces.cli.envelope import masked
+from pagefile.surfaces.cli import call as exit_codes
+from pagefile.surfaces.cli.call import Answer, Call, file_of, masked
 from pagefile.surfaces.cli.memory_view import count
 from pagefile.surfaces.cli.screen import Screen
 

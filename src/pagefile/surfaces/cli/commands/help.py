@@ -7,10 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from pagefile.errors import NotFound, shown
-from pagefile.surfaces.cli import exit_codes
-from pagefile.surfaces.cli.answer import Answer
-from pagefile.surfaces.cli.call import Call
-from pagefile.surfaces.cli.common_options import PANEL
+from pagefile.surfaces.cli import call as exit_codes
+from pagefile.surfaces.cli.call import Answer, Call
+from pagefile.surfaces.cli.registry import PANEL
 from pagefile.surfaces.cli.screen import Screen
 
 

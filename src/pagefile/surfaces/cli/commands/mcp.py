@@ -11,12 +11,11 @@ import typer
 
 from pagefile.errors import Invalid
 from pagefile.settings import Settings
-from pagefile.surfaces.cli.answer import Answer
-from pagefile.surfaces.cli.call import Call
+from pagefile.surfaces.cli.call import Answer, Call
 from pagefile.surfaces.cli.memory_view import count
 
 if TYPE_CHECKING:
-    from pagefile.surfaces.mcp.identity import Identity
+    from pagefile.surfaces.mcp.caller import Identity
 
 
 def mcp(
@@ -97,7 +96,7 @@ def _serve(
         service.caller(identity)  # What is wrong with the tenant's name shows now.
         file = Settings.from_environment().memory_file
         if compat is not None and not read_only and file and Path(file).expanduser().exists():
-            from pagefile.surfaces.mcp.reference.graph_file import take_in
+            from pagefile.surfaces.mcp.reference.graph import take_in
 
             take_in(admin.open(identity.tenant).store, identity.user, file)
         if listen is None:
@@ -112,8 +111,8 @@ def _serve(
 
 
 def _identity(call: Call, read_only: bool) -> Identity:
-    from pagefile.memory.names import require_user
-    from pagefile.surfaces.mcp.identity import ADMIN, READ, WRITE, Identity
+    from pagefile.memory.documents import require_user
+    from pagefile.surfaces.mcp.caller import ADMIN, READ, WRITE, Identity
 
     require_user(call.user)
     # Whoever starts it has the store itself at hand.
@@ -122,7 +121,7 @@ def _identity(call: Call, read_only: bool) -> Identity:
 
 
 def _take_in(call: Call, path: Path) -> Answer:
-    from pagefile.surfaces.mcp.reference.graph_file import take_in
+    from pagefile.surfaces.mcp.reference.graph import take_in
 
     with call.open(create=True) as pf:
         made = take_in(pf.store, call.user, path)
@@ -132,7 +131,7 @@ def _take_in(call: Call, path: Path) -> Answer:
 
 
 def _write_out(call: Call, path: Path) -> Answer:
-    from pagefile.surfaces.mcp.reference.graph_file import write_out
+    from pagefile.surfaces.mcp.reference.graph import write_out
 
     with call.open() as pf:
         entities, relations = write_out(pf.store, call.user, path)

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pagefile.errors import Invalid, NotFound, Unsupported, shown
-from pagefile.surfaces.cli.answer import Answer
-from pagefile.surfaces.cli.call import Call
-from pagefile.surfaces.cli.envelope import plain
+from pagefile.surfaces.cli.call import Answer, Call, plain
 from pagefile.surfaces.cli.memory_view import count, unseen
 from pagefile.surfaces.cli.parameters import (
     STDIN,

@@ -10,8 +10,7 @@ from msgspec import Meta
 
 from pagefile.errors import NotFound, shown
 from pagefile.surfaces.mcp.budget import LEAST_TOKENS, MOST_TOKENS, Capped, LeftOut, encoded
-from pagefile.surfaces.mcp.caller import Caller
-from pagefile.surfaces.mcp.identity import READ
+from pagefile.surfaces.mcp.caller import READ, Caller
 from pagefile.surfaces.mcp.reference.graph import Entity, Graph, Relation
 from pagefile.surfaces.mcp.resources import Content, Listed
 from pagefile.surfaces.mcp.tool import Tool

@@ -1,23 +1,68 @@
-"""`pagefile restore`: runs from resume packs, and from the folders of the earlier system."""
+"""`pagefile pack` and `restore`: runs as files, and runs from files."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from pagefile.errors import Conflict, Invalid, NotFound, shown
 from pagefile.settings import Settings
-from pagefile.surfaces.cli.answer import Answer
-from pagefile.surfaces.cli.call import Call
-from pagefile.surfaces.cli.envelope import plain
+from pagefile.surfaces.cli.call import Answer, Call, plain
 from pagefile.surfaces.cli.memory_view import count
 from pagefile.surfaces.cli.parameters import DryRun
 from pagefile.surfaces.cli.screen import Screen
 
 if TYPE_CHECKING:
     from pagefile.handle import Pagefile
+
+
+app = typer.Typer(help="Resume packs: a whole run in one file.", no_args_is_help=True)
+
+
+@app.callback()
+def pack() -> None:
+    """Resume packs: a whole run in one file."""
+
+
+@app.command("verify")
+def verify(
+    context: typer.Context,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A resume pack, or an older format of one.")
+    ],
+) -> Answer:
+    """Read all of a pack and check it; store nothing."""
+    from pagefile.runs.packs.reader import verify_pack
+
+    call = Call.of(context)
+    with call.screen.progress("reading") as progress:
+        report = verify_pack(file, progress=progress)
+    told = msgspec.to_builtins(report)
+    return Answer(told, lambda screen: screen.fields(told.items()))
+
+
+@app.command("create")
+def create(
+    context: typer.Context,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the pack goes.")] = Path(
+        "."
+    ),
+) -> Answer:
+    """Write a run, as it is now, into one file."""
+    call = Call.of(context)
+    with call.open() as pf, call.screen.progress("packing") as progress:
+        made = pf.runs.open(run).create_resume_pack(folder, progress=progress, writer_id="cli")
+        size = made.stat().st_size
+    told = {"run_id": run, "path": str(made), "size_bytes": size}
+    return Answer(told, lambda screen: screen.line(str(made)))
+
+
+# `pagefile restore`: runs from resume packs, and from the folders of the earlier system.
+
 
 _STATE = Path("state/working_set.v2.1.json")
 
