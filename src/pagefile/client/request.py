@@ -326,3 +326,9 @@ def _pause(attempt: int) -> float:
     """Twice as long each time, and never for two clients the same."""
     share = int.from_bytes(clock.random_bytes(2)) / 65_535
     return float(min(_FIRST_PAUSE * 2**attempt, _LONGEST_PAUSE) * (0.5 + share / 2))
+
+
+def lost(library: Any, error: Exception) -> Lost:
+    """What a failure of the network means."""
+    before = (library.ConnectError, library.ConnectTimeout, library.PoolTimeout)
+    return Lost(error, was_sent=not isinstance(error, before))
