@@ -94,10 +94,27 @@ def encoded(value: Any) -> bytes:
     Raises:
         Invalid: JSON has no word for something in it.
     """
+    _require_words(value)
     try:
         return _encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise Invalid("body", f"cannot be written as JSON ({error})", "send plain values") from None
+
+
+def _require_words(value: Any) -> None:
+    """Refuse what JSON would silently write as something else: bytes as text, NaN as null."""
+    kind = type(value)
+    if kind is dict:
+        for each in value.values():
+            _require_words(each)
+    elif kind is list or kind is tuple:
+        for each in value:
+            _require_words(each)
+    elif kind is float:
+        if not math.isfinite(value):
+            raise Invalid("body", f"{value} is not a number of JSON", "give a finite number")
+    elif kind in (bytes, bytearray, memoryview):
+        raise Invalid("body", f"{shown(value)} is bytes", "give a text")
 
 
 def place(template: str, **values: Any) -> str:
