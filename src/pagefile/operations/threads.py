@@ -23,13 +23,13 @@ from pagefile.operations.answer import (
     behind,
     cursor_of,
     encoded,
+    iso_of,
     number_in,
     place_in,
 )
 from pagefile.operations.binder import Number
 from pagefile.operations.caller import Caller
 from pagefile.operations.operation import delete, get, operation, post, put
-from pagefile.operations.timestamps import iso_of
 from pagefile.store.records import Entry, Receipt
 
 #: Values of these types are stored as the JSON they are, unless something in them has a tag.

@@ -25,7 +25,7 @@ import msgspec
 
 from pagefile.errors import Invalid, Unavailable, Unsupported, shown
 from pagefile.handle import Admin, Options
-from pagefile.operations.timestamps import milliseconds_of
+from pagefile.operations.answer import milliseconds_of
 from pagefile.store.codec.decoder import json_decoder
 from pagefile.surfaces.access.keys import KeyStore
 from pagefile.surfaces.http.config import ServerConfig

@@ -19,7 +19,7 @@ from prometheus_client.core import (
     Metric,
 )
 
-from pagefile.operations.timestamps import milliseconds_of
+from pagefile.operations.answer import milliseconds_of
 from pagefile.surfaces.http.call import Call
 
 Level = Literal["debug", "info", "warning", "error"]
