@@ -12,6 +12,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import cache
 from typing import Any, ClassVar, Generic, TypeVar, cast, get_args, get_origin
 
@@ -19,11 +20,12 @@ import msgspec
 
 from pagefile.client.request import Ask, asked, place
 from pagefile.client.transport import AsyncLink, Exchange, Link, Talk
-from pagefile.errors import Unsupported
+from pagefile.errors import Invalid, Unsupported, shown
 from pagefile.operations import table
 from pagefile.operations.answer import cursor_of
-from pagefile.operations.binder import FILLED
+from pagefile.operations.binder import FILLED, Parameter
 from pagefile.operations.operation import Operation
+from pagefile.store.codec.decoder import convert
 
 Item = TypeVar("Item")
 #: None that is said, where leaving it out would be something else.
@@ -84,6 +86,8 @@ class Row:
             value = given.get(each.wire)
             if value is None and each.wire == "user_id":
                 value = user_id
+            if value is not None and value is not _NULL:
+                _require_fit(each, value)
             if value is not None or each.place == "path":
                 parts[each.place][each.wire] = None if value is _NULL else value
         if body is None and (parts["body"] or operation.takes):
@@ -100,6 +104,20 @@ class Row:
             is_exact=operation.is_exact,
             span=operation.span if not operation.span.startswith("pagefile.") else "",
         )
+
+
+def _require_fit(parameter: Parameter, value: Any) -> None:
+    """Refuse what would become something else where it is written as text or JSON."""
+    if parameter.is_time:
+        if not isinstance(value, datetime):
+            rule = "give an aware datetime"
+            raise Invalid(parameter.name, f"{shown(value)} is not a datetime", rule)
+        return
+    try:
+        convert(value, parameter.shape)
+    except msgspec.ValidationError as error:
+        rule = "see the method's signature"
+        raise Invalid(parameter.name.rstrip("_"), str(error), rule) from None
 
 
 @cache
@@ -283,8 +301,10 @@ def _talk_of(room: type[Room], method: Callable[..., Any], reading: Reading) -> 
                 if_match = value
             elif said not in FILLED and value != signature.parameters[said].default:
                 raise not_offered(room, f"{method.__name__}({said}=…)")
+        limit = 0 if how_many is None else bound.arguments.get(how_many.name, how_many.default)
+        if item is not None and how_many is not None and limit == 0:
+            return take(Listing(items=[]))
         if is_paged and how_many is not None:
-            limit = bound.arguments.get(how_many.name, how_many.default)
             found = yield from self._pages(reading.row, given, item, limit)
             return take(Listing(items=found))
         answer = yield Exchange(self._ask(reading.row, given, if_match=if_match), shape)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from types import TracebackType
+from typing import Any, Self
 
 import msgspec
 
-from pagefile.client.request import Ask, Lost, Reply, Wait, course
+from pagefile.client.request import Ask, Lost, Reply, Wait, course, lost
 from pagefile.errors import LimitExceeded, Unavailable
 
+#: The server sends something every 15 seconds; three times that is silence.
+_FOLLOW_SECONDS = 45.0
 MOST_EVENT_BYTES = 64 << 20
 _END = "end"
 _STOPPING = b'{"stopping":true}'
@@ -148,3 +156,126 @@ def cannot_resume(error: Exception) -> Unavailable:
         f"the stream was cut before its first event ({type(error).__name__})",
         "follow again, with `after` if nothing may be missed",
     )
+
+
+# What callers go through
+
+
+class RemoteFollower:
+    """An iterator that waits for what comes; `close` ends it, from any thread."""
+
+    def __init__(self, link: Any, following: Following, made: Callable[[bytes], Any]) -> None:
+        self._link = link
+        self._following = following
+        self._made = made
+        self._is_closed = threading.Event()
+        self._response: Any = None
+        self._coming = self._come()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._coming)
+
+    def close(self) -> None:
+        """End the iteration; a `next` that waits in another thread ends too."""
+        self._is_closed.set()
+        response = self._response
+        stream = None if response is None else response.extensions.get("network_stream")
+        wire = None if stream is None else stream.get_extra_info("socket")
+        if wire is not None:
+            with contextlib.suppress(OSError):
+                wire.shutdown(socket.SHUT_RDWR)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _come(self) -> Iterator[Any]:
+        following, link = self._following, self._link
+        library, options = link._library, link.address.options
+        timeout = library.Timeout(_FOLLOW_SECONDS, connect=options.timeout)
+        while not (following.is_over or self._is_closed.is_set()):
+            reader = EventReader()
+            try:
+                with link._stream(following.begin(), timeout=timeout) as response:
+                    if response.status_code >= 300:
+                        following.refused(link._gathered(response))
+                    else:
+                        self._response = response
+                        for piece in response.iter_bytes():
+                            for event in reader.feed(piece):
+                                if self._is_closed.is_set():
+                                    return
+                                if following.seen(event):
+                                    yield self._made(event.data)
+            except library.TransportError as error:
+                if self._is_closed.is_set():
+                    return
+                following.lost(lost(library, error))
+            else:
+                if self._is_closed.is_set():
+                    return
+                following.ended()
+            if following.pause:
+                self._is_closed.wait(following.pause)
+
+
+class AsyncRemoteFollower:
+    """`RemoteFollower` for an event loop: `async for`, ended by `aclose` or cancellation."""
+
+    def __init__(self, link: Any, following: Following, made: Callable[[bytes], Any]) -> None:
+        self._link = link
+        self._following = following
+        self._made = made
+        self._coming = self._come()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        return await anext(self._coming)
+
+    async def aclose(self) -> None:
+        await self._coming.aclose()  # type: ignore[attr-defined]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def _come(self) -> AsyncIterator[Any]:
+        following, link = self._following, self._link
+        library, options = link._library, link.address.options
+        timeout = library.Timeout(_FOLLOW_SECONDS, connect=options.timeout)
+        while not following.is_over:
+            reader = EventReader()
+            try:
+                async with link._stream(following.begin(), timeout=timeout) as response:
+                    if response.status_code >= 300:
+                        following.refused(await link._gathered(response))
+                    else:
+                        async for piece in response.aiter_bytes():
+                            for event in reader.feed(piece):
+                                if following.seen(event):
+                                    yield self._made(event.data)
+            except library.TransportError as error:
+                following.lost(lost(library, error))
+            else:
+                following.ended()
+            if following.pause:
+                await asyncio.sleep(following.pause)

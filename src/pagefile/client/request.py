@@ -94,10 +94,27 @@ def encoded(value: Any) -> bytes:
     Raises:
         Invalid: JSON has no word for something in it.
     """
+    _require_words(value)
     try:
         return _encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise Invalid("body", f"cannot be written as JSON ({error})", "send plain values") from None
+
+
+def _require_words(value: Any) -> None:
+    """Refuse what JSON would silently write as something else: bytes as text, NaN as null."""
+    kind = type(value)
+    if kind is dict:
+        for each in value.values():
+            _require_words(each)
+    elif kind is list or kind is tuple:
+        for each in value:
+            _require_words(each)
+    elif kind is float:
+        if not math.isfinite(value):
+            raise Invalid("body", f"{value} is not a number of JSON", "give a finite number")
+    elif kind in (bytes, bytearray, memoryview):
+        raise Invalid("body", f"{shown(value)} is bytes", "give a text")
 
 
 def place(template: str, **values: Any) -> str:
@@ -326,3 +343,9 @@ def _pause(attempt: int) -> float:
     """Twice as long each time, and never for two clients the same."""
     share = int.from_bytes(clock.random_bytes(2)) / 65_535
     return float(min(_FIRST_PAUSE * 2**attempt, _LONGEST_PAUSE) * (0.5 + share / 2))
+
+
+def lost(library: Any, error: Exception) -> Lost:
+    """What a failure of the network means."""
+    before = (library.ConnectError, library.ConnectTimeout, library.PoolTimeout)
+    return Lost(error, was_sent=not isinstance(error, before))

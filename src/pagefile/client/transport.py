@@ -11,22 +11,20 @@ import asyncio
 import contextlib
 import importlib
 import os
-import socket
 import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Self, TypeAlias, TypeVar
+from typing import IO, Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
 from pagefile import tracing
-from pagefile.client.follow import EventReader, Following
-from pagefile.client.request import Ask, Course, Lost, Reply, Wait, course, require_header
+from pagefile.client.follow import AsyncRemoteFollower, Following, RemoteFollower
+from pagefile.client.request import Ask, Course, Lost, Reply, Wait, course, lost, require_header
 from pagefile.errors import (
     Invalid,
     LimitExceeded,
@@ -51,8 +49,6 @@ _MOST_ANSWER_BYTES = 64 << 20
 _MOST_DOWNLOAD_BYTES = 4 << 30
 _MOST_RETRIES = 20
 _CONNECT_SECONDS = 5.0
-#: The server sends something every 15 seconds; three times that is silence.
-_FOLLOW_SECONDS = 45.0
 _PIECE_BYTES = 1 << 16
 _USERS = Naming(512)
 
@@ -307,12 +303,6 @@ def _in_our_words(path: str | os.PathLike[str]) -> Iterator[None]:
         raise Invalid("path", fact, "give another path") from error
 
 
-def _lost(library: Any, error: Exception) -> Lost:
-    """What a failure of the network means."""
-    before = (library.ConnectError, library.ConnectTimeout, library.PoolTimeout)
-    return Lost(error, was_sent=not isinstance(error, before))
-
-
 # Tracing
 
 
@@ -452,7 +442,7 @@ class Link:
                     self._write(response, exchange.target)
                     return Reply(response.status_code, dict(response.headers), b"")
             except (self._library.TransportError, TimeoutError) as error:
-                return _lost(self._library, error)
+                return lost(self._library, error)
 
     def _write(self, response: Any, target: Target) -> None:
         size = 0
@@ -480,74 +470,6 @@ class Link:
                 if self._http is None:
                     self._http = self._library.Client(**self.address.opened_with(self._library))
         return self._http
-
-
-class RemoteFollower:
-    """An iterator that waits for what comes; `close` ends it, from any thread."""
-
-    def __init__(self, link: Link, following: Following, made: Callable[[bytes], Any]) -> None:
-        self._link = link
-        self._following = following
-        self._made = made
-        self._is_closed = threading.Event()
-        self._response: Any = None
-        self._coming = self._come()
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Any:
-        return next(self._coming)
-
-    def close(self) -> None:
-        """End the iteration; a `next` that waits in another thread ends too."""
-        self._is_closed.set()
-        response = self._response
-        stream = None if response is None else response.extensions.get("network_stream")
-        wire = None if stream is None else stream.get_extra_info("socket")
-        if wire is not None:
-            with contextlib.suppress(OSError):
-                wire.shutdown(socket.SHUT_RDWR)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _come(self) -> Iterator[Any]:
-        following, link = self._following, self._link
-        library, options = link._library, link.address.options
-        timeout = library.Timeout(_FOLLOW_SECONDS, connect=options.timeout)
-        while not (following.is_over or self._is_closed.is_set()):
-            reader = EventReader()
-            try:
-                with link._stream(following.begin(), timeout=timeout) as response:
-                    if response.status_code >= 300:
-                        following.refused(link._gathered(response))
-                    else:
-                        self._response = response
-                        for piece in response.iter_bytes():
-                            for event in reader.feed(piece):
-                                if self._is_closed.is_set():
-                                    return
-                                if following.seen(event):
-                                    yield self._made(event.data)
-            except library.TransportError as error:
-                if self._is_closed.is_set():
-                    return
-                following.lost(_lost(library, error))
-            else:
-                if self._is_closed.is_set():
-                    return
-                following.ended()
-            if following.pause:
-                self._is_closed.wait(following.pause)
 
 
 def _pieces(content: IO[bytes]) -> Iterator[bytes]:
@@ -643,7 +565,7 @@ class AsyncLink:
                     await self._write(response, exchange.target)
                     return Reply(response.status_code, dict(response.headers), b"")
             except (self._library.TransportError, TimeoutError) as error:
-                return _lost(self._library, error)
+                return lost(self._library, error)
 
     async def _write(self, response: Any, target: Target) -> None:
         size = 0
@@ -669,58 +591,6 @@ class AsyncLink:
         if self._http is None:
             self._http = self._library.AsyncClient(**self.address.opened_with(self._library))
         return self._http
-
-
-class AsyncRemoteFollower:
-    """`RemoteFollower` for an event loop: `async for`, ended by `aclose` or cancellation."""
-
-    def __init__(self, link: AsyncLink, following: Following, made: Callable[[bytes], Any]) -> None:
-        self._link = link
-        self._following = following
-        self._made = made
-        self._coming = self._come()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Any:
-        return await anext(self._coming)
-
-    async def aclose(self) -> None:
-        await self._coming.aclose()  # type: ignore[attr-defined]
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.aclose()
-
-    async def _come(self) -> AsyncIterator[Any]:
-        following, link = self._following, self._link
-        library, options = link._library, link.address.options
-        timeout = library.Timeout(_FOLLOW_SECONDS, connect=options.timeout)
-        while not following.is_over:
-            reader = EventReader()
-            try:
-                async with link._stream(following.begin(), timeout=timeout) as response:
-                    if response.status_code >= 300:
-                        following.refused(await link._gathered(response))
-                    else:
-                        async for piece in response.aiter_bytes():
-                            for event in reader.feed(piece):
-                                if following.seen(event):
-                                    yield self._made(event.data)
-            except library.TransportError as error:
-                following.lost(_lost(library, error))
-            else:
-                following.ended()
-            if following.pause:
-                await asyncio.sleep(following.pause)
 
 
 async def _awaited_pieces(content: IO[bytes]) -> AsyncIterator[bytes]:

@@ -18,7 +18,7 @@ from pagefile.store import codec
 from pagefile.store.codec import sort_key
 from pagefile.store.codec.canonical_json import decode_json, encode_json
 from pagefile.store.codec.decoder import convert
-from pagefile.store.records import Action, Content, Document, Entry, mapping_to_bytes
+from pagefile.store.records import Action, Content, Document, Entry, keys_to_bytes, mapping_to_bytes
 
 _PLAIN = frozenset({dict, list, str, int, float, bool, type(None)})
 _MATCHED: dict[str, type] = {"episode": Episode, "fact": Fact, "item": MemoryItem}
@@ -128,7 +128,7 @@ def slot_of(shown_slot: SlotShown, *, shows_position: bool = True) -> BufferSlot
             kind="",
             actor=each.from_id,
             sources=(),
-            keys=mapping_to_bytes({LANE: (each.payload_type, each.from_id, each.to_id)}),
+            keys=keys_to_bytes({LANE: (each.payload_type, each.from_id, each.to_id)}),
             tenant_keys=b"",
             notes=mapping_to_bytes(notes),
             type_name=type_name,
