@@ -43,7 +43,7 @@ EXTRAS = (
     ("postgres", "psycopg", "postgresql:// stores"),
     ("redis", "redis", "redis:// and valkey:// stores"),
     ("server", "granian", "the REST server: pagefile serve"),
-    ("client", "httpx", "the server from Python: pagefile.client"),
+    ("client", "httpx", "pagefile.open on the URL of a server"),
     ("mcp", "mcp", "the MCP server: pagefile mcp"),
     ("yaml", "yaml", "organisms in organism.yaml"),
     ("xml", "lxml", "payloads as XML"),
