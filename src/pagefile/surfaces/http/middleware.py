@@ -288,17 +288,22 @@ def _require_plain_head(scope: Scope, heads: dict[bytes, bytes]) -> None:
     coding = heads.get(b"transfer-encoding")
     if coding is not None:
         if coding.strip().lower() != b"chunked":
-            raise problems.Refused(501, "of transfer codings only 'chunked' is understood")
+            raise _unclear(501, "of transfer codings only 'chunked' is understood")
         if b"content-length" in heads:
-            raise problems.Refused(400, "a body has a length or comes in chunks, not both")
+            raise _unclear(400, "a body has a length or comes in chunks, not both")
     # The server program makes a header that is missing an empty one.
     if not heads.get(b"host") and scope["http_version"] not in ("1", "1.0"):
-        raise problems.Refused(400, "the request does not say which host it is for")
+        raise _unclear(400, "the request does not say which host it is for")
     if len(heads) != len(scope["headers"]):
         names = [name for name, _ in scope["headers"]]
         for name in _ONCE:
             if names.count(name) > 1:
-                raise problems.Refused(400, f"the header {name.decode()!r} was sent twice")
+                raise _unclear(400, f"the header {name.decode()!r} was sent twice")
+
+
+def _unclear(status: int, detail: str) -> problems.Refused:
+    """A refusal after which the connection closes: where its next request begins is unclear."""
+    return problems.Refused(status, detail, headers={"connection": "close"})
 
 
 def _require_length(call: Call, most: int) -> None:
@@ -307,7 +312,7 @@ def _require_length(call: Call, most: int) -> None:
     if said is None:
         return
     if not said.isdigit():
-        raise problems.Refused(400, "the content-length is not a number")
+        raise _unclear(400, "the content-length is not a number")
     if len(said) > 18 or int(said) > most:
         raise too_large(most)
 
