@@ -35,6 +35,7 @@ SOAK_SUITES := $(wildcard \
     tests/crash/test_races.py \
     tests/engines/test_redis*.py \
     tests/context/test_registry.py \
+    tests/memory/test_imports.py \
     tests/runs/test_runs.py \
     tests/engines/test_sqlite_file.py \
     )

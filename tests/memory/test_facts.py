@@ -1045,10 +1045,10 @@ def test_facts_commit_together_with_what_stands_beside_them(store: Store, clock:
     class Index:
         def beside(self, given: Any) -> tuple[list[Operation], list[Condition]]:
             seen.extend((fact.object, fact.status) for fact in given)
-            return [Append("index", [fact.id, fact.status]) for fact in given], []
+            return [Append("recall/beside", [fact.id, fact.status]) for fact in given], []
 
         def erasure(self, user_id: Any, documents: Any) -> Any:
-            return [Selector(log="index")], [], []
+            return [Selector(log="recall/beside")], [], []
 
         def settles(self, conflict: Conflict, given: Any) -> bool:
             return False
@@ -1071,7 +1071,7 @@ def test_facts_commit_together_with_what_stands_beside_them(store: Store, clock:
         ("jam", "ended"),
         ("jam", "retracted"),
     ]
-    assert [entry.value for entry in store.read("index")] == [
+    assert [entry.value for entry in store.read("recall/beside")] == [
         [tea.id, "asserted"],
         [jam.id, "asserted"],
         [tea.id, "retracted"],
@@ -1079,7 +1079,7 @@ def test_facts_commit_together_with_what_stands_beside_them(store: Store, clock:
         [jam.id, "retracted"],
     ]
     assert (position, store.head().position) == (1, 4)
-    assert (facts.delete(), store.has_log("index"), store.head().position) == (2, False, 5)
+    assert (facts.delete(), store.has_log("recall/beside"), store.head().position) == (2, False, 5)
 
 
 def test_planned_assertions_go_into_a_batch_of_ones_own(store: Store, facts: FactStore) -> None:

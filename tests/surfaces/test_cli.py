@@ -403,7 +403,7 @@ def test_a_key_that_is_bound_to_a_user_says_to_whom_and_why(
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("PAGEFILE_SERVER_MAX_PACKS", "many", "no number"),
+        ("PAGEFILE_SERVER_MAX_PACKS", "many", "is not a number"),
         ("PAGEFILE_SERVER_WORKERS", "0", "workers"),
         ("PAGEFILE_SERVER_DURABILITY", "hope", "durability"),
         ("PAGEFILE_JWT_ISSUER", "https://issuer", "PAGEFILE_JWT_JWKS"),

@@ -38,7 +38,8 @@ def undeclared_refused() -> Iterator[list[str]]:
     def watching(prepare: Callable[..., Any]) -> Callable[..., Any]:
         def watched(self: Preparer, what: Any, reached: int) -> Any:
             operations = what.operations if type(what) is Batch else [what]
-            if found := _faults(operations):
+            # What is not a list is refused by the preparation itself.
+            if isinstance(operations, list | tuple) and (found := _faults(operations)):
                 faults.extend(found)
                 raise AssertionError(f"declare it in the room's kinds.py: {found}")
             return prepare(self, what, reached)
